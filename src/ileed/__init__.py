@@ -1,0 +1,13 @@
+"""ileed: who is good at what, in which states, and one policy learned from everybody's demonstrations."""
+
+from ileed.demonstrations import Demonstrations
+from ileed.errors import DemonstrationError, IleedError, RunError, SettingsError
+from ileed.fitting import Outcome, Progress
+from ileed.methods import Ileed, bc, load
+from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
+from ileed.model.dynamics import LatentDynamics
+from ileed.model.expertise import Constant, Embedded, Perfect, Skills
+from ileed.model.policies import CategoricalMLP, MixtureMLP
+from ileed.policy import Fitted, Policy
+
+__version__ = "0.1.0"

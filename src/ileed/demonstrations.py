@@ -1,0 +1,544 @@
+"""Demonstrations: who did what after seeing what, step by step, validated once and then trusted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import numpy.typing as npt
+
+from ileed.errors import DemonstrationError
+
+Array = npt.NDArray[Any]
+
+COLUMNS = {
+    "observation": "what was seen before acting",
+    "action": "what was done",
+    "demonstrator": "who did it",
+    "episode": "which uninterrupted run the step belongs to; its steps stand together and in order",
+    "reward": "what the step earned (optional; never used for fitting)",
+    "terminal": "whether the step ended its episode in the task's own terms (optional)",
+    "legal": "which actions were allowed (optional, discrete actions only)",
+    "skill": "how much of each known skill the step called for (optional; see `Skills`)",
+}
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Demonstrations:
+    """Steps of several demonstrators, grouped in episodes, as frozen columns of equal length.
+
+    `observations` is (step, ...) and numeric. `actions` is (step,) of whole numbers 0, 1, ... where the actions are
+    discrete, or (step, dimension) of floating-point numbers where they are continuous. `demonstrator` holds a name
+    or a number for every step; `episode` a label. `names` fixes the order of the demonstrators and then
+    `demonstrator` may index it. `action_count` says how many discrete actions there are when the data may not show
+    them all.
+
+    Everything is checked here, so whatever holds a `Demonstrations` need not check again.
+
+    >>> data = Demonstrations(observations=np.eye(4), actions=[0, 1, 1, 0],
+    ...                       demonstrator=["ann", "ann", "bob", "bob"], episode=[0, 0, 1, 1])
+    >>> data
+    Demonstrations(2 episodes, 4 steps, 2 demonstrators (2-2 steps each),
+                   observations (4,) float64, actions discrete (2), rewards absent)
+    >>> data.by("bob").actions.tolist()
+    [1, 0]
+    """
+
+    observations: Array
+    actions: Array
+    demonstrator: Array
+    episode: Array
+    names: tuple[str, ...] = ()
+    rewards: Array | None = None
+    terminals: Array | None = None
+    legal: Array | None = None
+    skills: Mapping[str, Array] = field(default_factory=dict)
+    action_count: int = 0
+
+    def __post_init__(self) -> None:
+        observations = _observations(self.observations)
+        steps = len(observations)
+        actions = _actions(self.actions, steps)
+        discrete = actions.ndim == 1
+        action_count = _action_count(actions, self.action_count) if discrete else 0
+        names, demonstrator = _demonstrator(self.demonstrator, self.names, steps)
+        columns: dict[str, Any] = {
+            "observations": observations,
+            "actions": actions,
+            "names": names,
+            "demonstrator": demonstrator,
+            "episode": _episode(self.episode, demonstrator, names, steps),
+            "rewards": _rewards(self.rewards, steps),
+            "terminals": _terminals(self.terminals, steps),
+            "legal": _legal(self.legal, actions, action_count),
+            "skills": {name: _skill(name, values, steps) for name, values in self.skills.items()},
+            "action_count": action_count,
+        }
+        for name, value in columns.items():
+            if isinstance(value, np.ndarray):
+                value = value.view()
+                value.flags.writeable = False
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Iterable[Any],
+        *,
+        demonstrator: Sequence[str | int],
+        names: Sequence[str] = (),
+        action_count: int = 0,
+    ) -> Demonstrations:
+        """Join episodes as gymnasium programs record them, one demonstrator's name for each.
+
+        An episode is a mapping or an object with `observations`, `actions`, and optionally `rewards` and
+        `terminations`. `observations` may hold one more row than `actions` (what was seen after the last action):
+        it is left out, since nobody acted on it.
+        """
+        parts = list(episodes)
+        if len(parts) != len(demonstrator):
+            raise DemonstrationError(
+                f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels: pass one label for each episode"
+            )
+        if not parts:
+            raise DemonstrationError("there are no episodes: pass at least one")
+        columns: dict[str, list[Array]] = {"observations": [], "actions": [], "rewards": [], "terminations": []}
+        for number, part in enumerate(parts):
+            found = {name: _recorded(part, name) for name in columns}
+            if found["observations"] is None or found["actions"] is None:
+                raise DemonstrationError(f"episode {number} lacks observations or actions: each episode needs both")
+            length = len(found["actions"])
+            if len(found["observations"]) not in (length, length + 1):
+                raise DemonstrationError(
+                    f"episode {number} has {len(found['observations'])} observations and {length} actions: "
+                    "there must be as many, or one observation more"
+                )
+            for name, values in found.items():
+                if values is not None:
+                    columns[name].append(values[:length])
+        lengths = [len(actions) for actions in columns["actions"]]
+        joined = {name: _joined(name, arrays, len(parts)) for name, arrays in columns.items()}
+        return cls(
+            observations=joined["observations"],
+            actions=joined["actions"],
+            demonstrator=np.repeat(np.asarray(demonstrator), lengths),
+            episode=np.repeat(np.arange(len(parts)), lengths),
+            names=tuple(names),
+            rewards=joined["rewards"],
+            terminals=joined["terminations"],
+            action_count=action_count,
+        )
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether actions are chosen from a list rather than measured on axes."""
+        return self.actions.ndim == 1
+
+    @property
+    def observation_size(self) -> int:
+        """How many numbers one observation holds, whatever its shape."""
+        return int(np.prod(self.observations.shape[1:]))
+
+    @property
+    def episode_count(self) -> int:
+        return int(self.episode[-1]) + 1
+
+    @property
+    def episode_demonstrator(self) -> Array:
+        """The demonstrator of each episode, as an index into `names`."""
+        return self.demonstrator[np.unique(self.episode, return_index=True)[1]]
+
+    def select(self, steps: Array) -> Demonstrations:
+        """The steps of a boolean mask, as a data set of its own; names and `action_count` are kept."""
+        if not steps.any():
+            raise DemonstrationError("no step is left by this selection: widen it")
+        changed = {
+            name: values[steps]
+            for name in ("observations", "actions", "demonstrator", "episode", "rewards", "terminals", "legal")
+            if (values := getattr(self, name)) is not None
+        }
+        return replace(self, **changed, skills={name: values[steps] for name, values in self.skills.items()})
+
+    def by(self, name: str) -> Demonstrations:
+        """One demonstrator's steps alone."""
+        return replace(self.select(self.demonstrator == self.index_of(name)), names=(name,), demonstrator=None)
+
+    def index_of(self, name: str) -> int:
+        """Where `name` stands in `names`."""
+        if name not in self.names:
+            raise DemonstrationError(f"there is no demonstrator {name!r}: the data know {_listed(self.names)}")
+        return self.names.index(name)
+
+    def split(self, held_out: float, *, generator: np.random.Generator) -> tuple[Array, Array]:
+        """Two boolean masks over episodes, (kept, held out): whole episodes, some of everybody's who has two or more."""
+        out = np.zeros(self.episode_count, dtype=bool)
+        for person in range(len(self.names)):
+            theirs = np.flatnonzero(self.episode_demonstrator == person)
+            count = min(max(1, round(held_out * len(theirs))), len(theirs) - 1)
+            if count > 0:
+                out[generator.permutation(theirs)[:count]] = True
+        if not out.any():
+            raise DemonstrationError(
+                "nobody has two episodes, so none can be held out: pass held_out=0 to choose by the whole data"
+            )
+        return ~out, out
+
+    def collapse(self, skill: str | None = None) -> Collapsed:
+        """Counted distinct (observation, demonstrator, action): all that the likelihood depends on.
+
+        Inputs that never vary are left out. `skill` names the column of `skills` to carry along.
+        """
+        flat = self.observations.reshape(len(self), -1)
+        varying = np.flatnonzero((flat != flat[0]).any(axis=0))
+        seen = (flat if len(varying) == flat.shape[1] else np.take(flat, varying, axis=1)).astype(np.float32)
+        seen += np.float32(0)  # -0.0 becomes 0.0: equal rows, equal bits
+        weights, skill_names = _skill_weights(self, skill) if skill is not None else (None, ())
+        legal = None if self.legal is None else self.legal.astype(np.float32)
+        parts = [seen, *(extra for extra in (weights, legal) if extra is not None)]
+        first, place = _distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
+        people = len(self.names)
+        if self.discrete:
+            key = (place * self.action_count + self.actions) * people + self.demonstrator
+            distinct, cell, count = np.unique(key, return_inverse=True, return_counts=True)
+            slot, demonstrator = distinct // people, distinct % people
+            action = slot % self.action_count
+            cell_place = slot // self.action_count
+        else:
+            order = np.lexsort((self.demonstrator, place))
+            cell = np.empty(len(self), dtype=np.int64)
+            cell[order] = np.arange(len(self))
+            cell_place, demonstrator, action = place[order], self.demonstrator[order], self.actions[order]
+            count = np.ones(len(self), dtype=np.int64)
+        return Collapsed(
+            observations=seen[first],
+            varying=varying,
+            skills=None if weights is None else weights[first],
+            skill_names=skill_names,
+            legal=None if self.legal is None else self.legal[first],
+            place=cell_place,
+            action=action,
+            demonstrator=demonstrator,
+            count=count,
+            step_cell=cell,
+            step_place=place,
+        )
+
+    def fingerprint(self) -> str:
+        """A digest that changes with any value that a fit could depend on."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(repr((self.names, self.action_count, sorted(self.skills))).encode())
+        for column in (self.observations, self.actions, self.demonstrator, self.episode, self.legal):
+            if column is not None:
+                digest.update(repr((column.shape, column.dtype.str)).encode())
+                digest.update(np.ascontiguousarray(column).data)
+        for name in sorted(self.skills):
+            digest.update(np.ascontiguousarray(self.skills[name]).tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        counts = np.bincount(self.demonstrator, minlength=len(self.names))
+        people = _counted(len(self.names), "demonstrator")
+        if len(self.names) > 1:
+            people += f" ({counts.min():,}-{counts.max():,} steps each)"
+        actions = f"discrete ({self.action_count})" if self.discrete else f"{self.actions.shape[1:]} continuous"
+        pad = " " * len("Demonstrations(")
+        return (
+            f"Demonstrations({_counted(self.episode_count, 'episode')}, {_counted(len(self), 'step')}, {people},\n"
+            f"{pad}observations {self.observations.shape[1:]} {self.observations.dtype}, actions {actions}, "
+            f"rewards {'absent' if self.rewards is None else 'present'})"
+        )
+
+    def equals(self, other: Demonstrations) -> bool:
+        """Whether both hold the same values of the same types in every column."""
+        return all(_same(getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Collapsed:
+    """A data set's sufficient statistics: each distinct observation once, each distinct act upon it counted.
+
+    A *place* is a distinct observation (together with its legal actions and skills where the data hold them). A *cell*
+    is a distinct (place, action, demonstrator); cells are sorted by place, then action, then demonstrator. Continuous
+    actions hardly ever repeat, so there a cell is a step.
+    """
+
+    observations: Array  # (place, varying input)
+    varying: Array  # (varying input,) index into the flat observation
+    skills: Array | None  # (place, skill)
+    skill_names: tuple[str, ...]
+    legal: Array | None  # (place, action)
+    place: Array  # (cell,)
+    action: Array  # (cell,) or (cell, dimension)
+    demonstrator: Array  # (cell,)
+    count: Array  # (cell,)
+    step_cell: Array  # (step,) the cell that each step was counted in
+    step_place: Array  # (step,) the place that each step was taken at
+
+    def weights(self, step_weights: Array) -> Array:
+        """Sum of (..., step) weights in every cell: the counts, when each step weighs one."""
+        flat = step_weights.reshape(-1, step_weights.shape[-1])
+        summed = [np.bincount(self.step_cell, weights=row, minlength=len(self.place)) for row in flat]
+        return np.stack(summed).reshape(*step_weights.shape[:-1], len(self.place))
+
+
+class Skill(NamedTuple):
+    """A skill column as weights: how much of each named skill a step calls for."""
+
+    weights: Array
+    names: tuple[str, ...]
+
+
+def _skill_weights(data: Demonstrations, column: str) -> Skill:
+    if column not in data.skills:
+        raise DemonstrationError(
+            f"there is no skill column {column!r}: the data have {_listed(tuple(data.skills)) or 'none'}; "
+            "pass it as skills={...} when building the Demonstrations"
+        )
+    values = data.skills[column]
+    if values.ndim == 2:
+        return Skill(values.astype(np.float32), tuple(f"{column} {k + 1}" for k in range(values.shape[1])))
+    labels, index = np.unique(values, return_inverse=True)
+    return Skill(np.eye(len(labels), dtype=np.float32)[index], tuple(str(label) for label in labels))
+
+
+def _distinct_rows(rows: Array) -> tuple[Array, Array]:
+    """The first row of each distinct kind, and the kind of every row, in order of first appearance.
+
+    A dictionary hashes each row once and compares exactly on a hit; sorting wide rows would compare them many times.
+    """
+    if rows.shape[1] == 0:
+        return np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+    contiguous = np.ascontiguousarray(rows)
+    as_bytes = contiguous.view(np.dtype((np.void, contiguous.strides[0]))).ravel()
+    kinds: dict[bytes, int] = {}
+    kind = np.fromiter((kinds.setdefault(row, len(kinds)) for row in as_bytes.tolist()), np.int64, len(rows))
+    return np.unique(kind, return_index=True)[1], kind
+
+
+def _recorded(episode: Any, name: str) -> Array | None:
+    value = episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
+    return None if value is None else np.asarray(value)
+
+
+def _joined(name: str, arrays: list[Array], episodes: int) -> Any:
+    if not arrays:
+        return None
+    if len(arrays) != episodes:
+        raise DemonstrationError(
+            f"{len(arrays)} of {episodes} episodes have {name}: give it for every episode or for none"
+        )
+    shapes = {array.shape[1:] for array in arrays}
+    if len(shapes) > 1:
+        raise DemonstrationError(f"episodes disagree about the shape of one row of {name}: {sorted(shapes)}")
+    return np.concatenate(arrays)
+
+
+def _array(name: str, values: Any) -> Array:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise DemonstrationError(f"{name} are ragged: every row must have the same shape") from error
+    if array.dtype == object:
+        raise DemonstrationError(f"{name} are ragged or hold objects: every row must be numbers of the same shape")
+    return array
+
+
+def _observations(values: Any) -> Array:
+    array = _array("observations", values)
+    if len(array.shape) == 0 or len(array) == 0:
+        raise DemonstrationError("there are no steps: pass at least one observation")
+    if array.dtype.kind not in "biuf":
+        raise DemonstrationError(f"observations are {array.dtype}, not numbers: encode them as numbers first")
+    if array.ndim == 1:
+        raise DemonstrationError(
+            f"observations have shape {array.shape}: pass (steps, numbers), or observations[:, None] for one number"
+        )
+    _finite("observations", array)
+    return array
+
+
+def _finite(name: str, array: Array) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        raise DemonstrationError(
+            f"{name} hold NaN or infinite values in {bad.sum():,} of {len(array):,} steps "
+            f"(first: step {int(bad.argmax()):,}): drop or repair those steps"
+        )
+
+
+def _same_length(name: str, array: Array, steps: int) -> None:
+    if array.ndim == 0 or len(array) != steps:
+        found = 0 if array.ndim == 0 else len(array)
+        raise DemonstrationError(
+            f"{steps:,} observations but {found:,} values in {name}: there must be one for each step "
+            "(an observation after an episode's last action does not count: drop it)"
+        )
+
+
+def _actions(values: Any, steps: int) -> Array:
+    array = _array("actions", values)
+    _same_length("actions", array, steps)
+    if array.dtype.kind not in "biuf":
+        raise DemonstrationError(f"actions are {array.dtype}, not numbers: encode them as whole numbers 0, 1, ...")
+    _finite("actions", array)
+    if array.ndim == 2 and array.dtype.kind == "f":
+        return array
+    if array.ndim != 1:
+        raise DemonstrationError(
+            f"actions are {array.dtype} of shape {array.shape}: pass whole numbers of shape (steps,) for discrete "
+            "actions, or floating-point numbers of shape (steps, dimensions) for continuous ones"
+        )
+    if array.dtype.kind == "f":
+        fractional = array != np.round(array)
+        found = f"fractional (first: {array[fractional][0]})" if fractional.any() else "floating-point"
+        raise DemonstrationError(
+            f"actions in one column are {found}: pass integers for discrete actions, "
+            "or actions[:, None] for continuous ones"
+        )
+    if array.dtype.kind != "b" and array.min() < 0:
+        raise DemonstrationError(f"action {array.min()} is negative: number discrete actions 0, 1, ...")
+    return array.astype(np.int64)
+
+
+def _action_count(actions: Array, stated: int) -> int:
+    found = int(actions.max()) + 1
+    if not stated:
+        return max(found, 2)
+    if found > stated:
+        raise DemonstrationError(f"action {found - 1} was taken but action_count is {stated}: it must be {found} or more")
+    return int(stated)
+
+
+def _demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[str, ...], Array]:
+    names = tuple(str(name) for name in names)
+    if values is None and len(names) == 1:
+        return names, np.zeros(steps, dtype=np.int64)
+    if len(set(names)) != len(names):
+        raise DemonstrationError(f"demonstrator names repeat in {_listed(names)}: give each person one name")
+    array = _array("demonstrator labels", values)
+    _same_length("demonstrator", array, steps)
+    if array.ndim != 1 or array.dtype.kind not in "iuUT":
+        raise DemonstrationError(
+            f"demonstrator labels are {array.dtype} of shape {array.shape}: pass one name or whole number for each step"
+        )
+    if array.dtype.kind in "iu" and names:
+        if array.min() < 0 or array.max() >= len(names):
+            raise DemonstrationError(
+                f"demonstrator {array.min() if array.min() < 0 else array.max()} has no name: "
+                f"there are {len(names)} names, so indices go from 0 to {len(names) - 1}"
+            )
+        return names, array.astype(np.int64)
+    labels, index = np.unique(array, return_inverse=True)
+    found = tuple(str(label) for label in labels)
+    if not names:
+        return found, index.astype(np.int64)
+    if unknown := [label for label in found if label not in names]:
+        raise DemonstrationError(f"demonstrator {unknown[0]!r} is not among the names {_listed(names)}: add it to names")
+    place = np.array([names.index(label) for label in found], dtype=np.int64)
+    return names, place[index]
+
+
+def _episode(values: Any, demonstrator: Array, names: Sequence[str], steps: int) -> Array:
+    array = _array("episode labels", values)
+    _same_length("episode", array, steps)
+    if array.ndim != 1 or array.dtype.kind == "f":
+        raise DemonstrationError(f"episode labels are {array.dtype} of shape {array.shape}: pass one label for each step")
+    starts = np.concatenate([[True], array[1:] != array[:-1]])
+    number = np.cumsum(starts) - 1
+    labels, counts = np.unique(array[starts], return_counts=True)
+    if (counts > 1).any():
+        raise DemonstrationError(
+            f"episode {labels[counts.argmax()]!s} is interrupted by other steps: "
+            "sort the steps so that each episode's stand together, in order"
+        )
+    changed = (demonstrator[1:] != demonstrator[:-1]) & ~starts[1:]
+    if changed.any():
+        where = int(changed.argmax())
+        raise DemonstrationError(
+            f"episode {array[where]!s} has two demonstrators, {names[demonstrator[where]]!r} and "
+            f"{names[demonstrator[where + 1]]!r}: each episode belongs to one; split it where the hands change"
+        )
+    return number.astype(np.int64)
+
+
+def _rewards(values: Any, steps: int) -> Array | None:
+    if values is None:
+        return None
+    array = _array("rewards", values)
+    _same_length("rewards", array, steps)
+    if array.ndim != 1 or array.dtype.kind not in "biuf":
+        raise DemonstrationError(f"rewards are {array.dtype} of shape {array.shape}: pass one number for each step")
+    _finite("rewards", array)
+    return array.astype(np.float32)
+
+
+def _terminals(values: Any, steps: int) -> Array | None:
+    if values is None:
+        return None
+    array = _array("terminals", values)
+    _same_length("terminals", array, steps)
+    if array.ndim != 1 or not np.isin(array, (0, 1)).all():
+        raise DemonstrationError("terminals must be true or false, one for each step")
+    return array.astype(bool)
+
+
+def _legal(values: Any, actions: Array, action_count: int) -> Array | None:
+    if values is None:
+        return None
+    if actions.ndim != 1:
+        raise DemonstrationError("legal actions were given but actions are continuous: leave legal out")
+    array = _array("legal actions", values)
+    _same_length("legal", array, len(actions))
+    if array.shape != (len(actions), action_count) or not np.isin(array, (0, 1)).all():
+        raise DemonstrationError(
+            f"legal actions have shape {array.shape}: pass true or false for each step and each of the "
+            f"{action_count} actions"
+        )
+    array = array.astype(bool)
+    illegal = ~array[np.arange(len(actions)), actions]
+    if illegal.any():
+        step = int(illegal.argmax())
+        raise DemonstrationError(
+            f"{illegal.sum():,} steps take an action that is marked illegal (first: step {step:,}, action "
+            f"{actions[step]}): correct legal or drop those steps"
+        )
+    return array
+
+
+def _skill(name: str, values: Any, steps: int) -> Array:
+    array = _array(f"skill column {name!r}", values)
+    _same_length(f"skill column {name!r}", array, steps)
+    if array.ndim == 1 and array.dtype.kind in "biuU":
+        return array
+    if array.ndim == 2 and array.dtype.kind in "biuf":
+        _finite(f"skill column {name!r}", array)
+        return array.astype(np.float32)
+    raise DemonstrationError(
+        f"skill column {name!r} is {array.dtype} of shape {array.shape}: pass one label for each step, "
+        "or (steps, skills) weights"
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    return type(one) is type(other) and one == other

@@ -1,0 +1,242 @@
+"""Methods: frozen settings with `.fit(demonstrations, seed=...)`, of which behaviour cloning is one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from ileed import runs
+from ileed._torch import resolve_device, stream
+from ileed.demonstrations import Array, Collapsed, Demonstrations
+from ileed.errors import RunError, SettingsError
+from ileed.fitting import Ascent, Checkpoint, Climb, History, Outcome, Prepared, Watcher, climb, prepare
+from ileed.model.batch import Batch, Sizes
+from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
+from ileed.model.dynamics import LatentDynamics
+from ileed.model.expertise import Constant, Embedded, Perfect, Skills
+from ileed.model.joint import Joint, Parts
+from ileed.model.lens import Lens
+from ileed.model.policies import CategoricalMLP, MixtureMLP
+from ileed.nets import member
+from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
+
+_STATES = 60  # how many of the most visited observations a survey keeps
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Ileed:
+    """Imitation learning by estimating expertise of demonstrators: one policy and everybody's expertise, jointly.
+
+    `policy` and `demonstrator` left at None follow the data: a categorical network and `UniformMixture` for discrete
+    actions, a Gaussian mixture and `VarianceScaling` for continuous ones. `restarts` independent fits run side by side
+    and the one of greatest likelihood is kept. `normalise` gives the networks inputs in units of their own spread;
+    None does so for floating-point observations and leaves whole numbers as they are.
+    The remaining settings are those of `Climb`.
+    """
+
+    policy: CategoricalMLP | MixtureMLP | None = None
+    demonstrator: UniformMixture | OneVersusRest | Boltzmann | VarianceScaling | None = None
+    expertise: Embedded | Constant | Perfect | Skills = Embedded()  # noqa: RUF009 (frozen)
+    dynamics: LatentDynamics | None = None
+    restarts: int = 20
+    steps: int = 2000
+    learning_rate: float = 1e-3
+    skill_learning_rate: float = 1e-2
+    batch_size: int | None = None
+    clip: float | None = None
+    held_out: float = 0.0
+    normalise: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.restarts < 1:
+            raise SettingsError(f"restarts is {self.restarts}: a fit needs one or more")
+        self.climb  # noqa: B018 (refuses impossible settings now rather than at the fit)
+
+    @property
+    def climb(self) -> Climb:
+        """The part of the settings that says how to climb."""
+        return Climb(**{item.name: getattr(self, item.name) for item in fields(Climb)})
+
+    def parts(self, *, discrete: bool) -> Parts:
+        """The model's parts, with what was left to the data filled in."""
+        policy = self.policy or (CategoricalMLP() if discrete else MixtureMLP())
+        demonstrator = self.demonstrator or (UniformMixture() if discrete else VarianceScaling())
+        return Parts(policy, demonstrator, self.expertise, self.dynamics)
+
+    def fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        weights: Array | None = None,
+        progress: Watcher | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 5.0,
+    ) -> Fitted:
+        """Fit to the data; the same seed on the same machine gives the same bits.
+
+        `weights` counts each episode that many times: (episode,), or (restart, episode) to give each restart its own.
+        `progress` is called with a `Progress` now and then. `checkpoint` names a file that is written every few seconds
+        and from which an interrupted fit, called again with the same arguments, goes on.
+        """
+        began = time.monotonic()
+        place = resolve_device(device)
+        parts = self.parts(discrete=demonstrations.discrete)
+        prepared = prepare(
+            demonstrations,
+            self.climb,
+            seed=seed,
+            device=place,
+            members=self.restarts,
+            normalise=self.normalise,
+            skill=self.expertise.column if isinstance(self.expertise, Skills) else None,
+            transitions=self.dynamics is not None,
+            weights=weights,
+        )
+        generators = [stream(seed, "init", restart) for restart in range(self.restarts)]
+        joint = Joint(parts, prepared.sizes, generators)
+        if prepared.action_spread is not None:
+            joint.policy.action_shift, joint.policy.action_scale = prepared.action_spread
+        file = None
+        if checkpoint is not None:
+            fingerprint = _fingerprint(self, demonstrations, seed, place, weights)
+            file = Checkpoint(Path(checkpoint), fingerprint=fingerprint, seconds=checkpoint_seconds)
+        ascent = climb(joint.to(place), prepared, self.climb, checkpoint=file, watch=progress)
+        provenance = runs.provenance() | {
+            "seed": seed,
+            "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
+            "seconds": round(time.monotonic() - began, 3),
+            "data": {
+                "steps": len(demonstrations),
+                "episodes": demonstrations.episode_count,
+                "places": len(prepared.collapsed.observations),
+                "fingerprint": demonstrations.fingerprint(),
+            },
+        }
+        return _fitted(self, ascent, prepared, demonstrations, provenance)
+
+
+def bc(**settings: Any) -> Ileed:
+    """Behaviour cloning: the joint model in which nobody ever errs."""
+    return Ileed(expertise=Perfect(), **settings)
+
+
+def load(path: str | Path) -> Fitted:
+    """A fit as `Fitted.save` left it."""
+    run = runs.read_run(Path(path))
+    try:
+        parts, sizes, method = (runs.rebuilt(run.settings[name], _KINDS) for name in ("parts", "sizes", "method"))
+        settings, weights = run.settings, run.weights
+        joint = Joint(parts, sizes, [stream(0, "loaded")])
+        joint.load_state_dict(_named(weights, "joint."))
+        lens = Lens(settings["observation_shape"], **_named(weights, "lens."))
+        names = tuple(settings["demonstrators"])
+        expertise = Expertise(joint, lens, names, tuple(settings["skills"]), Survey(**_named(weights, "survey.")))
+        costs = [np.inf if cost is None else cost for cost in settings["restarts"]]
+        restarts = Restarts(np.array(costs), settings["chosen"])
+        outcome = Outcome[settings["outcome"]]
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise RunError(f"{path} is damaged ({error}): fit again, or restore it from a copy") from error
+    return Fitted(
+        policy=Policy(joint, lens),
+        expertise=expertise,
+        restarts=restarts,
+        history=History.of(list(run.history)),
+        outcome=outcome,
+        method=method,
+        provenance=run.provenance,
+        joint=joint,
+        lens=lens,
+    )
+
+
+_KINDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Ileed, Parts, Sizes, CategoricalMLP, MixtureMLP, UniformMixture, OneVersusRest, Boltzmann, VarianceScaling),
+        *(Perfect, Constant, Embedded, Skills, LatentDynamics),
+    )
+}
+
+
+def _named(tensors: Any, prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _fitted(method: Ileed, ascent: Ascent, prepared: Prepared, data: Demonstrations, provenance: Any) -> Fitted:
+    joint = member(ascent.joint, ascent.chosen).cpu().requires_grad_(False)
+    survey = _survey(joint, prepared.lens, prepared.collapsed, data)
+    return Fitted(
+        policy=Policy(joint, prepared.lens),
+        expertise=Expertise(joint, prepared.lens, data.names, prepared.collapsed.skill_names, survey),
+        restarts=Restarts(ascent.nats_per_action, ascent.chosen),
+        history=ascent.history,
+        outcome=ascent.outcome,
+        method=method,
+        provenance=provenance,
+        joint=joint,
+        lens=prepared.lens,
+    )
+
+
+@torch.no_grad()
+def _survey(joint: Joint, lens: Lens, collapsed: Collapsed, data: Demonstrations) -> Survey:
+    """Everybody's expertise at the places they visited, and at the places most visited by all."""
+    people = len(data.names)
+    pairs, count = np.unique(collapsed.step_place * people + data.demonstrator, return_counts=True)
+    own = _expertise(joint, lens, collapsed, pairs // people, pairs % people)
+    visits = np.zeros((people, len(collapsed.observations)), dtype=np.int64)
+    visits[pairs % people, pairs // people] = count
+    average, quantiles = [], []
+    for person in range(people):
+        theirs = pairs % people == person
+        order = np.argsort(own[theirs])
+        value, weight = own[theirs][order].astype(np.float64), count[theirs][order]
+        average.append((value * weight).sum() / weight.sum() if len(value) else np.nan)
+        position = np.cumsum(weight) / weight.sum() if len(value) else np.array([])
+        index = np.searchsorted(position, np.linspace(0, 1, 21)).clip(max=max(len(value) - 1, 0))
+        quantiles.append(value[index] if len(value) else np.full(21, np.nan))
+    busiest = np.argsort(-visits.sum(0), kind="stable")[:_STATES]
+    grid = _expertise(
+        joint, lens, collapsed, np.repeat(busiest, people), np.tile(np.arange(people), len(busiest))
+    ).reshape(len(busiest), people)
+    return Survey(
+        by_demonstrator=torch.tensor(np.array(average)),
+        quantiles=torch.tensor(np.stack(quantiles)),
+        states=torch.tensor(grid.T.copy()),
+        visits=torch.tensor(visits[:, busiest]),
+    )
+
+
+def _expertise(joint: Joint, lens: Lens, collapsed: Collapsed, place: Array, demonstrator: Array) -> Array:
+    """Expertise of the given demonstrators at the given places of the data."""
+    batch = Batch.of(
+        sizes=replace(joint.sizes, discrete=False),  # no action is asked about
+        observations=lens.focus(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))),
+        place=torch.from_numpy(place),
+        demonstrator=torch.from_numpy(demonstrator),
+        action=torch.zeros(0),
+        weight=torch.zeros(0),
+        skills=None if collapsed.skills is None else torch.from_numpy(np.ascontiguousarray(collapsed.skills.T)),
+    )
+    return np.asarray(joint.expertise_at(batch)[0].numpy())
+
+
+def _fingerprint(
+    method: Ileed, data: Demonstrations, seed: int, device: torch.device, weights: Array | None
+) -> str:
+    """Names everything that a climb's bits depend on, but the number of threads, which its checkpoint holds."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(json.dumps([runs.plain(method), data.fingerprint(), seed, device.type], sort_keys=True).encode())
+    if weights is not None:
+        digest.update(np.ascontiguousarray(weights, dtype=np.float64).tobytes())
+    return digest.hexdigest()

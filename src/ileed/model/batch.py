@@ -1,0 +1,93 @@
+"""A batch: observations the networks look at once, and the acts that were counted upon them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from ileed._torch import Bool, Float, Int
+from ileed.nets import Pick
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Sizes:
+    """How many of each thing a model must know of before it has seen any."""
+
+    inputs: int
+    demonstrators: int
+    actions: int
+    discrete: bool = True
+    skills: int = 0
+    has_legal_actions: bool = False
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """What was done where and where that led: (place, action, next place), with a weight."""
+
+    place: Pick
+    action: Float[Tensor, "action transition"]
+    next_place: Pick
+    weight: Float[Tensor, "*member transition"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Distinct observations ("places") and weighted acts upon them ("cells"); a place of no cell is padding.
+
+    The likelihood of the data is the sum over cells of weight x log-probability, so networks run once a place however
+    often it was visited.
+    """
+
+    observations: Float[Tensor, "input place"]
+    place: Pick
+    demonstrator: Pick
+    action: Tensor  # (cell,) whole numbers, or (cell, dimension)
+    weight: Float[Tensor, "*member cell"]
+    taken: Pick | None = None  # (action, place) of each cell, flat; discrete actions only
+    legal: Bool[Tensor, "action place"] | None = None
+    skills: Float[Tensor, "skill place"] | None = None
+    transitions: Transitions | None = None
+
+    @property
+    def total_weight(self) -> Float[Tensor, "*member"]:
+        return self.weight.sum(-1)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        sizes: Sizes,
+        observations: Float[Tensor, "input place"],
+        place: Int[Tensor, " cell"],
+        demonstrator: Int[Tensor, " cell"],
+        action: Tensor,
+        weight: Tensor,
+        legal: Bool[Tensor, "action place"] | None = None,
+        skills: Float[Tensor, "skill place"] | None = None,
+        transitions: Transitions | None = None,
+    ) -> Batch:
+        """A batch from plain indices; what a step of the climb will read is worked out here, once."""
+        places = observations.shape[-1]
+        return cls(
+            observations=observations,
+            place=Pick.of(place, places),
+            demonstrator=Pick.of(demonstrator, sizes.demonstrators),
+            action=action,
+            weight=weight,
+            taken=Pick.of(action * places + place, sizes.actions * places) if sizes.discrete else None,
+            legal=legal,
+            skills=skills,
+            transitions=transitions,
+        )
+
+    @property
+    def log_choices(self) -> Float[Tensor, " cell"] | None:
+        """Log of how many actions were legal at each cell's place, or nothing where all always are."""
+        return None if self.legal is None else self.place(self.legal.sum(0).to(self.observations.dtype).log())

@@ -1,0 +1,159 @@
+"""Demonstrator models: what a person of given expertise does, told from what the policy would do.
+
+`observed` is each model's definition, for any number of actions at once. `log_likelihood` is the same quantity at the
+acts that were counted, worked out from as little of the policy as it needs; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from math import log
+from typing import Generic, Literal, TypeVar, final
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, MixtureSameFamily
+
+from ileed._torch import Float
+from ileed.model.batch import Batch
+from ileed.model.policies import Choice, mixture, mixture_at, mixture_parts
+
+
+Policy = TypeVar("Policy", bound=Distribution)
+
+
+class AbstractDemonstratorModel(ABC, Generic[Policy]):
+    """How expertise in [0, 1] turns a policy into a demonstrator's behaviour.
+
+    Laws: what is observed is normalised; it equals the policy where expertise is one; nothing is NaN at expertise
+    zero or one, nor where the policy gives an action no mass; `log_likelihood` equals
+    `observed(...).log_prob(action)` at every cell.
+    """
+
+    discrete: bool
+
+    @abstractmethod
+    def observed(self, policy: Policy, expertise: Tensor) -> Distribution:
+        """The demonstrator's own distribution of actions; `expertise` has the policy's batch shape."""
+
+    @abstractmethod
+    def log_likelihood(
+        self, policy: Policy, expertise: Float[Tensor, "member cell"], batch: Batch
+    ) -> Float[Tensor, "member cell"]:
+        """log p(action | observation, demonstrator) of every cell, in nats."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class UniformMixture(AbstractDemonstratorModel[Choice]):
+    """With probability `expertise` follow the policy, otherwise act uniformly at random.
+
+    p(a) = rho pi(a) + (1 - rho) / |A|, the paper's equation. Where the data say which actions are legal, A is the set
+    of legal actions of that observation. Only ratios of expertise are identified: (rho, pi) and
+    (c rho, 1/|A| + (pi - 1/|A|) / c) are equally likely, so a sharp policy is what fixes the absolute level.
+    """
+
+    discrete = True
+
+    def observed(self, policy: Categorical, expertise: Tensor) -> Categorical:
+        possible = torch.isfinite(policy.logits).to(policy.probs)
+        uniform = possible / possible.sum(-1, keepdim=True)
+        return Categorical(probs=torch.lerp(uniform, policy.probs, expertise.unsqueeze(-1)), validate_args=False)
+
+    def log_likelihood(
+        self, policy: Choice, expertise: Float[Tensor, "member cell"], batch: Batch
+    ) -> Float[Tensor, "member cell"]:
+        log_choices = batch.log_choices
+        log_uniform = -log(policy.log_probs.shape[-2]) if log_choices is None else -log_choices
+        ratio = (policy.taken(batch) - log_uniform).exp()  # pi |A|: at most |A|, so nothing overflows
+        return _log(torch.lerp(torch.ones_like(ratio), ratio, expertise)) + log_uniform
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OneVersusRest(AbstractDemonstratorModel[Choice]):
+    """With probability `expertise` follow the policy, otherwise take any other action than it would.
+
+    p(a) = rho pi(a) + (1 - rho) (1 - pi(a)) / (|A| - 1), what the authors' public code optimises. Random behaviour sits
+    at rho = 1/|A|, not 0. With two actions (rho, pi) and (1 - rho, 1 - pi) are equally likely: see `upright`.
+    """
+
+    discrete = True
+
+    def observed(self, policy: Categorical, expertise: Tensor) -> Categorical:
+        others = (1 - policy.probs) / (policy.probs.shape[-1] - 1)
+        return Categorical(probs=torch.lerp(others, policy.probs, expertise.unsqueeze(-1)), validate_args=False)
+
+    def log_likelihood(
+        self, policy: Choice, expertise: Float[Tensor, "member cell"], batch: Batch
+    ) -> Float[Tensor, "member cell"]:
+        log_taken = policy.taken(batch)
+        others = -log_taken.expm1() / (policy.log_probs.shape[-2] - 1)
+        return _log(torch.lerp(others, log_taken.exp(), expertise))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Boltzmann(AbstractDemonstratorModel[Choice]):
+    """Act from the policy raised to the power `expertise`: p(a) is proportional to pi(a)^rho.
+
+    Small slips are likelier than large ones, unlike under `UniformMixture`. Expertise shares its scale with the
+    policy's own sharpness: (rho, pi) and (rho / c, pi^c renormalised) are equally likely.
+    """
+
+    discrete = True
+
+    def observed(self, policy: Categorical, expertise: Tensor) -> Categorical:
+        possible = torch.isfinite(policy.logits)
+        tempered = torch.where(possible, expertise.unsqueeze(-1) * policy.logits, policy.logits)
+        return Categorical(logits=tempered, validate_args=False)
+
+    def log_likelihood(
+        self, policy: Choice, expertise: Float[Tensor, "member cell"], batch: Batch
+    ) -> Float[Tensor, "member cell"]:
+        rows = batch.place(policy.log_probs)
+        if batch.legal is not None:  # an illegal action's -inf must stay out of the product with expertise 0
+            illegal = ~batch.legal[:, batch.place.index]
+            tempered = (expertise.unsqueeze(-2) * rows.masked_fill(illegal, 0)).masked_fill(illegal, -torch.inf)
+        else:
+            tempered = expertise.unsqueeze(-2) * rows
+        return expertise * policy.taken(batch) - tempered.logsumexp(-2)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
+    """Aim as the policy does, with every component's variance divided by `expertise`.
+
+    The paper's formula can also be read as the standard deviation divided by it: `scaled="deviation"`. Expertise shares
+    its scale with the policy's own spread, so only ratios of expertise mean anything. Expertise below 1e-6 is taken as
+    1e-6, where the density is flat for every practical purpose.
+    """
+
+    scaled: Literal["variance", "deviation"] = "variance"
+    discrete = False
+
+    def observed(self, policy: MixtureSameFamily, expertise: Tensor) -> MixtureSameFamily:
+        logits, means, deviations = mixture_parts(policy)
+        factor = expertise.clamp_min(1e-6)[..., None, None]
+        return mixture(logits, means, deviations / (factor.sqrt() if self.scaled == "variance" else factor))
+
+    def log_likelihood(
+        self, policy: MixtureSameFamily, expertise: Float[Tensor, "member cell"], batch: Batch
+    ) -> Float[Tensor, "member cell"]:
+        return self.observed(mixture_at(policy, batch.place), expertise).log_prob(batch.action)
+
+
+def policy_log_likelihood(
+    policy: Choice | MixtureSameFamily, batch: Batch
+) -> Float[Tensor, "member cell"]:
+    """log pi(action | observation) of every cell: what each demonstrator model gives at expertise one."""
+    if isinstance(policy, MixtureSameFamily):
+        return mixture_at(policy, batch.place).log_prob(batch.action)
+    return policy.taken(batch)
+
+
+def _log(probability: Tensor) -> Tensor:
+    """Logarithm that stays finite: a probability below the smallest normal number counts as that number."""
+    return probability.clamp_min(torch.finfo(probability.dtype).tiny).log()

@@ -1,0 +1,147 @@
+"""The joint model: a policy, everybody's expertise, and the likelihood of what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from ileed._torch import Float
+from ileed.errors import SettingsError
+from ileed.model.batch import Batch, Sizes
+from ileed.model.demonstrators import AbstractDemonstratorModel, OneVersusRest, policy_log_likelihood
+from ileed.model.dynamics import LatentDynamics
+from ileed.model.expertise import AbstractExpertise, Embedded, Perfect, Skills
+from ileed.model.policies import AbstractPolicyHead
+
+
+@final
+@dataclass(frozen=True)
+class Parts:
+    """The settings that together make a joint model."""
+
+    policy: AbstractPolicyHead
+    demonstrator: AbstractDemonstratorModel[Any]
+    expertise: AbstractExpertise
+    dynamics: LatentDynamics | None = None
+
+    def check(self, sizes: Sizes) -> None:
+        """Refuse parts that do not go together, or not with the data."""
+        policy, model, expertise = (type(part).__name__ for part in (self.policy, self.demonstrator, self.expertise))
+        kinds = {True: "discrete", False: "continuous"}
+        if self.policy.discrete != sizes.discrete:
+            raise SettingsError(
+                f"{policy} is a policy over {kinds[self.policy.discrete]} actions but the data's are "
+                f"{kinds[sizes.discrete]}: use {'CategoricalMLP' if sizes.discrete else 'MixtureMLP'}"
+            )
+        if self.demonstrator.discrete != sizes.discrete:
+            raise SettingsError(
+                f"{model} models {kinds[self.demonstrator.discrete]} actions but {policy}'s are "
+                f"{kinds[sizes.discrete]}: use "
+                f"{'UniformMixture, OneVersusRest or Boltzmann' if sizes.discrete else 'VarianceScaling'}"
+            )
+        if isinstance(self.demonstrator, OneVersusRest) and sizes.has_legal_actions:
+            raise SettingsError(
+                "OneVersusRest knows no legal actions but the data have them: use UniformMixture or Boltzmann"
+            )
+        if sizes.demonstrators == 1 and not isinstance(self.expertise, Perfect):
+            raise SettingsError(
+                "there is one demonstrator, and expertise is estimated by comparing several: "
+                "use bc() (expertise=Perfect()), or add somebody"
+            )
+        if isinstance(self.expertise, Skills) and not sizes.skills:
+            raise SettingsError(f"Skills({self.expertise.column!r}) needs that column in the data's skills")
+        if self.dynamics is not None and not isinstance(self.expertise, Embedded):
+            raise SettingsError(
+                f"LatentDynamics shapes a learned embedding and {expertise} has none: use Embedded, or dynamics=None"
+            )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """Costs of each member; lower is better. `negative_log_likelihood` is in nats per action."""
+
+    negative_log_likelihood: Float[Tensor, " member"]
+    latent_dynamics: Float[Tensor, " member"] | None
+    total: Float[Tensor, " member"]
+
+
+@final
+class Joint(nn.Module):
+    """Policy and expertise of every member, learned together from what demonstrators did."""
+
+    def __init__(self, parts: Parts, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        parts.check(sizes)
+        self.parts = parts
+        self.sizes = sizes
+        self.policy = parts.policy.build(sizes, generators)
+        self.expertise = parts.expertise.build(sizes, generators)
+        self.dynamics = (
+            parts.dynamics.build(parts.expertise.dim, sizes, generators)
+            if parts.dynamics is not None and isinstance(parts.expertise, Embedded)
+            else None
+        )
+
+    def log_likelihood(self, batch: Batch) -> Float[Tensor, "member cell"]:
+        """log p(action | observation, demonstrator) of every cell, in nats."""
+        return self._log_likelihood(batch, self.expertise.embedding(batch))
+
+    def objective(self, batch: Batch) -> Objective:
+        """Mean negative log-likelihood over the batch, with the auxiliary cost where there is one."""
+        embedding = self.expertise.embedding(batch)
+        log_likelihood = self._log_likelihood(batch, embedding)
+        cost = -weighted_mean(log_likelihood, batch.weight)
+        if self.dynamics is None or self.parts.dynamics is None or batch.transitions is None:
+            return Objective(cost, None, cost)
+        latent = self.dynamics(embedding, batch.transitions)
+        return Objective(cost, latent, cost + self.parts.dynamics.weight * latent)
+
+    def expertise_at(self, batch: Batch) -> Float[Tensor, "member cell"]:
+        """rho of every cell."""
+        return self.expertise(self.expertise.embedding(batch), batch)
+
+    def _log_likelihood(self, batch: Batch, embedding: Tensor | None) -> Float[Tensor, "member cell"]:
+        policy = self.policy(batch.observations, batch.legal)
+        if isinstance(self.parts.expertise, Perfect):  # every demonstrator model is the policy itself there
+            return policy_log_likelihood(policy, batch)
+        expertise = self.expertise(embedding, batch)
+        return self.parts.demonstrator.log_likelihood(policy, expertise, batch)
+
+    def skill_parameters(self) -> list[nn.Parameter]:
+        """w, which learns at a rate of its own."""
+        return [self.expertise.skill]
+
+    def network_parameters(self) -> list[nn.Parameter]:
+        """Everything but w."""
+        return [parameter for parameter in self.parameters() if parameter is not self.expertise.skill]
+
+
+def weighted_mean(
+    values: Float[Tensor, "member cell"], weight: Float[Tensor, "*member cell"]
+) -> Float[Tensor, " member"]:
+    """Mean over cells by weight; a weight of its own for each member, or one for all."""
+    summed = values @ weight if weight.ndim == 1 else (values * weight).sum(-1)
+    return summed / weight.sum(-1)
+
+
+@torch.no_grad()
+def upright(joint: Joint, batch: Batch) -> None:
+    """Turn over the members that found the mirror image of their own answer.
+
+    Under `OneVersusRest` with two actions, (rho, pi) and (1 - rho, 1 - pi) have the same likelihood, so the data cannot
+    choose. We say that people follow the policy more often than not: where mean expertise is below one half, w changes
+    its sign and the two actions change places in the policy's last layer.
+    """
+    mirrored = isinstance(joint.parts.demonstrator, OneVersusRest) and joint.sizes.actions == 2
+    if not mirrored or isinstance(joint.parts.expertise, Perfect):
+        return
+    down = weighted_mean(joint.expertise_at(batch), batch.weight) < 0.5
+    joint.expertise.skill[down] *= -1
+    last = joint.policy.body.layers[-1]
+    for parameter in (last.weight, last.bias):
+        parameter[down] = parameter[down].flip(1)

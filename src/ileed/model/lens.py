@@ -1,0 +1,55 @@
+"""The lens: which numbers of an observation the networks see, and in what units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from ileed._torch import Float
+
+
+@final
+class Lens(nn.Module):
+    """Inputs that varied in the data, centred and scaled; an input that never varied carries no information.
+
+    Part of the policy, so that whoever holds one passes observations as they come.
+    """
+
+    def __init__(self, shape: Sequence[int], kept: Tensor, shift: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        self.kept: Tensor
+        self.shift: Tensor
+        self.scale: Tensor
+        self.register_buffer("kept", kept)
+        self.register_buffer("shift", shift)
+        self.register_buffer("scale", scale)
+
+    def forward(self, observations: Tensor) -> Float[Tensor, "input place"]:
+        """What the networks see of (place, *shape) observations."""
+        return self.focus(observations.flatten(1)[:, self.kept].float().T)
+
+    def focus(self, varying: Float[Tensor, "input place"]) -> Float[Tensor, "input place"]:
+        """Centre and scale inputs that are already only the varying ones."""
+        return ((varying - self.shift[:, None]) / self.scale[:, None]).contiguous()
+
+
+def lens_for(
+    shape: Sequence[int],
+    varying: Tensor,
+    observations: Float[Tensor, "input place"],
+    weight: Float[Tensor, " place"],
+    *,
+    normalise: bool,
+) -> Lens:
+    """The lens of a data set: each input in units of its own spread over steps, or as it comes."""
+    if not normalise:
+        ones = torch.ones(len(varying))
+        return Lens(shape, varying, torch.zeros_like(ones), ones)
+    share = weight.double() / weight.double().sum()
+    mean = observations.double() @ share
+    spread = ((observations.double() - mean[:, None]) ** 2 @ share).sqrt()
+    return Lens(shape, varying, mean.float(), spread.clamp_min(1e-6).float())

@@ -1,0 +1,129 @@
+"""Layers whose parameters have a leading `member` axis: many independent networks, one product each.
+
+Places come last, (member, feature, place): every member sees the same inputs, so the first layer of all of them is one
+matrix product, and what follows works along contiguous places.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, final
+
+import torch
+from torch import Tensor, nn
+
+from ileed._torch import Float, Int
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+_TABLE_AS_PRODUCT = 64  # a table this short is read fastest as a product with a one-hot matrix
+
+
+@final
+class Linear(nn.Module):
+    """One affine map for each member, drawn as `torch.nn.Linear` draws its own: uniform within 1/sqrt(inputs)."""
+
+    def __init__(self, inputs: int, outputs: int, *, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        bound = max(inputs, 1) ** -0.5
+        self.weight = nn.Parameter(uniform((outputs, inputs), bound, generators))
+        self.bias = nn.Parameter(uniform((outputs, 1), bound, generators))
+
+    def forward(self, inputs: Tensor) -> Float[Tensor, "member output place"]:
+        """`inputs` is (input, place), shared by all members, or (member, input, place)."""
+        if inputs.ndim == 3:
+            return torch.baddbmm(self.bias, self.weight, inputs)
+        return torch.addmm(self.bias.flatten(0, 1), self.weight.flatten(0, 1), inputs).unflatten(
+            0, self.weight.shape[:2]
+        )
+
+
+@final
+class MLP(nn.Module):
+    """Affine maps with rectifiers between them."""
+
+    def __init__(self, sizes: Sequence[int], *, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            Linear(before, after, generators=generators) for before, after in zip(sizes, sizes[1:], strict=False)
+        )
+
+    def forward(self, inputs: Tensor) -> Float[Tensor, "member output place"]:
+        first, *rest = self.layers
+        outputs: Tensor = first(inputs)
+        for layer in rest:
+            outputs = layer(outputs.relu())
+        return outputs
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Pick:
+    """Reading a table at fixed indices, with a gradient that adds up in a fixed order on every device.
+
+    `pick(table)` is `table[..., index]`. On a GPU torch's own gradient for that adds in whatever order threads arrive,
+    so two runs differ; here the summands of each entry are brought together first and added one after the other.
+    """
+
+    index: Int[Tensor, " read"]
+    entries: int
+    identity: bool = False
+    one_hot: Float[Tensor, "entry read"] | None = None
+    gathered: tuple[Tensor, Tensor] | None = None  # an order that sorts `index`, and how often each entry stands there
+
+    @classmethod
+    def of(cls, index: Int[Tensor, " read"], entries: int) -> Pick:
+        """Work out the fastest exact way to read these indices."""
+        if entries == len(index) and bool((index == torch.arange(entries, device=index.device)).all()):
+            return cls(index, entries, identity=True)
+        if entries <= _TABLE_AS_PRODUCT:
+            return cls(index, entries, one_hot=torch.nn.functional.one_hot(index, entries).T.float().contiguous())
+        if not index.is_cuda:
+            return cls(index, entries)
+        return cls(
+            index,
+            entries,
+            gathered=(torch.argsort(index, stable=True), torch.bincount(index, minlength=entries)),
+        )
+
+    def __call__(self, table: Float[Tensor, "*row entry"]) -> Float[Tensor, "*row read"]:
+        if self.identity:
+            return table
+        if self.one_hot is not None:
+            return table @ self.one_hot.to(table.dtype)
+        rows: Tensor = _PickRows.apply(table.reshape(-1, self.entries), self)  # type: ignore[no-untyped-call]
+        return rows.reshape(*table.shape[:-1], -1)
+
+
+class _PickRows(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, rows: Tensor, pick: Pick) -> Tensor:
+        context.pick = pick
+        return rows.index_select(1, pick.index)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        pick, gradient = context.pick, gradients[0]
+        if pick.gathered is None:  # one after the other on a CPU, or each entry read once
+            summed = gradient.new_zeros(len(gradient), pick.entries)
+            return summed.index_add_(1, pick.index, gradient), None
+        order, lengths = pick.gathered
+        lengths = lengths.expand(len(gradient), -1).contiguous()
+        return torch.segment_reduce(gradient.index_select(1, order), "sum", lengths=lengths, axis=1, unsafe=True), None
+
+
+def uniform(shape: tuple[int, ...], bound: float, generators: Sequence[torch.Generator]) -> Tensor:
+    """(member, *shape) numbers within `bound` of zero, each member's from its own generator."""
+    drawn = torch.stack([torch.rand(shape, generator=generator) for generator in generators])
+    return (2 * drawn - 1) * bound
+
+
+def member(module: _Module, index: int) -> _Module:
+    """One member taken out as a module of its own, whose member axis has length one."""
+    alone = copy.deepcopy(module)
+    for parameter in alone.parameters():
+        parameter.data = parameter.data[index : index + 1].clone()
+        parameter.grad = None
+    return alone

@@ -1,0 +1,254 @@
+"""What a fit leaves behind: a policy to act with, an expertise to ask, and how both came about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, MixtureSameFamily
+
+from ileed import runs
+from ileed._torch import stream
+from ileed.demonstrations import Array
+from ileed.errors import DemonstrationError, SettingsError
+from ileed.fitting import History, Outcome
+from ileed.model.batch import Batch
+from ileed.model.expertise import Perfect
+from ileed.model.joint import Joint
+from ileed.model.lens import Lens
+from ileed.model.policies import Choice, mixture, mixture_parts
+
+
+@final
+class Policy:
+    """The learned policy: takes observations as they come, in their own units and with all their numbers.
+
+    `act` answers with the most likely actions, or draws them with `sample=True` from a random stream of the policy's
+    own, which `reset(seed)` starts anew. `predict` is the same for stable-baselines3's evaluators.
+    """
+
+    def __init__(self, joint: Joint, lens: Lens) -> None:
+        self._net, self._lens, self._sizes = joint.policy.eval(), lens, joint.sizes
+        self._generator = stream(0, "act")
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        return self._lens.shape
+
+    def reset(self, seed: int = 0) -> None:
+        """Forget the episode so far and start the stream of sampled actions anew."""
+        self._generator = stream(seed, "act")
+
+    @torch.no_grad()
+    def distribution(
+        self, observations: Array | Tensor, *, legal: Array | Tensor | None = None
+    ) -> Categorical | MixtureSameFamily:
+        """The policy's distribution of actions after each of (place, *shape) observations."""
+        seen = self._lens(_batched(observations, self._lens.shape, "observations"))
+        allowed = None if legal is None else self._legal(legal, seen.shape[1]).T
+        found = self._net(seen, allowed)
+        if isinstance(found, Choice):
+            return Categorical(logits=found.logits[0])
+        return mixture(*(part[0] for part in mixture_parts(found)))
+
+    def act(
+        self, observations: Array | Tensor, *, sample: bool = False, legal: Array | Tensor | None = None
+    ) -> Array:
+        """One action for each observation: the most likely one, or one drawn from the policy."""
+        distribution = self.distribution(observations, legal=legal)
+        chosen = self._drawn(distribution) if sample else _most_likely(distribution)
+        return np.asarray(chosen.numpy())
+
+    def predict(
+        self,
+        observation: Array,
+        state: tuple[Array, ...] | None = None,
+        episode_start: Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Array, tuple[Array, ...] | None]:
+        """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
+        single = np.shape(observation) == self._lens.shape
+        actions = self.act(np.asarray(observation)[None] if single else observation, sample=not deterministic)
+        return (actions[0] if single else actions), state
+
+    def _drawn(self, distribution: Categorical | MixtureSameFamily) -> Tensor:
+        if isinstance(distribution, Categorical):
+            return torch.multinomial(distribution.probs, 1, generator=self._generator)[:, 0]
+        logits, means, deviations = mixture_parts(distribution)
+        mode = torch.multinomial(logits.softmax(-1), 1, generator=self._generator)[..., None]
+        index = mode.expand(-1, 1, means.shape[-1])
+        noise = torch.randn(means.shape[0], means.shape[-1], generator=self._generator)
+        return means.gather(1, index)[:, 0] + deviations.gather(1, index)[:, 0] * noise
+
+    def _legal(self, legal: Array | Tensor, places: int) -> Tensor:
+        tensor = torch.as_tensor(legal).bool()
+        if tensor.shape != (places, self._sizes.actions):
+            raise DemonstrationError(
+                f"legal actions have shape {tuple(tensor.shape)}: pass ({places}, {self._sizes.actions})"
+            )
+        return tensor
+
+
+def _most_likely(distribution: Categorical | MixtureSameFamily) -> Tensor:
+    """The likeliest action, or the centre of the heaviest component."""
+    if isinstance(distribution, Categorical):
+        return distribution.logits.argmax(-1)
+    logits, means, _ = mixture_parts(distribution)
+    return means[torch.arange(len(means)), logits.argmax(-1)]
+
+
+def _batched(observations: Array | Tensor, shape: tuple[int, ...], name: str) -> Tensor:
+    tensor = torch.as_tensor(observations)
+    if tuple(tensor.shape[1:]) != shape:
+        raise DemonstrationError(
+            f"{name} have shape {tuple(tensor.shape)}: this policy learned from observations of shape {shape}, "
+            f"so pass (number of observations, {', '.join(str(size) for size in shape)})"
+        )
+    return tensor
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """Expertise where it was used in the data, kept beside the model so that a report needs no data.
+
+    `by_demonstrator` averages over each person's own steps; `quantiles` (demonstrator, 21) is the spread over the same
+    steps; `states` (demonstrator, state) holds the most visited observations, which `visits` (demonstrator, state)
+    counts.
+    """
+
+    by_demonstrator: Tensor
+    quantiles: Tensor
+    states: Tensor
+    visits: Tensor
+
+
+@final
+class Expertise:
+    """Estimated expertise: of anybody, at any observation, in [0, 1].
+
+    Read it as a comparison. Under every demonstrator model the likelihood fixes ratios of expertise, and only a sharp
+    policy fixes their absolute level.
+    """
+
+    def __init__(
+        self, joint: Joint, lens: Lens, names: tuple[str, ...], skill_names: tuple[str, ...], survey: Survey
+    ) -> None:
+        self._joint, self._lens = joint, lens
+        self.names, self.skill_names, self.survey = names, skill_names, survey
+
+    def by_demonstrator(self) -> dict[str, float]:
+        """Each demonstrator's expertise, averaged over that person's own steps."""
+        return dict(zip(self.names, self.survey.by_demonstrator.tolist(), strict=True))
+
+    def ranking(self) -> list[tuple[str, float]]:
+        """Demonstrators and their expertise, best first."""
+        return sorted(self.by_demonstrator().items(), key=lambda item: -item[1])
+
+    @torch.no_grad()
+    def by_skill(self) -> dict[str, dict[str, float]]:
+        """Each demonstrator's expertise in each named skill; for fits with `Skills` alone."""
+        if not self.skill_names:
+            raise SettingsError("this fit names no skills: fit with expertise=Skills(column)")
+        values = self._joint.expertise.skill[0].sigmoid()
+        return {
+            name: dict(zip(self.skill_names, values[:, person].tolist(), strict=True))
+            for person, name in enumerate(self.names)
+        }
+
+    @torch.no_grad()
+    def __call__(
+        self, observations: Array | Tensor, demonstrator: str, *, skills: Array | Tensor | None = None
+    ) -> Array:
+        """One demonstrator's expertise at each of (place, *shape) observations.
+
+        `skills` (place, skill) is needed where the fit was given the embedding (`Skills`).
+        """
+        if demonstrator not in self.names:
+            raise DemonstrationError(f"there is no demonstrator {demonstrator!r}: this fit knows {list(self.names)}")
+        seen = self._lens(_batched(observations, self._lens.shape, "observations"))
+        if self.skill_names and skills is None:
+            raise SettingsError(f"expertise depends on given skills: pass skills, (observations, {self.skill_names})")
+        places = seen.shape[1]
+        sizes = self._joint.sizes
+        batch = Batch.of(
+            sizes=sizes,
+            observations=seen,
+            place=torch.arange(places),
+            demonstrator=torch.full((places,), self.names.index(demonstrator)),
+            action=torch.zeros(places, dtype=torch.long),
+            weight=torch.ones(places),
+            skills=None if skills is None else torch.as_tensor(skills).float().T,
+        )
+        return np.asarray(self._joint.expertise_at(batch)[0].numpy())
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Restarts:
+    """Every restart's cost in nats per action (lower is better), and which one was chosen."""
+
+    nats_per_action: Array
+    chosen: int
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fit: `policy` to act with, `expertise` to ask, `restarts` and `history` to judge it by, `outcome` as a sentence."""
+
+    policy: Policy
+    expertise: Expertise
+    restarts: Restarts
+    history: History
+    outcome: Outcome
+    method: Any
+    provenance: Mapping[str, Any]
+    joint: Joint
+    lens: Lens
+
+    @property
+    def nats_per_action(self) -> float:
+        """The chosen restart's cost: mean negative log-likelihood of an action, in nats."""
+        return float(self.restarts.nats_per_action[self.restarts.chosen])
+
+    @property
+    def estimates_expertise(self) -> bool:
+        """Whether this is more than behaviour cloning, under which everybody's expertise is one by assumption."""
+        return not isinstance(self.joint.parts.expertise, Perfect)
+
+    def save(self, path: str | Path) -> None:
+        """Write a run directory, whole or not at all."""
+        sizes = self.joint.sizes
+        survey = self.expertise.survey
+        settings = {
+            "method": runs.plain(self.method),
+            "parts": runs.plain(self.joint.parts),
+            "sizes": runs.plain(sizes),
+            "observation_shape": list(self.lens.shape),
+            "demonstrators": list(self.expertise.names),
+            "skills": list(self.expertise.skill_names),
+            "restarts": [float(cost) if np.isfinite(cost) else None for cost in self.restarts.nats_per_action],
+            "chosen": self.restarts.chosen,
+            "outcome": self.outcome.name,
+        }
+        weights = (
+            {f"joint.{name}": value for name, value in self.joint.state_dict().items()}
+            | {f"lens.{name}": value for name, value in self.lens.state_dict().items()}
+            | {f"survey.{name}": value for name, value in vars(survey).items()}
+        )
+        contiguous = {name: value.contiguous() for name, value in weights.items()}
+        runs.write_run(Path(path), runs.Run(settings, self.provenance, list(self.history.rows()), contiguous))
+
+    def __repr__(self) -> str:
+        costs = self.restarts.nats_per_action
+        return (
+            f"Fitted({type(self.joint.parts.expertise).__name__} expertise of {len(self.expertise.names)} "
+            f"demonstrators, {self.nats_per_action:.4f} nats per action, best of {len(costs)} restarts: "
+            f"{self.outcome.value})"
+        )

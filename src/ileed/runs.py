@@ -1,0 +1,196 @@
+"""Run directories: plain files (JSON and safetensors) that appear whole or not at all, and still load years later."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from ileed.errors import RunError, SettingsError
+
+FORMAT = 1
+_SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run directory holds: settings, where they came from, how the climb went, and the tensors it ended with."""
+
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    weights: Mapping[str, Tensor]
+
+
+def write_run(path: Path, run: Run) -> None:
+    """Write a run directory; one that is already there is replaced only once the new one is whole."""
+    check_replaceable(path)
+    with _written_whole(path, directory=True) as partial:
+        (partial / _SETTINGS).write_text(_json(run.settings))
+        (partial / _PROVENANCE).write_text(_json(run.provenance))
+        (partial / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
+        (partial / _WEIGHTS).write_bytes(tensors_to_bytes(dict(run.weights), metadata={"format": str(FORMAT)}))
+
+
+def read_run(path: Path) -> Run:
+    """Read a run directory of this format or an older one."""
+    if not (path / _SETTINGS).is_file():
+        raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
+    try:
+        settings = json.loads((path / _SETTINGS).read_text())
+        provenance = json.loads((path / _PROVENANCE).read_text())
+        history = [json.loads(line) for line in (path / _HISTORY).read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged ({error}): fit again, or restore it from a copy") from error
+    if provenance.get("format", 0) > FORMAT:
+        raise RunError(f"{path} was written by a newer ileed ({provenance.get('ileed')}): upgrade to read it")
+    return Run(settings, provenance, history, read_tensors(path / _WEIGHTS)[0])
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to write a run over something that is not one."""
+    if path.exists() and not (path / _SETTINGS).is_file():
+        raise RunError(f"{path} exists and is not a run directory: choose another place, or move it away")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
+    """Write named tensors and notes as one safetensors file, whole or not at all."""
+    write_file(path, tensors_to_bytes({name: value.contiguous() for name, value in tensors.items()}, dict(notes)))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and notes of a safetensors file, on the CPU."""
+    try:
+        with safe_open(path, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata() or {}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path} cannot be read as safetensors ({error}): restore or remove it") from error
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part of either."""
+    with _written_whole(path, directory=False) as partial:
+        partial.write_bytes(content)
+
+
+@contextmanager
+def _written_whole(path: Path, *, directory: bool) -> Iterator[Path]:
+    """Yield a place beside `path` to write to; on success it takes the name of `path`, on failure it is removed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        room = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror or error}): choose another place") from error
+    try:
+        partial = room / path.name
+        if directory:
+            partial.mkdir()
+        yield partial
+        for item in (*(partial.iterdir() if directory else ()), partial, room):
+            _settle(item)
+        if directory and path.exists():
+            os.replace(path, room / "before")
+        os.replace(partial, path)
+        _settle(path.parent)
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be written ({error.strerror or error}): free some space or choose another place; "
+            "nothing was changed"
+        ) from error
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _settle(path: Path) -> None:
+    """Ask the disk to hold what was written before its name is changed."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, sort_keys=False) + "\n"
+
+
+def plain(value: Any) -> Any:
+    """Settings as JSON holds them: a dataclass becomes its fields and its `kind`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"kind": type(value).__name__} | {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    return [plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
+    """Settings from JSON; an unknown kind or field is refused by name, never ignored."""
+    if isinstance(value, list):
+        return tuple(rebuilt(item, kinds) for item in value)
+    if not isinstance(value, Mapping):
+        return value
+    kind = kinds.get(str(value.get("kind")))
+    if kind is None:
+        raise SettingsError(f"unknown kind {value.get('kind')!r} of settings: there are {sorted(kinds)}")
+    known = [item.name for item in fields(kind)]
+    given = {name: rebuilt(item, kinds) for name, item in value.items() if name != "kind"}
+    if unknown := sorted(given.keys() - set(known)):
+        raise SettingsError(f"unknown setting(s) {unknown}: {kind.__name__} has {known}")
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise SettingsError(f"settings of {kind.__name__} are incomplete: {error}") from error
+
+
+def provenance() -> dict[str, Any]:
+    """What a result needs beside it to be made again: versions, commit, machine and date."""
+    return {
+        "format": FORMAT,
+        "ileed": metadata.version("ileed") if _installed("ileed") else "source",
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    }
+
+
+def _installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _commit() -> str | None:
+    """The commit of the checkout this package runs from; nothing where it was installed from a wheel."""
+    home = Path(__file__).parent
+    if not any((parent / ".git").exists() for parent in home.parents):
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

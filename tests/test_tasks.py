@@ -1,0 +1,286 @@
+"""Tasks: the laws that `AbstractTask` states, MiniGrid against minigrid itself, and the experts that ship."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from ileed.errors import IleedError, RunError
+from ileed.tasks import as_actor, expert, names, task
+from ileed.tasks.minigrid import ENVIRONMENTS, Expert, Pretraining, expert_path, flat_with_mission, pretrain
+
+
+@pytest.fixture(scope="session")
+def minigrid():
+    """The environments themselves; without the extra `minigrid` nothing can be played."""
+    pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
+    return pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
+
+
+def chosen_by_view(action_count):
+    """An actor without memory or chance that uses every action: it looks only at what it is shown."""
+    weights = np.arange(1, 148)
+    return lambda observations, starts: (observations.astype(np.int64) @ weights) % action_count
+
+
+def reference(name):
+    gymnasium = pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
+    return gymnasium.make(ENVIRONMENTS[name].id, disable_env_checker=True)
+
+
+# Playing
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_view_is_the_image_that_minigrid_draws(minigrid, name):
+    """The reference is stepped beside ours, with the same seeds and actions, through many episodes."""
+    world, chance = task(name), np.random.default_rng(0)
+    played = world.play(
+        lambda observations, starts: chance.integers(world.action_count, size=2), steps=700, seeds=[3, 4]
+    )
+    minigrid_world = reference(name).unwrapped
+    from ileed.tasks.minigrid import _reset_seed
+
+    for environment, seed in enumerate([3, 4]):
+        rows = np.flatnonzero(played.environment == environment)
+        first = played.episode[rows[0]]
+        for before, row in zip([None, *rows], rows, strict=False):
+            if before is None or played.episode[before] != played.episode[row]:
+                seen, _ = minigrid_world.reset(seed=_reset_seed(seed, int(played.episode[row] - first)))
+            np.testing.assert_array_equal(played.observations[row], seen["image"].ravel())
+            seen, reward, terminated, _, _ = minigrid_world.step(played.actions[row])
+            assert (played.rewards[row], played.terminals[row]) == (np.float32(reward), terminated)
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_known_without_minigrid_is_true_of_it(minigrid, name):
+    from minigrid.wrappers import FlatObsWrapper
+
+    world = FlatObsWrapper(reference(name))
+    flat, _ = world.reset(seed=0)
+    assert world.action_space.n == task(name).action_count
+    np.testing.assert_array_equal(flat_with_mission(flat[:147], name), flat)
+    np.testing.assert_array_equal(flat_with_mission(np.stack([flat[:147]] * 2), name), np.stack([flat] * 2))
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_episode_depends_on_its_number_alone(minigrid, name):
+    """Neither the environments stepped at once nor the episodes asked for change what episode k earns."""
+    world = task(name)
+    actor = chosen_by_view(world.action_count)
+    one_at_a_time = world.score(actor, episodes=6, seed=1, environments=1)
+    np.testing.assert_array_equal(world.score(actor, episodes=6, seed=1, environments=4), one_at_a_time)
+    np.testing.assert_array_equal(world.score(actor, episodes=11, seed=1, environments=64)[:6], one_at_a_time)
+
+
+def test_the_score_is_what_minigrid_pays_episode_by_episode(minigrid):
+    """An independent loop over one environment, so that no episode is lost, counted twice, or cut."""
+    from ileed.tasks.minigrid import _reset_seed
+
+    world, actor = task("minigrid/lava"), chosen_by_view(7)
+    minigrid_world = reference("minigrid/lava")
+    paid = []
+    for episode in range(9):
+        seen, _ = minigrid_world.reset(seed=_reset_seed(5, episode))
+        total, over = 0.0, False
+        while not over:
+            action = actor(seen["image"].reshape(1, -1), np.ones(1, dtype=bool))[0]
+            seen, reward, terminated, truncated, _ = minigrid_world.step(action)
+            total, over = total + reward, terminated or truncated
+        paid.append(total)
+    np.testing.assert_array_equal(world.score(actor, episodes=9, seed=5, environments=4), paid)
+
+
+def test_rows_keep_their_environment_and_say_where_episodes_start(minigrid):
+    """Each row's starts, counted, are all the episodes, and the batch never changes its width."""
+    widths, starts_seen = set(), 0
+
+    def actor(observations, starts):
+        nonlocal starts_seen
+        widths.add(len(observations))
+        starts_seen += starts.sum()
+        return np.full(len(observations), 2)
+
+    task("minigrid/obstacles").score(actor, episodes=23, seed=0, environments=5)
+    assert (widths, starts_seen) == ({5}, 23)
+
+
+def test_seeds_differ_and_repeat(minigrid):
+    world = task("minigrid/obstacles")
+    actor = expert("minigrid/obstacles")
+    first = world.score(actor, episodes=20, seed=0)
+    np.testing.assert_array_equal(world.score(actor, episodes=20, seed=0), first)
+    assert not np.array_equal(world.score(actor, episodes=20, seed=1), first)
+
+
+def test_an_environment_does_not_depend_on_its_neighbours(minigrid):
+    world, actor = task("minigrid/obstacles"), chosen_by_view(3)
+    alone, among = world.play(actor, steps=60, seeds=[8]), world.play(actor, steps=60, seeds=[9, 8])
+    own = among.environment == 1
+    np.testing.assert_array_equal(among.observations[own], alone.observations)
+    np.testing.assert_array_equal(among.actions[own], alone.actions)
+    np.testing.assert_array_equal(among.episode[own] - among.episode[own][0], alone.episode)
+    assert len(np.unique(among.episode[~own])) + alone.episode[-1] == among.episode[-1]
+
+
+def test_steps_end_in_a_terminal_unless_they_were_cut(minigrid):
+    """In Lava an idle actor runs out of time, which is no terminal; one that walks ahead burns or arrives, which is."""
+    world = task("minigrid/lava")
+    idle = world.play(lambda observations, starts: np.full(len(starts), 6), steps=250, seeds=[0])
+    assert not idle.terminals.any() and idle.episode[-1] == 2
+    ahead = world.play(lambda observations, starts: np.full(len(starts), 2), steps=50, seeds=[0, 1, 2])
+    terminal, last = np.flatnonzero(ahead.terminals), np.flatnonzero(np.diff(ahead.episode))
+    assert len(terminal) and np.isin(terminal, last).all()
+
+
+def test_progress_ends_with_everything_done(minigrid):
+    told = []
+    task("minigrid/lava").score(
+        expert("minigrid/lava"), episodes=5, seed=0, progress=lambda done, total: told.append((done, total))
+    )
+    assert told == [(done, 5) for done in range(1, 6)]
+
+
+def test_playing_leaves_the_global_generators_alone(minigrid):
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    task("minigrid/obstacles").score(expert("minigrid/obstacles"), episodes=3, seed=0)
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (lambda observations, starts: np.full(len(starts), 5), "chose action 5, but minigrid/obstacles has 3 actions"),
+        (lambda observations, starts: np.full(len(starts), -1), "chose action -1"),
+        (lambda observations, starts: np.zeros(len(starts)), "float64"),
+        (lambda observations, starts: 2, r"shape \(\)"),
+    ],
+)
+def test_an_answer_that_is_no_action_is_refused(minigrid, answer, sentence):
+    with pytest.raises(IleedError, match=sentence):
+        task("minigrid/obstacles").score(answer, episodes=2, seed=0)
+
+
+def test_an_unknown_task_is_refused_with_the_names_of_the_others():
+    with pytest.raises(IleedError, match="no task 'minigrid/maze'; the tasks are minigrid/empty, minigrid/obstacles"):
+        task("minigrid/maze")
+    with pytest.raises(IleedError, match="the tasks are"):
+        expert("chess")
+
+
+@pytest.mark.parametrize("counts", [{"episodes": 0}, {"episodes": 1, "environments": 0}])
+def test_nothing_to_play_is_refused(counts):
+    with pytest.raises(IleedError, match="at least one"):
+        task("minigrid/lava").score(chosen_by_view(7), seed=0, **counts)
+
+
+def test_a_policy_that_cannot_act_is_refused():
+    with pytest.raises(IleedError, match="cannot act"):
+        as_actor("greedy")
+
+
+def test_without_minigrid_tasks_and_experts_are_there_and_playing_names_the_extra():
+    """In a process of its own, where the extra's libraries cannot be imported."""
+    probe = """
+import sys
+sys.modules.update(dict.fromkeys(["gymnasium", "minigrid", "stable_baselines3"]))
+import numpy as np
+from ileed.tasks import expert, task
+from ileed.tasks.minigrid import flat_with_mission
+world, actor = task("minigrid/obstacles"), expert("minigrid/obstacles")
+assert flat_with_mission(np.zeros((2, 147), np.uint8), world.name).shape == (2, 2835)
+assert actor(np.zeros((2, 147), np.uint8)).shape == (2,)
+try:
+    world.score(actor, episodes=1, seed=0)
+except ValueError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-W", "error", "-c", probe], capture_output=True, text=True, check=True)
+    assert "pip install 'ileed[minigrid]'" in run.stdout
+
+
+# Experts
+
+
+@pytest.mark.parametrize(
+    ("name", "reward"),
+    [("minigrid/empty", 0.96), ("minigrid/lava", 0.94), ("minigrid/obstacles", 0.92), ("minigrid/unlock", 0.93)],
+)
+def test_a_shipped_expert_is_good_at_its_task(minigrid, name, reward):
+    """Over 100 fixed episodes, so it cannot fail by chance; the thresholds lie a little below the experts' means."""
+    assert task(name).score(expert(name), episodes=100, seed=2).mean() > reward
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_shipped_expert_is_small_and_says_where_it_comes_from(name):
+    origin = expert(name).origin
+    assert expert_path(name).stat().st_size < 100_000
+    assert (origin["task"], origin["environment"]) == (name, ENVIRONMENTS[name].id)
+    assert json.loads(origin["settings"])["timesteps"] > 0 and json.loads(origin["versions"])["minigrid"]
+
+
+def test_an_expert_takes_its_most_likely_action():
+    observations = np.random.default_rng(0).integers(0, 11, size=(50, 147), dtype=np.uint8)
+    actor = expert("minigrid/obstacles")
+    probabilities = actor.probabilities(observations)
+    np.testing.assert_allclose(probabilities.sum(axis=-1), 1, rtol=1e-12)
+    np.testing.assert_array_equal(actor(observations), probabilities.argmax(axis=-1))
+
+
+def test_writing_an_expert_then_reading_it_changes_nothing(tmp_path):
+    written = expert("minigrid/lava")
+    written.save(tmp_path / "copy.safetensors")
+    read = Expert.load(tmp_path / "copy.safetensors")
+    assert read.origin == written.origin
+    for (weight, bias), (other_weight, other_bias) in zip(read.layers, written.layers, strict=True):
+        np.testing.assert_array_equal(weight, other_weight)
+        np.testing.assert_array_equal(bias, other_bias)
+    assert [path.name for path in tmp_path.iterdir()] == ["copy.safetensors"]
+
+
+def test_a_file_that_holds_no_expert_is_refused(tmp_path):
+    (tmp_path / "broken.safetensors").write_bytes(b"not weights")
+    for path in (tmp_path / "broken.safetensors", tmp_path / "absent.safetensors"):
+        with pytest.raises(RunError, match="does not hold an expert"):
+            Expert.load(path)
+    with pytest.raises(RunError, match="cannot be written"):
+        expert("minigrid/lava").save(tmp_path / "no such directory" / "expert.safetensors")
+
+
+def test_retraining_repeats_itself_and_leaves_the_global_generators_alone(minigrid, tmp_path):
+    """Also an oracle for the numpy network: stable-baselines3's own is asked for the same probabilities."""
+    pytest.importorskip("stable_baselines3", reason="training an expert needs the extra 'minigrid'")
+    settings = Pretraining(timesteps=64, environments=4, steps=16, batch=32, epochs=1, hidden=(8, 8))
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    first = pretrain("minigrid/lava", path=tmp_path / "first.safetensors", seed=3, settings=settings)
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+    pretrain("minigrid/lava", path=tmp_path / "again.safetensors", seed=3, settings=settings)
+    assert (tmp_path / "first.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+    assert [weight.shape for weight, _ in first.layers] == [(8, 147), (8, 8), (7, 8)]
+
+
+def test_an_expert_computes_what_the_trained_network_does(minigrid):
+    """Stable-baselines3's own forward pass is the oracle; float32 sums in another order differ by some 1e-6."""
+    baselines = pytest.importorskip("stable_baselines3", reason="training an expert needs the extra 'minigrid'")
+    from ileed.tasks.minigrid import _flat_environment, _policy_network
+
+    with torch.random.fork_rng(devices=[]):
+        model = baselines.PPO("MlpPolicy", _flat_environment("minigrid/unlock"), device="cpu", n_steps=8, batch_size=8)
+    observations = np.random.default_rng(0).integers(0, 11, size=(20, 147), dtype=np.uint8)
+    theirs = model.policy.get_distribution(torch.as_tensor(observations)).distribution.probs.detach().numpy()
+    np.testing.assert_allclose(_policy_network(model).probabilities(observations), theirs, atol=1e-5)
+
+
+def test_every_known_task_ships_an_expert():
+    assert sorted(path.name for path in expert_path("minigrid/empty").parent.iterdir()) == sorted(
+        expert_path(name).name for name in names()
+    )
