@@ -45,14 +45,14 @@ def test_the_same_seed_gives_the_same_scores_and_a_longer_evaluation_begins_with
 
 
 def test_the_interval_holds_the_true_mean_as_often_as_it_says():
-    """Of 200 evaluations of 100 episodes from a skewed reward, 95 % should cover; 5 standard errors below is 0.87."""
+    """Of 100 evaluations of 100 episodes from a skewed reward, 95 % should cover, within four standard errors."""
     generator = np.random.default_rng(0)
     covered = 0
-    for _ in range(200):
+    for _ in range(100):
         scores = Scores(np.where(generator.random(100) < 0.9, 0.95, -1.0))
         low, high = scores.interval
         covered += low <= 0.9 * 0.95 - 0.1 <= high
-    assert 0.87 < covered / 200 < 0.995
+    assert 0.86 < covered / 100 < 1
 
 
 def test_the_interval_narrows_with_the_root_of_the_episodes():

@@ -257,15 +257,23 @@ def test_a_file_that_holds_no_expert_is_refused(tmp_path):
 
 
 def test_retraining_repeats_itself_and_leaves_the_global_generators_alone(minigrid, tmp_path):
-    """Also an oracle for the numpy network: stable-baselines3's own is asked for the same probabilities."""
     pytest.importorskip("stable_baselines3", reason="training an expert needs the extra 'minigrid'")
-    settings = Pretraining(timesteps=64, environments=4, steps=16, batch=32, epochs=1, hidden=(8, 8))
+    settings = Pretraining(
+        timesteps=64, environments=4, steps=16, batch=32, epochs=1, hidden=(8, 8), looks=2, episodes=2
+    )
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
     first = pretrain("minigrid/lava", path=tmp_path / "first.safetensors", seed=3, settings=settings)
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
     pretrain("minigrid/lava", path=tmp_path / "again.safetensors", seed=3, settings=settings)
     assert (tmp_path / "first.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
     assert [weight.shape for weight, _ in first.layers] == [(8, 147), (8, 8), (7, 8)]
+
+
+def test_training_is_refused_before_it_starts_where_it_could_not_be_kept(tmp_path):
+    with pytest.raises(RunError, match="there is no directory"):
+        pretrain("minigrid/lava", path=tmp_path / "absent" / "expert.safetensors")
+    with pytest.raises(IleedError, match="at least one"):
+        pretrain("minigrid/lava", path=tmp_path / "expert.safetensors", timesteps=0)
 
 
 def test_an_expert_computes_what_the_trained_network_does(minigrid):

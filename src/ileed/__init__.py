@@ -9,5 +9,6 @@ from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import CategoricalMLP, MixtureMLP
 from ileed.policy import Fitted, Policy
+from ileed.readers import by_column, read, read_parquet, write_parquet
 
 __version__ = "0.1.0"

@@ -63,8 +63,11 @@ class Scores:
         if count == 1:
             return -math.inf, math.inf
         generator = stream(0, "bootstrap", count)
-        drawn = (torch.randint(count, (count,), generator=generator).numpy() for _ in range(RESAMPLES))
-        low, high = np.quantile([self.rewards[rows].mean() for rows in drawn], (0.025, 0.975))
+        blocks = np.array_split(np.empty(RESAMPLES), min(RESAMPLES, 1 + RESAMPLES * count // 1_000_000))
+        for means in blocks:
+            drawn = torch.randint(count, (len(means), count), generator=generator).numpy()
+            means[:] = self.rewards[drawn].mean(axis=1)
+        low, high = np.quantile(np.concatenate(blocks), (0.025, 0.975))
         return float(low), float(high)
 
     def __str__(self) -> str:
@@ -88,8 +91,8 @@ def evaluate(
 def rank_loss(estimated: Mapping[str, float], known: Mapping[str, float]) -> float:
     """Share of pairs of demonstrators that the estimate puts in the wrong order.
 
-    0 is perfect, 0.5 is chance, 1 is inverted. Only pairs whose known skill differs are counted; a pair that the estimate
-    holds equal counts half.
+    0 is perfect, 0.5 is chance, 1 is inverted. Only pairs whose known skill differs are counted; a pair that the
+    estimate holds equal counts half.
 
     >>> rank_loss({"ann": 0.9, "bob": 0.2, "cat": 0.3}, known={"ann": 0.8, "bob": 0.5, "cat": 0.1})
     0.3333333333333333

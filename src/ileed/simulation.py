@@ -37,7 +37,7 @@ def demonstrate(
     skill: Mapping[str, float] | Sequence[float],
     steps: int,
     seed: int,
-    demonstrator: AbstractDemonstratorModel = UniformMixture(),  # noqa: B008 (frozen, so shared safely)
+    demonstrator: AbstractDemonstratorModel[Any] = UniformMixture(),  # noqa: B008 (frozen, so shared safely)
     sample: bool = False,
     progress: Progress | None = None,
 ) -> Demonstrations:
@@ -45,19 +45,25 @@ def demonstrate(
 
     `skill` names the demonstrators, or lists their skills, and then they are called "demonstrator 1", "demonstrator 2",
     and so on. What each of them does is drawn from `demonstrator.observed(pi, skill)`, where pi takes the policy's most
-    likely action for certain, or is `policy.probabilities(observations)` with `sample=True`. (Under `Boltzmann` a policy
-    that is certain never slips, whatever the skill: sample.)
+    likely action for certain, or is `policy.probabilities(observations)` with `sample=True`. (Under `Boltzmann` a
+    policy that is certain hardly ever slips, whatever the skill: sample.)
 
     Each demonstrator has streams of chance of their own, named after `seed` and their name: adding one changes nobody
     else.
     """
     named = _named(skill)
+    if not demonstrator.discrete:
+        raise SettingsError(
+            f"{demonstrator!r} is for continuous actions, but {task.name} has {task.action_count} actions"
+        )
     expertise = torch.tensor(list(named.values()), dtype=torch.float64)
     chances = _chances(named, steps=steps, seed=seed)
     intended = _sampled(policy) if sample else _certain(policy, task)
 
     def act(observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        observed = demonstrator.observed(Categorical(probs=intended(observations, starts)), expertise)
+        observed = demonstrator.observed(
+            Categorical(probs=intended(observations, starts), validate_args=False), expertise
+        )
         assert isinstance(observed, Categorical)
         return _drawn(observed.probs.numpy(), next(chances))
 

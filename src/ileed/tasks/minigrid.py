@@ -243,7 +243,7 @@ def _view(world: Any, drawing: _Drawing, reference: Callable[[], Any]) -> npt.ND
     image = drawing.triple[view]
     if hidden is not None:
         image[hidden] = 0
-    return image.ravel()
+    return np.asarray(image.ravel())
 
 
 @cache
@@ -306,7 +306,7 @@ class Expert:
         self, observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_] | None = None
     ) -> npt.NDArray[np.int64]:
         """The most likely action (env,) for observations (env, 147); of equals the first."""
-        return self._scores(observations).argmax(axis=-1)
+        return np.asarray(self._scores(observations).argmax(axis=-1))
 
     def probabilities(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """The probability of every action, (env, action), for observations (env, 147)."""
@@ -326,7 +326,7 @@ class Expert:
         tensors = {}
         for number, (weight, bias) in enumerate(self.layers):
             tensors[f"{number}.weight"], tensors[f"{number}.bias"] = weight, bias
-        content = safetensors_bytes(tensors, metadata=self.origin)
+        content = safetensors_bytes(tensors, metadata={"origin": json.dumps(self.origin)})
         unfinished = Path(path).with_name(Path(path).name + ".unfinished")
         try:
             unfinished.write_bytes(content)
@@ -342,8 +342,8 @@ class Expert:
             with safe_open(path, framework="numpy") as file:
                 count = len(file.keys()) // 2
                 layers = tuple((file.get_tensor(f"{n}.weight"), file.get_tensor(f"{n}.bias")) for n in range(count))
-                return cls(layers, file.metadata() or {})
-        except (OSError, SafetensorError) as error:
+                return cls(layers, json.loads(file.metadata()["origin"]))
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
             raise RunError(
                 f"{path} does not hold an expert that can be read ({error}); "
                 "train one with ileed.tasks.minigrid.pretrain"
@@ -378,6 +378,10 @@ class Pretraining:
     """What a reward one step later is worth."""
     hidden: tuple[int, int] = (32, 32)
     """Units in the two layers of the policy, and in those of the value function that is not kept."""
+    looks: int = 20
+    """How often, on the way, the most likely actions are scored; the best network of all is kept."""
+    episodes: int = 200
+    """Episodes in such a look; five times as many, and others, in the score that is written down."""
 
 
 PRETRAINING = {
@@ -400,20 +404,23 @@ def pretrain(
 ) -> Expert:
     """Train an expert with stable-baselines3's PPO and write its policy network to `path`.
 
-    After every twentieth of the steps the most likely actions are scored over 200 episodes; the best network of all is
-    kept. `settings` defaults to those of the expert that ships, `timesteps` to theirs. Needs the extra `minigrid`.
+    `settings` defaults to those of the expert that ships, `timesteps` to theirs; with neither given, and the versions
+    that the shipped expert names in its `origin`, its equal comes out. Needs the extra `minigrid`.
     """
     world = MiniGridTask(task)
     chosen = settings or PRETRAINING[task]
     if timesteps is not None:
         chosen = replace(chosen, timesteps=timesteps)
     _at_least_one(timesteps=chosen.timesteps)
+    if not Path(path).absolute().parent.is_dir():
+        raise RunError(
+            f"there is no directory {Path(path).parent} to write the expert to; make it, or choose another path"
+        )
     baselines = require("stable_baselines3", extra="minigrid")
     callbacks = require("stable_baselines3.common.callbacks", extra="minigrid")
     vectorised = require("stable_baselines3.common.vec_env", extra="minigrid")
 
     best: tuple[float, Expert] | None = None
-    looks = 20
     with _generators_restored(), threads(1):
         model = baselines.PPO(
             "MlpPolicy",
@@ -443,15 +450,15 @@ def pretrain(
                 model.ent_coef = chosen.entropy * max(0.0, 1 - taken / 0.8)
                 if progress is not None:
                     progress(min(self.num_timesteps, chosen.timesteps), chosen.timesteps)
-                if taken * looks >= self.looked + 1:
-                    self.looked = int(taken * looks)
-                    best = _better(best, _policy_network(model), world)
+                if taken * chosen.looks >= self.looked + 1:
+                    self.looked = int(taken * chosen.looks)
+                    best = _better(best, _policy_network(model), world, episodes=chosen.episodes)
 
         model.learn(chosen.timesteps, callback=Watch())
-        _, found = _better(best, _policy_network(model), world)
+        _, found = _better(best, _policy_network(model), world, episodes=chosen.episodes)
     if progress is not None:
         progress(chosen.timesteps, chosen.timesteps)
-    rewards = world.score(found, episodes=1_000, seed=1)
+    rewards = world.score(found, episodes=5 * chosen.episodes, seed=1)
     expert = Expert(
         found.layers,
         {
@@ -461,7 +468,7 @@ def pretrain(
             "settings": json.dumps(asdict(chosen)),
             "seed": str(seed),
             "versions": json.dumps({name: version(name) for name in VERSIONS}),
-            "reward": f"{rewards.mean():.4f} over 1000 episodes of seed 1, most likely actions",
+            "reward": f"{rewards.mean():.4f} over {len(rewards)} episodes of seed 1, most likely actions",
         },
     )
     expert.save(path)
@@ -478,8 +485,10 @@ def _flat_environment(name: str) -> Any:
     return world
 
 
-def _better(best: tuple[float, Expert] | None, expert: Expert, task: MiniGridTask) -> tuple[float, Expert]:
-    reward = float(task.score(expert, episodes=200, seed=0).mean())
+def _better(
+    best: tuple[float, Expert] | None, expert: Expert, task: MiniGridTask, *, episodes: int
+) -> tuple[float, Expert]:
+    reward = float(task.score(expert, episodes=episodes, seed=0).mean())
     return best if best is not None and best[0] > reward else (reward, expert)
 
 

@@ -1,0 +1,29 @@
+"""Readers and writers of data sets on disk: one file a format, the same signature for all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ileed.demonstrations import Demonstrations
+from ileed.errors import DemonstrationError
+from ileed.readers.labels import Labeller, by_column
+from ileed.readers.parquet import read_parquet, write_parquet
+
+__all__ = ["Labeller", "by_column", "read", "read_parquet", "write_parquet"]
+
+_READERS = {".parquet": read_parquet}
+
+
+def read(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
+    """Demonstrations from a file, by the ending of its name.
+
+    `demonstrator` says where in the file it stands who did what; None takes the format's own place for it, and a format
+    that has none asks for it.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DemonstrationError(f"there is no file {path}: check the path")
+    reader = _READERS.get(path.suffix)
+    if reader is None:
+        raise DemonstrationError(f"{path.name} is of no known format: there are readers for {', '.join(_READERS)}")
+    return reader(path, demonstrator=demonstrator)

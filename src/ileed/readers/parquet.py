@@ -1,0 +1,123 @@
+"""Parquet: our own schema, one row a step. What is written is read back exactly.
+
+| column       | type                                    | meaning                                              |
+|--------------|-----------------------------------------|------------------------------------------------------|
+| observation  | list of numbers, all of one length      | what was seen before acting, flattened               |
+| action       | integer, or list of floats              | what was done: discrete, or continuous               |
+| demonstrator | string or integer                       | who did it                                           |
+| episode      | integer or string                       | which run; its rows stand together, in order of time |
+| reward       | float (optional)                        | what the step earned                                 |
+| terminal     | boolean (optional)                      | whether the task ended there                         |
+| legal        | list of booleans (optional)             | which actions were allowed                           |
+| skill.NAME   | string, integer or list of floats (opt.)| which skills the step called for                     |
+
+The file's metadata may hold, under the key `ileed`, a JSON object with `observation_shape`, `names` (the order of
+demonstrators, also of those without a step) and `action_count`. Files without it are read as well.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ileed import runs
+from ileed.demonstrations import Array, Demonstrations
+from ileed.errors import DemonstrationError
+from ileed.readers.labels import Labeller, by_column
+
+_REQUIRED = ("observation", "action", "episode")
+_SKILL = "skill."
+
+
+def write_parquet(data: Demonstrations, path: str | Path) -> None:
+    """Write demonstrations as one parquet file, whole or not at all."""
+    columns: dict[str, pa.Array] = {
+        "observation": _lists(data.observations.reshape(len(data), -1)),
+        "action": pa.array(data.actions) if data.discrete else _lists(data.actions),
+        "demonstrator": pa.DictionaryArray.from_arrays(data.demonstrator.astype(np.int32), list(data.names)),
+        "episode": pa.array(data.episode),
+    }
+    if data.rewards is not None:
+        columns["reward"] = pa.array(data.rewards)
+    if data.terminals is not None:
+        columns["terminal"] = pa.array(data.terminals)
+    if data.legal is not None:
+        columns["legal"] = _lists(data.legal)
+    for name, values in data.skills.items():
+        columns[_SKILL + name] = pa.array(values) if values.ndim == 1 else _lists(values)
+    notes = {
+        "format": 1,
+        "observation_shape": list(data.observations.shape[1:]),
+        "names": list(data.names),
+        "action_count": data.action_count,
+    }
+    table = pa.table(columns).replace_schema_metadata({"ileed": json.dumps(notes)})
+    content = io.BytesIO()
+    pq.write_table(table, content, compression="zstd", compression_level=9)
+    runs.write_file(Path(path), content.getvalue())
+
+
+def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
+    """Read demonstrations from a parquet file of our schema; `by_column` names another column for who did it."""
+    path = Path(path)
+    if demonstrator is not None and not isinstance(demonstrator, by_column):
+        raise DemonstrationError(f"{demonstrator!r} does not apply to parquet files: use by_column(...)")
+    who = demonstrator.column if isinstance(demonstrator, by_column) else "demonstrator"
+    try:
+        table = pq.read_table(path)
+        notes = json.loads((table.schema.metadata or {}).get(b"ileed", b"{}"))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise DemonstrationError(f"{path} is not a readable parquet file ({reason}): export or copy it again") from error
+    if missing := [name for name in (*_REQUIRED, who) if name not in table.column_names]:
+        raise DemonstrationError(
+            f"{path} has no column {missing[0]!r}: it has {table.column_names}; rename a column"
+            + (", or name the one that says who with by_column(...)" if missing[0] == who else "")
+        )
+    columns = {name: _numpy(name, table.column(name)) for name in table.column_names}
+    observations = columns["observation"]
+    shape = notes.get("observation_shape")
+    return Demonstrations(
+        observations=observations if shape is None else observations.reshape(-1, *shape),
+        actions=columns["action"],
+        demonstrator=columns[who],
+        episode=columns["episode"],
+        names=tuple(notes.get("names", ())) if who == "demonstrator" else (),
+        rewards=columns.get("reward"),
+        terminals=columns.get("terminal"),
+        legal=columns.get("legal"),
+        skills={name.removeprefix(_SKILL): value for name, value in columns.items() if name.startswith(_SKILL)},
+        action_count=notes.get("action_count", 0),
+    )
+
+
+def _lists(rows: Array) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).reshape(-1)), rows.shape[1])
+
+
+def _numpy(name: str, column: pa.ChunkedArray) -> Any:
+    if column.null_count:
+        raise DemonstrationError(f"column {name!r} has {column.null_count:,} missing values: fill or drop those rows")
+    array = column.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        return np.array(array.to_pylist(), dtype=np.str_)
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type)):
+        return array.to_numpy(zero_copy_only=False)
+    values = array.flatten()
+    if values.null_count:
+        raise DemonstrationError(f"column {name!r} has missing values inside its lists: fill or drop those rows")
+    lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False)) if len(array) else np.array([0])
+    if len(lengths) > 1:
+        raise DemonstrationError(
+            f"column {name!r} is ragged (lists of {lengths.min()} to {lengths.max()} values): "
+            "every row must have the same length"
+        )
+    return values.to_numpy(zero_copy_only=False).reshape(len(array), -1)
