@@ -20,7 +20,8 @@ class Remembering:
         self.starts = 0
 
     def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        assert deterministic and observation.shape == (len(episode_start), 147)
+        assert deterministic
+        assert observation.shape == (len(episode_start), 147)
         assert state is self.state
         self.state = object()
         self.starts += episode_start.sum()

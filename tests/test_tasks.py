@@ -29,6 +29,10 @@ def chosen_by_view(action_count):
     return lambda observations, starts: (observations.astype(np.int64) @ weights) % action_count
 
 
+def global_generators():
+    return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+
+
 def reference(name):
     gymnasium = pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
     return gymnasium.make(ENVIRONMENTS[name].id, disable_env_checker=True)
@@ -133,10 +137,12 @@ def test_steps_end_in_a_terminal_unless_they_were_cut(minigrid):
     """In Lava an idle actor runs out of time, which is no terminal; one that walks ahead burns or arrives, which is."""
     world = task("minigrid/lava")
     idle = world.play(lambda observations, starts: np.full(len(starts), 6), steps=250, seeds=[0])
-    assert not idle.terminals.any() and idle.episode[-1] == 2
+    assert not idle.terminals.any()
+    assert idle.episode[-1] == 2
     ahead = world.play(lambda observations, starts: np.full(len(starts), 2), steps=50, seeds=[0, 1, 2])
     terminal, last = np.flatnonzero(ahead.terminals), np.flatnonzero(np.diff(ahead.episode))
-    assert len(terminal) and np.isin(terminal, last).all()
+    assert len(terminal) > 0
+    assert np.isin(terminal, last).all()
 
 
 def test_progress_ends_with_everything_done(minigrid):
@@ -148,9 +154,9 @@ def test_progress_ends_with_everything_done(minigrid):
 
 
 def test_playing_leaves_the_global_generators_alone(minigrid):
-    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    before = global_generators()
     task("minigrid/obstacles").score(expert("minigrid/obstacles"), episodes=3, seed=0)
-    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+    assert global_generators() == before
 
 
 # What is refused
@@ -225,7 +231,8 @@ def test_a_shipped_expert_is_small_and_says_where_it_comes_from(name):
     origin = expert(name).origin
     assert expert_path(name).stat().st_size < 100_000
     assert (origin["task"], origin["environment"]) == (name, ENVIRONMENTS[name].id)
-    assert json.loads(origin["settings"])["timesteps"] > 0 and json.loads(origin["versions"])["minigrid"]
+    assert json.loads(origin["settings"])["timesteps"] > 0
+    assert json.loads(origin["versions"])["minigrid"]
 
 
 def test_an_expert_takes_its_most_likely_action():
@@ -261,9 +268,9 @@ def test_retraining_repeats_itself_and_leaves_the_global_generators_alone(minigr
     settings = Pretraining(
         timesteps=64, environments=4, steps=16, batch=32, epochs=1, hidden=(8, 8), looks=2, episodes=2
     )
-    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    before = global_generators()
     first = pretrain("minigrid/lava", path=tmp_path / "first.safetensors", seed=3, settings=settings)
-    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+    assert global_generators() == before
     pretrain("minigrid/lava", path=tmp_path / "again.safetensors", seed=3, settings=settings)
     assert (tmp_path / "first.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
     assert [weight.shape for weight, _ in first.layers] == [(8, 147), (8, 8), (7, 8)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, final
 
@@ -151,6 +151,11 @@ class Demonstrations:
         return int(self.episode[-1]) + 1
 
     @property
+    def steps_each(self) -> Array:
+        """How many steps each demonstrator took, in the order of `names`."""
+        return np.bincount(self.demonstrator, minlength=len(self.names))
+
+    @property
     def episode_demonstrator(self) -> Array:
         """The demonstrator of each episode, as an index into `names`."""
         return self.demonstrator[np.unique(self.episode, return_index=True)[1]]
@@ -168,7 +173,8 @@ class Demonstrations:
 
     def by(self, name: str) -> Demonstrations:
         """One demonstrator's steps alone."""
-        return replace(self.select(self.demonstrator == self.index_of(name)), names=(name,), demonstrator=None)
+        theirs = self.select(self.demonstrator == self.index_of(name))
+        return replace(theirs, names=(name,), demonstrator=np.zeros(len(theirs), dtype=np.int64))
 
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""
@@ -177,7 +183,7 @@ class Demonstrations:
         return self.names.index(name)
 
     def split(self, held_out: float, *, generator: np.random.Generator) -> tuple[Array, Array]:
-        """Two boolean masks over episodes, (kept, held out): whole episodes, some of everybody's who has two or more."""
+        """Two boolean masks over episodes, (kept, held out): some episodes of everybody who has two or more."""
         out = np.zeros(self.episode_count, dtype=bool)
         for person in range(len(self.names)):
             theirs = np.flatnonzero(self.episode_demonstrator == person)
@@ -230,6 +236,10 @@ class Demonstrations:
             step_place=place,
         )
 
+    def check(self) -> list[Finding]:
+        """What a careful colleague would point out: thin, useless or suspicious parts of the data, in words."""
+        return [*_thin(self), *_observations_worth_a_look(self), *_actions_worth_a_look(self), *_copies(self)]
+
     def fingerprint(self) -> str:
         """A digest that changes with any value that a fit could depend on."""
         digest = hashlib.blake2b(digest_size=16)
@@ -243,7 +253,7 @@ class Demonstrations:
         return digest.hexdigest()
 
     def __repr__(self) -> str:
-        counts = np.bincount(self.demonstrator, minlength=len(self.names))
+        counts = self.steps_each
         people = _counted(len(self.names), "demonstrator")
         if len(self.names) > 1:
             people += f" ({counts.min():,}-{counts.max():,} steps each)"
@@ -289,6 +299,89 @@ class Collapsed:
         return np.stack(summed).reshape(*step_weights.shape[:-1], len(self.place))
 
 
+class Finding(NamedTuple):
+    """Something worth knowing before a fit: what it is about, and what it says."""
+
+    about: str
+    says: str
+
+
+_ENOUGH_STEPS = 400  # a share counted over n steps is known to within 0.98 / sqrt(n): 0.05 at 400
+
+
+def _thin(data: Demonstrations) -> Iterator[Finding]:
+    if len(data.names) == 1:
+        yield Finding("demonstrators", "there is one: nothing to compare, so only behaviour cloning applies")
+    episodes = np.bincount(data.episode_demonstrator, minlength=len(data.names))
+    for name, steps, count in zip(data.names, data.steps_each, episodes, strict=True):
+        if steps == 0:
+            yield Finding(name, "no steps at all: the name is known but expertise cannot be")
+        elif steps < _ENOUGH_STEPS:
+            yield Finding(
+                name,
+                f"{_counted(int(steps), 'step')} in {_counted(int(count), 'episode')}: expertise will be poorly "
+                f"determined (give or take {0.98 * steps**-0.5:.2f} at best)",
+            )
+        elif count == 1:
+            yield Finding(name, "one episode: none of it can be held out")
+
+
+def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
+    collapsed = data.collapse()
+    constant = data.observation_size - len(collapsed.varying)
+    if constant:
+        yield Finding(
+            "observations", f"{constant:,} of {data.observation_size:,} numbers never vary; the fit leaves them out"
+        )
+    places = len(collapsed.observations)
+    if 2 * places <= len(data):
+        yield Finding(
+            "observations", f"{places:,} are distinct among {len(data):,} steps: the fit counts them once each"
+        )
+        visited = np.zeros((len(data.names), places), dtype=bool)
+        visited[data.demonstrator, collapsed.step_place] = True
+        shared = visited.sum(0)[collapsed.step_place] > 1
+        for person in np.flatnonzero(data.steps_each):
+            share = shared[data.demonstrator == person].mean()
+            if len(data.names) > 1 and share < 0.5:
+                yield Finding(
+                    data.names[person],
+                    f"{share:.0%} of the steps are at observations that anybody else visits: the comparison rests on "
+                    "how the networks generalise",
+                )
+
+
+def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
+    if data.discrete:
+        taken = np.bincount(data.actions, minlength=data.action_count)
+        if never := [str(action) for action in np.flatnonzero(taken == 0)]:
+            yield Finding("actions", f"{', '.join(never[:8])} of {data.action_count} never taken by anybody")
+        return
+    for axis in range(data.actions.shape[1]):
+        values = np.unique(data.actions[:, axis])
+        if len(values) == 1:
+            yield Finding(f"actions[{axis}]", f"always {values[0]:g}: leave this dimension out")
+        elif len(values) == 2:
+            yield Finding(
+                f"actions[{axis}]",
+                f"two values only ({values[0]:g}, {values[1]:g}), like a gripper: a mixture of Gaussians will collapse "
+                "on it; leave it out or fit it as a discrete action",
+            )
+
+
+def _copies(data: Demonstrations) -> Iterator[Finding]:
+    starts = np.flatnonzero(np.append(True, data.episode[1:] != data.episode[:-1]))
+    seen: dict[bytes, int] = {}
+    copies = []
+    for number, (first, last) in enumerate(zip(starts, np.append(starts[1:], len(data)), strict=True)):
+        if last - first >= 10:  # short episodes repeat by themselves
+            content = data.observations[first:last].tobytes() + data.actions[first:last].tobytes()
+            if seen.setdefault(content, number) != number:
+                copies.append(number)
+    if copies:
+        yield Finding("episodes", f"{len(copies):,} are exact copies of others (first: episode {copies[0]}): drop them")
+
+
 class Skill(NamedTuple):
     """A skill column as weights: how much of each named skill a step calls for."""
 
@@ -318,7 +411,7 @@ def _distinct_rows(rows: Array) -> tuple[Array, Array]:
         return np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     contiguous = np.ascontiguousarray(rows)
     as_bytes = contiguous.view(np.dtype((np.void, contiguous.strides[0]))).ravel()
-    kinds: dict[bytes, int] = {}
+    kinds: dict[Any, int] = {}
     kind = np.fromiter((kinds.setdefault(row, len(kinds)) for row in as_bytes.tolist()), np.int64, len(rows))
     return np.unique(kind, return_index=True)[1], kind
 
@@ -413,14 +506,14 @@ def _action_count(actions: Array, stated: int) -> int:
     if not stated:
         return max(found, 2)
     if found > stated:
-        raise DemonstrationError(f"action {found - 1} was taken but action_count is {stated}: it must be {found} or more")
+        raise DemonstrationError(
+            f"action {found - 1} was taken but action_count is {stated}: it must be {found} or more"
+        )
     return int(stated)
 
 
 def _demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[str, ...], Array]:
     names = tuple(str(name) for name in names)
-    if values is None and len(names) == 1:
-        return names, np.zeros(steps, dtype=np.int64)
     if len(set(names)) != len(names):
         raise DemonstrationError(f"demonstrator names repeat in {_listed(names)}: give each person one name")
     array = _array("demonstrator labels", values)
@@ -441,7 +534,9 @@ def _demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[
     if not names:
         return found, index.astype(np.int64)
     if unknown := [label for label in found if label not in names]:
-        raise DemonstrationError(f"demonstrator {unknown[0]!r} is not among the names {_listed(names)}: add it to names")
+        raise DemonstrationError(
+            f"demonstrator {unknown[0]!r} is not among the names {_listed(names)}: add it to names"
+        )
     place = np.array([names.index(label) for label in found], dtype=np.int64)
     return names, place[index]
 
@@ -450,7 +545,9 @@ def _episode(values: Any, demonstrator: Array, names: Sequence[str], steps: int)
     array = _array("episode labels", values)
     _same_length("episode", array, steps)
     if array.ndim != 1 or array.dtype.kind == "f":
-        raise DemonstrationError(f"episode labels are {array.dtype} of shape {array.shape}: pass one label for each step")
+        raise DemonstrationError(
+            f"episode labels are {array.dtype} of shape {array.shape}: pass one label for each step"
+        )
     starts = np.concatenate([[True], array[1:] != array[:-1]])
     number = np.cumsum(starts) - 1
     labels, counts = np.unique(array[starts], return_counts=True)

@@ -32,6 +32,5 @@ def require(module: str, *, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise IleedError(
-            f"this needs the package {module.partition('.')[0]!r}, which is not installed: "
-            f"pip install 'ileed[{extra}]'"
+            f"this needs the package {module.partition('.')[0]!r}, which is not installed: pip install 'ileed[{extra}]'"
         ) from error

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, final
 
@@ -28,7 +28,7 @@ _SETTLED_NATS = 1e-3  # an improvement below this over the last tenth of the ste
 _EVALUATED_AT_ONCE = 4096  # steps scored together where data come in mini-batches
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """How a climb ended, as a sentence."""
 
     CONVERGED = "the best restart stopped improving"
@@ -68,7 +68,9 @@ class Climb:
         if self.steps < 1:
             raise SettingsError(f"steps is {self.steps}: a fit takes one step or more")
         if self.batch_size is not None and self.batch_size < 1:
-            raise SettingsError(f"batch_size is {self.batch_size}: it must be one or more, or None to choose by the data")
+            raise SettingsError(
+                f"batch_size is {self.batch_size}: it must be one or more, or None to choose by the data"
+            )
         if not 0 <= self.held_out < 1:
             raise SettingsError(f"held_out is {self.held_out}: it is a share of the episodes, from 0 up to but not 1")
         for name in ("learning_rate", "skill_learning_rate", "clip"):
@@ -122,7 +124,7 @@ class Ascent:
 
 
 class Supply(Protocol):
-    """Where batches come from. `load(step)` prepares what the next `batch()` returns; every step of it is the same size."""
+    """Where batches come from: `load(step)` prepares what the next `batch()` returns, always of the same size."""
 
     def load(self, step: int) -> None: ...
 
@@ -537,7 +539,9 @@ class _Climber:
             {"params": joint.skill_parameters(), "lr": settings.skill_learning_rate},
         ]
         self.adam = torch.optim.Adam(groups, fused=True, capturable=cuda)
-        for parameter in joint.parameters():  # Adam makes its moments at the first step; a resumed climb needs them before
+        for (
+            parameter
+        ) in joint.parameters():  # Adam makes its moments at the first step; a resumed climb needs them before
             self.adam.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),

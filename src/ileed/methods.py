@@ -35,25 +35,33 @@ _STATES = 60  # how many of the most visited observations a survey keeps
 class Ileed:
     """Imitation learning by estimating expertise of demonstrators: one policy and everybody's expertise, jointly.
 
-    `policy` and `demonstrator` left at None follow the data: a categorical network and `UniformMixture` for discrete
-    actions, a Gaussian mixture and `VarianceScaling` for continuous ones. `restarts` independent fits run side by side
-    and the one of greatest likelihood is kept. `normalise` gives the networks inputs in units of their own spread;
-    None does so for floating-point observations and leaves whole numbers as they are.
-    The remaining settings are those of `Climb`.
+    `restarts` independent fits run side by side, and the one of greatest likelihood is kept.
     """
 
     policy: CategoricalMLP | MixtureMLP | None = None
+    """The policy's network; None follows the kind of actions."""
     demonstrator: UniformMixture | OneVersusRest | Boltzmann | VarianceScaling | None = None
+    """How a person of given expertise acts; None is UniformMixture or VarianceScaling, by the kind of actions."""
     expertise: Embedded | Constant | Perfect | Skills = Embedded()  # noqa: RUF009 (frozen)
+    """What expertise depends on; Perfect makes this behaviour cloning."""
     dynamics: LatentDynamics | None = None
+    """An auxiliary cost that shapes the embedding of states."""
     restarts: int = 20
+    """Independent fits, of which the likeliest is kept."""
     steps: int = 2000
+    """Gradient steps of each."""
     learning_rate: float = 1e-3
+    """Of the networks."""
     skill_learning_rate: float = 1e-2
+    """Of each demonstrator's own numbers, w."""
     batch_size: int | None = None
+    """Steps drawn for each gradient; None takes all where observations repeat, 256 where they do not."""
     clip: float | None = None
+    """Bound on each restart's own gradient norm."""
     held_out: float = 0.0
+    """Share of everybody's episodes to choose by; 0 chooses by the likelihood of all the data, as the paper does."""
     normalise: bool | None = None
+    """Inputs in units of their own spread; None does so for floating-point observations, not for whole numbers."""
 
     def __post_init__(self) -> None:
         if self.restarts < 1:
@@ -231,9 +239,7 @@ def _expertise(joint: Joint, lens: Lens, collapsed: Collapsed, place: Array, dem
     return np.asarray(joint.expertise_at(batch)[0].numpy())
 
 
-def _fingerprint(
-    method: Ileed, data: Demonstrations, seed: int, device: torch.device, weights: Array | None
-) -> str:
+def _fingerprint(method: Ileed, data: Demonstrations, seed: int, device: torch.device, weights: Array | None) -> str:
     """Names everything that a climb's bits depend on, but the number of threads, which its checkpoint holds."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([runs.plain(method), data.fingerprint(), seed, device.type], sort_keys=True).encode())

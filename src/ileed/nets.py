@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar, final
 
 import torch
@@ -46,9 +47,14 @@ class MLP(nn.Module):
 
     def __init__(self, sizes: Sequence[int], *, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            Linear(before, after, generators=generators) for before, after in zip(sizes, sizes[1:], strict=False)
-        )
+        self.layers = nn.ModuleList(Linear(before, after, generators=generators) for before, after in pairwise(sizes))
+
+    @property
+    def last(self) -> Linear:
+        """The layer whose outputs are the network's own."""
+        layer = self.layers[-1]
+        assert isinstance(layer, Linear)
+        return layer
 
     def forward(self, inputs: Tensor) -> Float[Tensor, "member output place"]:
         first, *rest = self.layers

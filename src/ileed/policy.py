@@ -56,9 +56,7 @@ class Policy:
             return Categorical(logits=found.logits[0])
         return mixture(*(part[0] for part in mixture_parts(found)))
 
-    def act(
-        self, observations: Array | Tensor, *, sample: bool = False, legal: Array | Tensor | None = None
-    ) -> Array:
+    def act(self, observations: Array | Tensor, *, sample: bool = False, legal: Array | Tensor | None = None) -> Array:
         """One action for each observation: the most likely one, or one drawn from the policy."""
         distribution = self.distribution(observations, legal=legal)
         chosen = self._drawn(distribution) if sample else _most_likely(distribution)
@@ -200,7 +198,7 @@ class Restarts:
 @final
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fit: `policy` to act with, `expertise` to ask, `restarts` and `history` to judge it by, `outcome` as a sentence."""
+    """A fit: `policy` to act with, `expertise` to ask, `restarts`, `history` and `outcome` to judge it by."""
 
     policy: Policy
     expertise: Expertise

@@ -14,9 +14,9 @@ from ileed._torch import stream
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
-from ileed.tasks import AbstractTask, Progress, answered, as_actor
+from ileed.tasks import AbstractTask, Actor, Progress, answered, as_actor
 
-__all__ = ["POPULATIONS", "demonstrate"]
+__all__ = ["POPULATIONS", "demonstrate", "slipping"]
 
 Intention = Callable[[npt.NDArray[Any], npt.NDArray[np.bool_]], torch.Tensor]
 """From observations (env, feature) and starts (env,) to the policy's probabilities (env, action)."""
@@ -83,6 +83,28 @@ def demonstrate(
         terminals=played.terminals,
         action_count=task.action_count,
     )
+
+
+def slipping(
+    policy: Any,
+    task: AbstractTask,
+    *,
+    skill: float,
+    seed: int,
+    demonstrator: AbstractDemonstratorModel[Any] = UniformMixture(),  # noqa: B008 (frozen, so shared safely)
+) -> Actor:
+    """An actor that follows `policy` as a demonstrator of that skill would, to score beside a learned policy."""
+    _named({"the actor": skill})
+    intended, generator = _certain(policy, task), stream(seed, "slips")
+
+    def act(observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        policy_here = Categorical(probs=intended(observations, starts), validate_args=False)
+        observed = demonstrator.observed(policy_here, torch.full((len(starts),), skill, dtype=torch.float64))
+        chance = torch.rand(len(starts), generator=generator, dtype=torch.float64)
+        assert isinstance(observed, Categorical)
+        return _drawn(observed.probs.numpy(), chance.numpy())
+
+    return act
 
 
 def _named(skill: Mapping[str, float] | Sequence[float]) -> dict[str, float]:

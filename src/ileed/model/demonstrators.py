@@ -19,7 +19,6 @@ from ileed._torch import Float
 from ileed.model.batch import Batch
 from ileed.model.policies import Choice, mixture, mixture_at, mixture_parts
 
-
 Policy = TypeVar("Policy", bound=Distribution)
 
 
@@ -145,9 +144,7 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         return self.observed(mixture_at(policy, batch.place), expertise).log_prob(batch.action)
 
 
-def policy_log_likelihood(
-    policy: Choice | MixtureSameFamily, batch: Batch
-) -> Float[Tensor, "member cell"]:
+def policy_log_likelihood(policy: Choice | MixtureSameFamily, batch: Batch) -> Float[Tensor, "member cell"]:
     """log pi(action | observation) of every cell: what each demonstrator model gives at expertise one."""
     if isinstance(policy, MixtureSameFamily):
         return mixture_at(policy, batch.place).log_prob(batch.action)

@@ -40,9 +40,7 @@ class LatentDynamics:
 class LatentDynamicsNet(nn.Module):
     """g of every member."""
 
-    def __init__(
-        self, settings: LatentDynamics, dim: int, sizes: Sizes, generators: Sequence[torch.Generator]
-    ) -> None:
+    def __init__(self, settings: LatentDynamics, dim: int, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.body = MLP((dim + sizes.actions, *settings.hidden, dim), generators=generators)
 

@@ -142,6 +142,6 @@ def upright(joint: Joint, batch: Batch) -> None:
         return
     down = weighted_mean(joint.expertise_at(batch), batch.weight) < 0.5
     joint.expertise.skill[down] *= -1
-    last = joint.policy.body.layers[-1]
+    last = joint.policy.body.last
     for parameter in (last.weight, last.bias):
         parameter[down] = parameter[down].flip(1)

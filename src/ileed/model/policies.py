@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,14 @@ class AbstractPolicyHead(ABC):
     discrete: bool
 
     @abstractmethod
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> nn.Module:
+    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
         """The network, ready to be called as `module(observations, legal)`."""
+
+
+class PolicyNet(nn.Module, ABC):
+    """A policy network of every member; `body` maps what is seen to the numbers a distribution is made of."""
+
+    body: MLP
 
 
 @final
@@ -42,7 +48,7 @@ class CategoricalMLP(AbstractPolicyHead):
     def __post_init__(self) -> None:
         check_hidden(self.hidden)
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> nn.Module:
+    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
         return _CategoricalNet(self, sizes, generators)
 
 
@@ -67,7 +73,7 @@ class MixtureMLP(AbstractPolicyHead):
         if self.deviation_floor <= 0:
             raise SettingsError(f"deviation_floor is {self.deviation_floor}: it must be above zero")
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> nn.Module:
+    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
         return _MixtureNet(self, sizes, generators)
 
 
@@ -91,7 +97,7 @@ class Choice(Categorical):
 
 
 @final
-class _CategoricalNet(nn.Module):
+class _CategoricalNet(PolicyNet):
     def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
@@ -106,7 +112,7 @@ class _CategoricalNet(nn.Module):
 
 
 @final
-class _MixtureNet(nn.Module):
+class _MixtureNet(PolicyNet):
     def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.modes, self.floor = settings.modes, settings.deviation_floor
@@ -137,7 +143,8 @@ def mixture(logits: Tensor, means: Tensor, deviations: Tensor) -> MixtureSameFam
 
 def mixture_parts(policy: MixtureSameFamily) -> tuple[Tensor, Tensor, Tensor]:
     """The logits, means and deviations that `mixture` would make this distribution from."""
-    normal = policy.component_distribution.base_dist
+    normal: Any = policy.component_distribution
+    normal = normal.base_dist
     return policy.mixture_distribution.logits, normal.mean, normal.stddev
 
 

@@ -9,7 +9,7 @@ from ileed.errors import DemonstrationError
 from ileed.readers.labels import Labeller, by_column
 from ileed.readers.parquet import read_parquet, write_parquet
 
-__all__ = ["Labeller", "by_column", "read", "read_parquet", "write_parquet"]
+__all__ = ["Labeller", "by_column", "read", "read_parquet", "shipped", "write_parquet"]
 
 _READERS = {".parquet": read_parquet}
 
@@ -27,3 +27,12 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstra
     if reader is None:
         raise DemonstrationError(f"{path.name} is of no known format: there are readers for {', '.join(_READERS)}")
     return reader(path, demonstrator=demonstrator)
+
+
+def shipped() -> Demonstrations:
+    """The data set of the demo: ten demonstrators in MiniGrid's Dynamic-Obstacles, one of them competent.
+
+    1,000 steps each, of whom the first follows an expert 99 times in a hundred and the others once; otherwise they act
+    at random. `ileed demonstrate minigrid/obstacles --population beta-1 --out FILE` makes it anew.
+    """
+    return read_parquet(Path(__file__).parent.parent / "data" / "obstacles-beta-1.parquet")

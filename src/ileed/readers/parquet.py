@@ -74,7 +74,9 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
         notes = json.loads((table.schema.metadata or {}).get(b"ileed", b"{}"))
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
-        raise DemonstrationError(f"{path} is not a readable parquet file ({reason}): export or copy it again") from error
+        raise DemonstrationError(
+            f"{path} is not a readable parquet file ({reason}): export or copy it again"
+        ) from error
     if missing := [name for name in (*_REQUIRED, who) if name not in table.column_names]:
         raise DemonstrationError(
             f"{path} has no column {missing[0]!r}: it has {table.column_names}; rename a column"
@@ -109,7 +111,9 @@ def _numpy(name: str, column: pa.ChunkedArray) -> Any:
         array = array.cast(array.type.value_type)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return np.array(array.to_pylist(), dtype=np.str_)
-    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type)):
+    if not (
+        pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type)
+    ):
         return array.to_numpy(zero_copy_only=False)
     values = array.flatten()
     if values.null_count:

@@ -252,7 +252,8 @@ def _drawing(name: str) -> _Drawing:
     kinds, colours, states = constants.OBJECT_TO_IDX, constants.COLOR_TO_IDX, constants.STATE_TO_IDX
     triples = [(k, c, s) for s in range(len(states)) for c in range(len(colours)) for k in range(len(kinds))]
     byte = {triple: number for number, triple in enumerate(triples)}
-    assert len(triples) <= 256 and byte[(kinds["empty"], 0, 0)] == EMPTY
+    assert len(triples) <= 256
+    assert byte[(kinds["empty"], 0, 0)] == EMPTY
     return _Drawing(
         byte=byte,
         triple=np.array(triples, dtype=np.uint8),
@@ -262,9 +263,9 @@ def _drawing(name: str) -> _Drawing:
     )
 
 
-def _cells_in_view(id: str) -> npt.NDArray[np.int64]:
+def _cells_in_view(environment: str) -> npt.NDArray[np.int64]:
     """Found by letting minigrid cut and turn a grid whose cells hold their own numbers."""
-    world = require("gymnasium", extra="minigrid").make(id, disable_env_checker=True).unwrapped
+    world = require("gymnasium", extra="minigrid").make(environment, disable_env_checker=True).unwrapped
     width, height = world.grid.width, world.grid.height
     numbered = type(world.grid)(width, height)
     numbered.grid = list(range(width * height))
@@ -504,10 +505,10 @@ def _copied(parameter: torch.Tensor) -> npt.NDArray[np.float32]:
 @contextmanager
 def _generators_restored() -> Iterator[None]:
     """Stable-baselines3 seeds every global generator; leave them as they were found."""
-    python, legacy = random.getstate(), np.random.get_state()
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (theirs, not ours)
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
         random.setstate(python)
-        np.random.set_state(legacy)
+        np.random.set_state(legacy)  # noqa: NPY002

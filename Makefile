@@ -1,0 +1,48 @@
+# Two commands do everything: `make demo` and `make test`. Each sets up what it needs, and may be run again.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types rooms check examples benchmark browser clean
+
+demo: $(READY)
+	$(BIN)/ileed demo
+
+test: $(READY) browser
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
+
+check: lint types rooms
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+rooms: $(READY)
+	$(BIN)/lint-imports
+
+benchmark: $(READY)
+	$(BIN)/python benchmarks/restarts.py
+
+# A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(VENV) 2>/dev/null || { \
+	  rm -rf $(VENV) && $(PYTHON) -m pip install --quiet --target .cache/virtualenv virtualenv && \
+	  PYTHONPATH=.cache/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV); }
+	$(BIN)/python -m pip install --quiet uv
+	UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" $(BIN)/uv pip install --quiet --python $(BIN)/python \
+	  -c constraints.txt "torch==2.13.0" -e ".[dev]"
+	touch $(READY)
+
+# One test looks at the report in a real browser; where none can be installed, it says so and is skipped.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
+	  echo "no chromium and no right to install it: the screenshot test will be skipped"
+
+clean:
+	rm -rf $(VENV) .cache runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

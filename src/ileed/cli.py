@@ -1,0 +1,401 @@
+"""The command `ileed`: a thin layer of words, bars and tables over the library."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from tyro.conf import OmitArgPrefixes, Positional
+
+from ileed import runs, simulation, tasks
+from ileed.demonstrations import Demonstrations
+from ileed.errors import IleedError
+from ileed.evaluation import Scores, evaluate, rank_loss
+from ileed.fitting import Progress as ClimbProgress
+from ileed.fitting import Watcher
+from ileed.methods import Ileed, bc, load
+from ileed.policy import Fitted
+from ileed.readers import by_column, read, shipped, write_parquet
+from ileed.report import report
+from ileed.tasks.minigrid import pretrain
+
+_GOOD, _REFUSED, _INTERRUPTED = 0, 2, 130
+_EXIT_CODES = "exit codes: 0 done, 2 refused (one sentence says why), 130 interrupted (run it again to go on)"
+
+
+_PARTS = tyro.constructors.ConstructorRegistry()
+
+
+@_PARTS.primitive_rule
+def _part(asked: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
+    """A part of the model is written as in Python, `Embedded(dim=3)`, or by its name alone, `constant`."""
+    offered = get_args(asked.type) or (asked.type,)
+    kinds = [kind for kind in offered if isinstance(kind, type) and kind.__module__.startswith("ileed.model.")]
+    if not kinds:
+        return None
+    by_name = {kind.__name__.lower(): kind for kind in kinds}
+    spelled = "|".join(kind.__name__ for kind in kinds)
+
+    def made(words: list[str]) -> Any:
+        if words[0].lower() in ("auto", "none"):
+            return None
+        try:
+            written = ast.parse(words[0], mode="eval").body
+            call = written if isinstance(written, ast.Call) else ast.Call(written, [], [])
+            if not isinstance(call.func, ast.Name):
+                raise TypeError
+            arguments = [ast.literal_eval(argument) for argument in call.args]
+            options = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+            return by_name[call.func.id.lower()](*arguments, **options)
+        except IleedError as error:
+            raise ValueError(str(error)) from error
+        except (SyntaxError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{words[0]!r} is not one of {spelled}, with options as in Embedded(dim=3)") from error
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="|".join(kind.__name__ for kind in kinds),
+        instance_from_str=made,
+        is_instance=lambda value: value is None or isinstance(value, tuple(kinds)),
+        str_from_instance=lambda value: ["none" if value is None else repr(value)],
+    )
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Say what a data set holds, and what in it is wrong or thin."""
+
+    data: Positional[Path]
+    """A parquet file (see `ileed.readers.parquet` for the columns)."""
+    who: str | None = None
+    """The column that says who did it, if it is not called demonstrator."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+
+    def __call__(self) -> None:
+        data = _read(self.data, self.who)
+        findings = data.check()
+        if self.json:
+            _print_json(
+                {
+                    "steps": len(data),
+                    "episodes": data.episode_count,
+                    "demonstrators": {
+                        name: int(count) for name, count in zip(data.names, data.steps_each, strict=True)
+                    },
+                    "findings": [{"about": finding.about, "says": finding.says} for finding in findings],
+                }
+            )
+            return
+        console = Console()
+        console.print(repr(data), highlight=False, markup=False)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        for finding in findings:
+            table.add_row(f"[bold]{_plain(finding.about)}[/bold]", _plain(finding.says))
+        console.print(table if findings else "nothing stands out: enough data from everybody, and all of it sound")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Learn one policy and everybody's expertise from a data set, and save the run.
+
+    An interrupted fit goes on where it was when the same command is given again.
+    """
+
+    data: Positional[Path]
+    """A parquet file of demonstrations."""
+    out: Path | None = None
+    """Where the run directory goes; runs/NAME-OF-DATA by default."""
+    who: str | None = None
+    """The column that says who did it, if it is not called demonstrator."""
+    seed: int = 0
+    """Fixes all chance: the same seed on the same machine gives the same bits."""
+    device: str = "auto"
+    """cpu, cuda, or auto for the best there is."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+    method: OmitArgPrefixes[Ileed] = Ileed()  # noqa: RUF009
+    """How to learn: each of these is a setting of `ileed.Ileed` in Python, and written the same way."""
+
+    def __call__(self) -> None:
+        out = self.out or Path("runs") / self.data.stem
+        runs.check_replaceable(out)
+        data = _read(self.data, self.who)
+        with _climbing("fitting") as watch:
+            fitted = self.method.fit(
+                data,
+                seed=self.seed,
+                device=self.device,
+                progress=watch,
+                checkpoint=out.with_name(out.name + ".checkpoint"),
+            )
+        fitted.save(out)
+        if self.json:
+            _print_json(_summary(fitted) | {"run": str(out)})
+            return
+        console = Console()
+        if fitted.estimates_expertise:
+            console.print(_ranking(fitted))
+        console.print(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}", highlight=False)
+        console.print(f"saved in {out}; next: ileed report {out}", highlight=False)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Let a fitted policy play a task and say how well it does, with a 95 % interval."""
+
+    run: Positional[Path]
+    """A run directory, as `ileed fit` writes it."""
+    task: str
+    """For example minigrid/obstacles."""
+    episodes: int = 500
+    """How many episodes to play."""
+    seed: int = 0
+    """Fixes the episodes."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+
+    def __call__(self) -> None:
+        fitted, task = load(self.run), tasks.task(self.task)
+        with _bar(f"playing {self.task}") as advance:
+            scores = evaluate(fitted.policy, task, episodes=self.episodes, seed=self.seed, progress=advance)
+        if self.json:
+            _print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
+        else:
+            Console().print(f"mean reward {scores}", highlight=False)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Draw a run as one self-contained page to read in a browser."""
+
+    run: Positional[Path]
+    """A run directory, as `ileed fit` writes it."""
+    out: Path | None = None
+    """Where the page goes; report.html inside the run by default."""
+
+    def __call__(self) -> None:
+        Console().print(f"wrote {report(self.run, out=self.out)}", highlight=False)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Show the whole job on data that ship with the package: ten demonstrators, of whom one is competent."""
+
+    out: Path = Path("runs/demo")
+    """Where the run directory and its report.html go."""
+    episodes: int = 500
+    """How many episodes each policy plays."""
+    seed: int = 0
+    """Fixes all chance."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+
+    def __call__(self) -> None:
+        data, task = shipped(), tasks.task("minigrid/obstacles")
+        truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
+        best = max(truth, key=lambda name: truth[name])
+        console = Console(quiet=self.json)
+        console.print(repr(data), highlight=False, markup=False)
+        with _climbing("cloning everybody (BC)") as watch:
+            cloned = bc().fit(data, seed=self.seed, progress=watch)
+        with _climbing("estimating expertise (ILEED)") as watch:
+            fitted = Ileed().fit(data, seed=self.seed, progress=watch)
+        players = {
+            "BC": cloned.policy,
+            "ILEED": fitted.policy,
+            f"best demonstrator ({best})": simulation.slipping(
+                tasks.expert(task.name), task, skill=truth[best], seed=self.seed
+            ),
+        }
+        scores: dict[str, Scores] = {}
+        for name, player in players.items():
+            with _bar(f"playing as {name}") as advance:
+                scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
+        fitted.save(self.out)
+        page = report(self.out, truth=truth, scores=scores)
+        console.print(_ranking(fitted, truth))
+        console.print(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
+        table = Table("policy", "mean reward", "95 % interval", title=f"{task.name}, {self.episodes} episodes each")
+        for name, score in scores.items():
+            low, high = score.interval
+            table.add_row(name, f"{score.mean:.2f}", f"{low:.2f} to {high:.2f}")
+        console.print(table)
+        console.print(f"open {page} in a browser", highlight=False)
+        if self.json:
+            _print_json(
+                _summary(fitted)
+                | {"truth": truth, "report": str(page)}
+                | {"scores": {name: {"mean": item.mean, "interval": item.interval} for name, item in scores.items()}}
+            )
+
+
+@dataclass(frozen=True)
+class Demonstrate:
+    """Simulate demonstrators of known skill in a task and write what they did as parquet."""
+
+    task: Positional[str]
+    """For example minigrid/obstacles."""
+    out: Path
+    """The parquet file to write."""
+    population: Literal["beta-1", "beta-5", "beta-10", "unif"] = "unif"
+    """One of the paper's groups of ten demonstrators."""
+    steps: int = 1000
+    """Steps of each demonstrator."""
+    seed: int = 0
+    """Fixes all chance."""
+
+    def __call__(self) -> None:
+        task = tasks.task(self.task)
+        with _bar(f"playing {self.task}") as advance:
+            data = simulation.demonstrate(
+                task,
+                tasks.expert(self.task),
+                skill=simulation.POPULATIONS[self.population],
+                steps=self.steps,
+                seed=self.seed,
+                progress=advance,
+            )
+        write_parquet(data, self.out)
+        Console().print(f"wrote {data.episode_count:,} episodes to {self.out}", highlight=False)
+
+
+@dataclass(frozen=True)
+class Pretrain:
+    """Train the expert of a task anew, as the one that ships was trained."""
+
+    task: Positional[str]
+    """For example minigrid/obstacles."""
+    out: Path
+    """The safetensors file to write."""
+    seed: int = 0
+    """Fixes all chance."""
+    timesteps: int | None = None
+    """Steps to train for; as many as the shipped expert's by default."""
+
+    def __call__(self) -> None:
+        with _bar(f"training in {self.task}") as advance:
+            expert = pretrain(self.task, path=self.out, seed=self.seed, timesteps=self.timesteps, progress=advance)
+        Console().print(f"wrote {expert!r} to {self.out}", highlight=False)
+
+
+_COMMANDS: Mapping[str, Callable[..., Any]] = {
+    "demo": Demo,
+    "inspect": Inspect,
+    "fit": Fit,
+    "evaluate": Evaluate,
+    "report": Report,
+    "demonstrate": Demonstrate,
+    "pretrain": Pretrain,
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out one command; returns its exit code."""
+    try:
+        command = tyro.extras.subcommand_cli_from_dict(
+            dict(_COMMANDS),
+            prog="ileed",
+            description="Who is good at what, in which states; and one policy learned from everybody. " + _EXIT_CODES,
+            args=list(arguments),
+            config=(tyro.conf.FlagCreatePairsOff,),
+            registry=_PARTS,
+        )
+        command()
+    except IleedError as error:
+        print(f"ileed: {error}", file=sys.stderr)  # noqa: T201
+        return _REFUSED
+    except OSError as error:
+        print(f"ileed: {error.strerror or error} ({error.filename or 'a file'})", file=sys.stderr)  # noqa: T201
+        return _REFUSED
+    except KeyboardInterrupt:
+        print("ileed: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)  # noqa: T201
+        return _INTERRUPTED
+    return _GOOD
+
+
+def _read(path: Path, column: str | None) -> Demonstrations:
+    return read(path, demonstrator=None if column is None else by_column(column))
+
+
+def _summary(fitted: Fitted) -> dict[str, Any]:
+    summary: dict[str, Any] = {
+        "nats_per_action": fitted.nats_per_action,
+        "outcome": fitted.outcome.value,
+        "restarts": [float(cost) for cost in fitted.restarts.nats_per_action],
+        "seconds": fitted.provenance["seconds"],
+    }
+    return summary | ({"expertise": fitted.expertise.by_demonstrator()} if fitted.estimates_expertise else {})
+
+
+def _ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int = 40) -> Table:
+    """Demonstrators best first, with the spread of their expertise over their own states."""
+    ranking = fitted.expertise.ranking()
+    left_out = len(ranking) - most
+    table = Table(
+        title="expertise, best first (a comparison: ratios are what the data fix)",
+        caption=f"{left_out:,} more in the run's report" if left_out > 0 else None,
+    )
+    table.add_column("demonstrator")
+    table.add_column("expertise", justify="right")
+    table.add_column("in 8 of 10 of their states")
+    if truth is not None:
+        table.add_column("truth", justify="right")
+    quantiles = dict(zip(fitted.expertise.names, fitted.expertise.survey.quantiles.tolist(), strict=True))
+    for name, value in ranking[:most]:
+        low, high = quantiles[name][2], quantiles[name][18]
+        row = [_plain(name), f"{value:.3f}", f"{low:.2f} to {high:.2f}"]
+        table.add_row(*row, *([] if truth is None else [f"{truth[name]:.2f}"]))
+    return table
+
+
+def _plain(text: str) -> str:
+    """Text from the data, with nothing in it taken for markup."""
+    return text.replace("[", "\\[")
+
+
+def _print_json(value: Mapping[str, Any]) -> None:
+    print(json.dumps(value, indent=2))  # noqa: T201
+
+
+@contextmanager
+def _climbing(words: str) -> Iterator[Watcher]:
+    """A bar on standard error with the best cost so far and the time left."""
+    with _progress(TextColumn("best {task.fields[cost]} nats")) as bar:
+        task = bar.add_task(words, total=None, cost="...")
+
+        def watch(progress: ClimbProgress) -> None:
+            bar.update(task, completed=progress.step, total=progress.steps, cost=f"{progress.nats_per_action:.4f}")
+
+        yield watch
+
+
+@contextmanager
+def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error that counts up to a total."""
+    with _progress() as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _progress(*columns: Any) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        *columns,
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )

@@ -1,0 +1,14 @@
+"""How tests run here: the same examples every time, and no clock in hypothesis."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ileed",
+    deadline=None,  # the first example pays for torch's warm-up
+    derandomize=True,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ileed")

@@ -1,0 +1,286 @@
+"""Builders of the package's values for all tests: generated demonstrations, small worlds, and plain readings of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ileed import (
+    Boltzmann,
+    CategoricalMLP,
+    Constant,
+    Demonstrations,
+    Embedded,
+    LatentDynamics,
+    MixtureMLP,
+    OneVersusRest,
+    Perfect,
+    Skills,
+    UniformMixture,
+    VarianceScaling,
+)
+from ileed._torch import stream
+from ileed.fitting import Climb, Prepared, prepare
+from ileed.model.batch import Batch, Sizes
+from ileed.model.joint import Joint, Parts
+from ileed.model.policies import Choice, mixture
+
+CPU = torch.device("cpu")
+NAMES = ("ann", "bob", "cyd", "dan")
+
+DISCRETE_MODELS = (UniformMixture(), OneVersusRest(), Boltzmann())
+CONTINUOUS_MODELS = (VarianceScaling(), VarianceScaling(scaled="deviation"))
+EXPERTISES = (
+    Perfect(),
+    Constant(),
+    Embedded(dim=2, hidden=(3,)),
+    Embedded(dim=2, hidden=(3,), shared=True),
+    Skills("phase"),
+)
+
+
+# --- demonstrations
+
+
+def world(
+    lengths: Sequence[int] = (6, 4, 5, 7, 3, 5),
+    *,
+    people: int = 3,
+    seed: int = 0,
+    discrete: bool = True,
+    actions: int = 3,
+    shape: tuple[int, ...] = (3,),
+    floating: bool = False,
+    optional: Sequence[str] = (),
+) -> Demonstrations:
+    """Random demonstrations in which observations repeat and the last input never varies.
+
+    Episodes go round the people. `optional` names further columns: rewards, terminals, legal, phase, load.
+    """
+    random = np.random.default_rng(seed)
+    steps = sum(lengths)
+    observations = random.integers(0, 2, size=(steps, *shape))
+    observations.reshape(steps, -1)[:, -1] = 4
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    acted = (
+        random.integers(0, actions, size=steps)
+        if discrete
+        else random.normal(size=(steps, actions)).astype(np.float32)
+    )
+    columns: dict[str, Any] = {}
+    if "rewards" in optional:
+        columns["rewards"] = random.normal(size=steps)
+    if "terminals" in optional:
+        columns["terminals"] = np.append(episode[1:] != episode[:-1], True)
+    if "legal" in optional:
+        legal = random.random((steps, actions)) < 0.5
+        legal[np.arange(steps), acted] = True
+        columns["legal"] = legal
+    skills = {}
+    if "phase" in optional:
+        skills["phase"] = np.array(["grasp", "lift"])[np.arange(steps) % 2]
+    if "load" in optional:
+        skills["load"] = random.random((steps, 2)).round(1)
+    return Demonstrations(
+        observations=observations.astype(np.float32) if floating else observations,
+        actions=acted,
+        demonstrator=episode % people,
+        episode=episode,
+        names=NAMES[:people],
+        action_count=actions if discrete else 0,
+        skills=skills,
+        **columns,
+    )
+
+
+@st.composite
+def demonstrations(
+    draw: st.DrawFn,
+    *,
+    people: st.SearchStrategy[int] = st.integers(1, 4),
+    discrete: st.SearchStrategy[bool] = st.booleans(),
+    optional: Sequence[str] = ("rewards", "terminals", "legal", "phase", "load"),
+) -> Demonstrations:
+    """Any small data set: one to four people, several episodes, either kind of action, any optional columns."""
+    is_discrete = draw(discrete)
+    crowd = draw(people)
+    possible = [name for name in optional if is_discrete or name != "legal"]
+    return world(
+        draw(st.lists(st.integers(1, 8), min_size=crowd, max_size=crowd + 4)),
+        people=crowd,
+        seed=draw(st.integers(0, 999)),
+        discrete=is_discrete,
+        actions=draw(st.integers(2, 4)),
+        shape=draw(st.sampled_from([(1,), (3,), (2, 2)])),
+        floating=draw(st.booleans()),
+        optional=draw(st.lists(st.sampled_from(possible), unique=True)) if possible else (),
+    )
+
+
+def follows(skill: Sequence[float], *, steps: int, actions: int = 2, seed: int = 0, each: int = 20) -> Demonstrations:
+    """A world whose answer is known: the right action is the observation's number, and person i takes it with
+    probability skill[i], otherwise any other one."""
+    random = np.random.default_rng(seed)
+    people = len(skill)
+    right = random.integers(0, actions, size=steps * people)
+    who = np.repeat(np.arange(people), steps)
+    slips = random.random(len(who)) >= np.asarray(skill)[who]
+    wrong = (right + random.integers(1, actions, size=len(who))) % actions
+    return Demonstrations(
+        observations=np.eye(actions, dtype=np.int64)[right],
+        actions=np.where(slips, wrong, right),
+        demonstrator=who,
+        episode=np.arange(len(who)) // each,
+        names=tuple(f"person {k}" for k in range(people)),
+        action_count=actions,
+    )
+
+
+# --- the model on them
+
+
+def parts_for(
+    data: Demonstrations, demonstrator: Any = None, expertise: Any = None, dynamics: LatentDynamics | None = None
+) -> Parts:
+    """Small parts that go with the data."""
+    return Parts(
+        CategoricalMLP(hidden=(3,)) if data.discrete else MixtureMLP(hidden=(3,), modes=2),
+        demonstrator or (UniformMixture() if data.discrete else VarianceScaling()),
+        expertise or Constant(),
+        dynamics,
+    )
+
+
+def prepared_for(data: Demonstrations, parts: Parts, *, members: int, weights: Any = None, seed: int = 0,
+                 **settings: Any) -> Prepared:  # fmt: skip
+    """The data as a climb sees them, on the CPU and in their own units."""
+    return prepare(
+        data,
+        Climb(**settings),
+        seed=seed,
+        device=CPU,
+        members=members,
+        normalise=False,
+        skill=parts.expertise.column if isinstance(parts.expertise, Skills) else None,
+        transitions=parts.dynamics is not None,
+        weights=weights,
+    )
+
+
+def joint_of(parts: Parts, sizes: Sizes, restarts: Sequence[int] = (0, 1), *, seed: int = 0) -> Joint:
+    """A joint model whose members are these restarts of a fit with this seed."""
+    return Joint(parts, sizes, [stream(seed, "init", restart) for restart in restarts])
+
+
+def raw_batch(data: Demonstrations, sizes: Sizes, *, skill: str | None = None, step_weight: Any = None) -> Batch:
+    """The data read plainly, in float64: one place and one cell for every step, in order."""
+    flat = data.observations.reshape(len(data), -1)
+    varying = flat.max(axis=0) != flat.min(axis=0)
+    return Batch.of(
+        sizes=sizes,
+        observations=torch.tensor(flat[:, varying].T, dtype=torch.float64),
+        place=torch.arange(len(data)),
+        demonstrator=torch.tensor(data.demonstrator),
+        action=torch.tensor(data.actions) if data.discrete else torch.tensor(data.actions, dtype=torch.float64),
+        weight=torch.tensor(np.ones(len(data)) if step_weight is None else step_weight, dtype=torch.float64),
+        legal=None if data.legal is None else torch.tensor(data.legal.T.copy()),
+        skills=None if skill is None else torch.tensor(plain_skills(data, skill).T.copy(), dtype=torch.float64),
+    )
+
+
+def plain_skills(data: Demonstrations, column: str) -> np.ndarray:
+    """A skill column as (step, skill) weights: labels in sorted order become ones and zeros."""
+    values = data.skills[column]
+    return values if values.ndim == 2 else (values[:, None] == sorted(set(values.tolist()))).astype(np.float64)
+
+
+def double(batch: Batch) -> Batch:
+    """The same batch in float64, so that comparisons are free of float32's rounding."""
+    transitions = batch.transitions
+    return replace(
+        batch,
+        observations=batch.observations.double(),
+        weight=batch.weight.double(),
+        action=batch.action.double() if batch.action.is_floating_point() else batch.action,
+        skills=None if batch.skills is None else batch.skills.double(),
+        transitions=None
+        if transitions is None
+        else replace(transitions, action=transitions.action.double(), weight=transitions.weight.double()),
+    )
+
+
+def cost_and_gradients(joint: Joint, batch: Batch) -> dict[str, Tensor]:
+    """The objective of every member and its gradient by every parameter."""
+    joint.zero_grad(set_to_none=True)
+    objective = joint.objective(batch)
+    objective.total.sum().backward()
+    found = {"negative log-likelihood": objective.negative_log_likelihood.detach(), "total": objective.total.detach()}
+    return found | {
+        name: parameter.grad.clone() for name, parameter in joint.named_parameters() if parameter.grad is not None
+    }
+
+
+# --- distributions
+
+
+def every_act(scores: Tensor, *, legal: Tensor | None = None) -> tuple[Choice, Batch]:
+    """A policy from (member, action, place) scores, and a batch with one cell for each legal action at each place.
+
+    The batch's weight is one everywhere, and it has one demonstrator.
+    """
+    members, actions, places = scores.shape
+    allowed = torch.ones(actions, places, dtype=torch.bool) if legal is None else legal
+    action, place = torch.nonzero(allowed, as_tuple=True)
+    batch = Batch.of(
+        sizes=Sizes(inputs=1, demonstrators=1, actions=actions),
+        observations=torch.zeros(1, places, dtype=scores.dtype),
+        place=place,
+        demonstrator=torch.zeros_like(place),
+        action=action,
+        weight=torch.ones(len(place), dtype=scores.dtype),
+        legal=legal,
+    )
+    masked = scores if legal is None else scores.masked_fill(~legal, -torch.inf)
+    return Choice(masked.log_softmax(-2)), batch
+
+
+def over_actions(values: Tensor, batch: Batch, places: int) -> Tensor:
+    """Sum of (member, cell) values over the cells of each place."""
+    return values.new_zeros(len(values), places).index_add_(1, batch.place.index, values)
+
+
+def random_mixture(*, members: int = 2, places: int = 3, modes: int = 2, dimensions: int = 1, seed: int = 0) -> Any:
+    """A mixture of Gaussians of batch shape (member, place), in float64."""
+    logits, means, spreads = mixture_tensors(
+        members=members, places=places, modes=modes, dimensions=dimensions, seed=seed
+    )
+    return mixture(logits, means, spreads.exp())
+
+
+def mixture_tensors(*, members: int, places: int, modes: int, dimensions: int, seed: int) -> tuple[Tensor, ...]:
+    """Logits, means and log-deviations of a random mixture, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (members, places, modes)
+    return (
+        torch.randn(shape, generator=generator, dtype=torch.float64),
+        torch.randn((*shape, dimensions), generator=generator, dtype=torch.float64),
+        0.3 * torch.randn((*shape, dimensions), generator=generator, dtype=torch.float64),
+    )
+
+
+def continuous_batch(action: Tensor, place: Tensor, *, places: int) -> Batch:
+    """Continuous acts at places, of one demonstrator."""
+    return Batch.of(
+        sizes=Sizes(inputs=1, demonstrators=1, actions=action.shape[-1], discrete=False),
+        observations=torch.zeros(1, places, dtype=action.dtype),
+        place=place,
+        demonstrator=torch.zeros_like(place),
+        action=action,
+        weight=torch.ones(len(place), dtype=action.dtype),
+    )
