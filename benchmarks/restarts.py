@@ -74,7 +74,8 @@ def plain(data: Demonstrations, task: str, *, restarts: int, steps: int, device:
             cost.backward()
             networks.step()
             skills.step()
-        best = min(best, float(model(observations, who, action)))
+        with torch.no_grad():
+            best = min(best, float(model(observations, who, action)))
     return _now(device) - began, best
 
 

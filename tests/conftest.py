@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile(
     "ileed",
     deadline=None,  # the first example pays for torch's warm-up
     derandomize=True,
     max_examples=25,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],  # explaining a failure traces every line, and takes minutes
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ileed")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -24,7 +25,9 @@ else:
 
         Bool = Float = Int = _Shape
 
-__all__ = ["Bool", "Float", "Int", "resolve_device", "stream", "threads"]
+__all__ = ["Bool", "Float", "Int", "beside", "resolve_device", "stream", "threads"]
+
+_Result = TypeVar("_Result")
 
 
 def stream(seed: int, *purpose: object) -> torch.Generator:
@@ -57,3 +60,30 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def beside(device: torch.device, work: Callable[[], _Result]) -> Callable[[], _Result]:
+    """Start `work` next to what follows, and return a function that waits for its result.
+
+    On a GPU `work` goes to a second stream, so that two chains of small kernels run at once, forwards and (since
+    autograd follows the streams) backwards; elsewhere it is simply done. What `work` reads must not be written before
+    its result is waited for.
+    """
+    if device.type != "cuda":
+        result = work()
+        return lambda: result
+    main, side = torch.cuda.current_stream(device), _second_stream(device)
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        begun = work()
+
+    def wait() -> _Result:
+        torch.cuda.current_stream(device).wait_stream(side)
+        return begun
+
+    return wait
+
+
+@cache
+def _second_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)

@@ -211,11 +211,10 @@ class Demonstrations:
         first, place = _distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
         people = len(self.names)
         if self.discrete:
-            key = (place * self.action_count + self.actions) * people + self.demonstrator
+            key = (self.actions * len(first) + place) * people + self.demonstrator
             distinct, cell, count = np.unique(key, return_inverse=True, return_counts=True)
             slot, demonstrator = distinct // people, distinct % people
-            action = slot % self.action_count
-            cell_place = slot // self.action_count
+            action, cell_place = slot // len(first), slot % len(first)
         else:
             order = np.lexsort((self.demonstrator, place))
             cell = np.empty(len(self), dtype=np.int64)
@@ -276,8 +275,8 @@ class Collapsed:
     """A data set's sufficient statistics: each distinct observation once, each distinct act upon it counted.
 
     A *place* is a distinct observation (together with its legal actions and skills where the data hold them). A *cell*
-    is a distinct (place, action, demonstrator); cells are sorted by place, then action, then demonstrator. Continuous
-    actions hardly ever repeat, so there a cell is a step.
+    is a distinct (action, place, demonstrator), and cells are sorted in that order, so that what is read at them is read
+    front to back. Continuous actions hardly ever repeat, so there a cell is a step.
     """
 
     observations: Array  # (place, varying input)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from ileed._torch import Float, stream, threads
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import RunError, SettingsError
 from ileed.model.batch import Batch, Sizes, Transitions
-from ileed.model.joint import Joint, upright, weighted_mean
+from ileed.model.joint import Joint, upright
 from ileed.model.lens import Lens, lens_for
 from ileed.nets import Pick
 
@@ -123,6 +123,7 @@ class Ascent:
         return int(np.nanargmin(self.nats_per_action))
 
 
+@runtime_checkable
 class Supply(Protocol):
     """Where batches come from: `load(step)` prepares what the next `batch()` returns, always of the same size."""
 
@@ -521,7 +522,7 @@ def _mean_cost(joint: Joint, supply: Supply, *, held_out: bool) -> Float[Tensor,
     total: Tensor | float = 0.0
     weight: Tensor | float = 0.0
     for batch in supply.everything(held_out=held_out):
-        total = total - weighted_mean(joint.log_likelihood(batch), batch.weight) * batch.total_weight
+        total = total + batch.mean_cost(joint.log_likelihood(batch)) * batch.total_weight
         weight = weight + batch.total_weight
     assert isinstance(total, Tensor)
     return total / weight
@@ -561,7 +562,7 @@ class _Climber:
         """One step up; returns the cost in nats per action that it started from."""
         self.adam.zero_grad(set_to_none=True)
         objective = self.joint.objective(batch)
-        objective.total.sum().backward()  # type: ignore[no-untyped-call]
+        objective.total.backward(torch.ones_like(objective.total))
         if self.clip is not None:
             self._clip_each_member(self.clip)
         self.adam.step()

@@ -77,7 +77,8 @@ class Pick:
     entries: int
     identity: bool = False
     one_hot: Float[Tensor, "entry read"] | None = None
-    gathered: tuple[Tensor, Tensor] | None = None  # an order that sorts `index`, and how often each entry stands there
+    order: Int[Tensor, " read"] | None = None  # sorts `index`; nothing where it is sorted
+    offsets: Int[Tensor, " offset"] | None = None  # where each entry's reads begin in that order, and the end
 
     @classmethod
     def of(cls, index: Int[Tensor, " read"], entries: int) -> Pick:
@@ -88,10 +89,13 @@ class Pick:
             return cls(index, entries, one_hot=torch.nn.functional.one_hot(index, entries).T.float().contiguous())
         if not index.is_cuda:
             return cls(index, entries)
+        is_sorted = bool((index[1:] >= index[:-1]).all())
+        counts = torch.bincount(index, minlength=entries)
         return cls(
             index,
             entries,
-            gathered=(torch.argsort(index, stable=True), torch.bincount(index, minlength=entries)),
+            order=None if is_sorted else torch.argsort(index, stable=True),
+            offsets=torch.nn.functional.pad(counts.cumsum(0), (1, 0)),
         )
 
     def __call__(self, table: Float[Tensor, "*row entry"]) -> Float[Tensor, "*row read"]:
@@ -112,12 +116,12 @@ class _PickRows(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         pick, gradient = context.pick, gradients[0]
-        if pick.gathered is None:  # one after the other on a CPU, or each entry read once
+        if pick.offsets is None:  # one after the other on a CPU, or each entry read once
             summed = gradient.new_zeros(len(gradient), pick.entries)
             return summed.index_add_(1, pick.index, gradient), None
-        order, lengths = pick.gathered
-        lengths = lengths.expand(len(gradient), -1).contiguous()
-        return torch.segment_reduce(gradient.index_select(1, order), "sum", lengths=lengths, axis=1, unsafe=True), None
+        together = gradient if pick.order is None else gradient.index_select(1, pick.order)
+        offsets = pick.offsets.expand(len(gradient), -1).contiguous()
+        return torch.segment_reduce(together.contiguous(), "sum", offsets=offsets, axis=1, unsafe=True), None
 
 
 def uniform(shape: tuple[int, ...], bound: float, generators: Sequence[torch.Generator]) -> Tensor:

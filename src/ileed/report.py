@@ -20,6 +20,7 @@ from ileed.demonstrations import Array
 from ileed.errors import SettingsError, require
 from ileed.evaluation import rank_loss
 from ileed.methods import load
+from ileed.model.demonstrators import OneVersusRest, VarianceScaling
 from ileed.model.expertise import Constant, Embedded
 from ileed.policy import Fitted
 
@@ -35,6 +36,7 @@ _CURVES = 40  # learning curves drawn
 _RECORDS = 80  # points of each curve drawn
 _DOTS = 150  # restarts drawn as dots
 _COLUMNS = 60  # states or skills side by side
+_FEW_STEPS = 200  # steps a person below which neighbours in a ranking are said to be uncertain
 _TIED_NATS = 0.01  # restarts this close to the best count as having found the same optimum
 
 _BLUE, _ORANGE, _INK, _GREY = "#0072B2", "#D55E00", "#1f2933", "#a3acb5"  # blue and orange of Okabe and Ito
@@ -69,7 +71,7 @@ def report(
     run = Path(path)
     target = run / "report.html" if out is None else Path(out)
     fitted = load(run)
-    title = title or f"Demonstrators and policy: {run.resolve().name}"
+    title = title or f"Demonstrator report: {run.resolve().name}"
     page = _page(title, fitted, _people(fitted, truth), _sections(fitted, truth, scores), command, drawing)
     runs.write_file(target, page.encode("utf-8"))
     return target
@@ -171,12 +173,15 @@ def _known(fitted: Fitted, truth: Mapping[str, float] | None) -> Mapping[str, fl
 
 def _labels(names: Sequence[str]) -> list[str]:
     """Names as a page can hold them: what cannot be printed is replaced, and what then looks alike is numbered."""
-    labels: list[str] = []
+    labels: dict[str, None] = {}
     for name in names:
-        label = "".join(sign if sign.isprintable() else "\ufffd" for sign in name).strip() or "(no name)"
-        alike = sum(label == earlier or earlier.startswith(f"{label} (") for earlier in labels)
-        labels.append(f"{label} ({alike + 1})" if label in labels else label)
-    return labels
+        printed = label = _printable(name).strip()[:200] or "(no name)"
+        alike = 1
+        while label in labels:
+            alike += 1
+            label = f"{printed} ({alike})"
+        labels[label] = None
+    return list(labels)
 
 
 def _shown(people: Sequence[_Person]) -> tuple[list[_Person], int]:
@@ -207,7 +212,7 @@ def _verdict(fitted: Fitted, people: Sequence[_Person]) -> str:
     if max(gaps) < 0.3:
         return (
             f"Expertise falls step by step from {known[0].label}, who follows the learned policy most closely, "
-            f"to {known[-1].label}, whose expertise is {relative[-1]:.0%} of that."
+            f"to {known[-1].label}, whose expertise is {relative[-1] * 100:.0f} % of that."
         )
     far = "far " if np.mean(relative[:above]) >= 2 * np.mean(relative[above:]) else ""
     if above <= len(known) - above:
@@ -237,9 +242,9 @@ def _ranking(fitted: Fitted, people: Sequence[_Person]) -> _Section:
         )
     _, left_out = _shown(people)
     text = [
-        "Expertise runs from 0 (what this person does has nothing to do with the learned policy) to 1 (exactly as the "
-        "policy does). Each bar is an average over that person's own steps; the dark line is where the middle 80 % of "
-        "those steps lie. A long line means good in some states and poor in others; it is not a margin of error.",
+        f"Expertise runs from 0 ({_zero(fitted)}) to 1 (exactly as the learned policy does). Each bar is an average "
+        "over that person's own steps; the dark line is where the middle 80 % of those steps lie. A long line means "
+        "good in some states and poor in others; it is not a margin of error.",
         "Agreement with the policy is what is measured, not success at the task: no reward was used.",
     ]
     if isinstance(fitted.joint.parts.expertise, Embedded) and fitted.joint.parts.expertise.shared:
@@ -252,15 +257,28 @@ def _ranking(fitted: Fitted, people: Sequence[_Person]) -> _Section:
             f"The {_SHOWN} highest and the {_SHOWN} lowest are shown; {left_out:,} demonstrators between them are "
             "left out here."
         )
+    steps = fitted.provenance.get("data", {}).get("steps")
+    if steps and steps < _FEW_STEPS * len(people):
+        text.append(
+            f"On average a person took only {steps / len(people):,.0f} steps: neighbours in this ranking may well "
+            "belong the other way round."
+        )
     if unseen := sum(math.isnan(person.expertise) for person in people):
         text.append(f"{_people_count(unseen).capitalize()} took no step in the data and cannot be ranked.")
     text += _agreement(people)
-    if left_out or any(person.known is not None for person in people):
-        described = "Bars of estimated expertise, best first"
-    else:
-        described = f"Bars of estimated expertise: {people[0].label} is highest, {people[-1].label} is lowest"
+    described = f"Bars of estimated expertise: {people[0].label} is highest, {people[-1].label} is lowest"
     figure = _Figure("ranking", described, lambda alt, narrow: _ranking_chart(alt, people, narrow=narrow))
     return _Section(heading, text, figure, _ranking_table(people))
+
+
+def _zero(fitted: Fitted) -> str:
+    """What a person of no expertise would do."""
+    demonstrator = fitted.joint.parts.demonstrator
+    if isinstance(demonstrator, OneVersusRest):
+        return f"always something else than the policy; acting at random is {1 / fitted.joint.sizes.actions:.2f}"
+    if isinstance(demonstrator, VarianceScaling):
+        return "no precision at all"
+    return "at random"
 
 
 def _agreement(people: Sequence[_Person]) -> list[str]:
@@ -326,8 +344,9 @@ def _restarts(fitted: Fitted) -> _Section:
             f"spread over {spread:.3f} nats."
         )
     text = [
-        f"The same fit was begun {len(costs):,} times from different random starts, and the one of least cost was "
-        f"kept. Cost is the mean negative log-likelihood of {_costed(fitted)}, in nats per action: lower is better.",
+        f"The same fit was begun {_number(len(costs))} times from different random starts, and the one of least cost "
+        f"was kept. Cost is the mean negative log-likelihood of {_costed(fitted)}, in nats per action; lower is "
+        "better.",
         f"{finding} A wide spread means that some starts got stuck in worse solutions, which is why several are made; "
         "what matters is that more than one reaches the bottom.",
     ]
@@ -367,13 +386,13 @@ def _learning(fitted: Fitted) -> _Section:
     if history.held_out is not None:
         curves.append(("kept, on held-out episodes", chosen, history.held_out))
     records = np.unique(np.linspace(0, len(history.step) - 1, min(_RECORDS, len(history.step))).round().astype(int))
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"step": int(history.step[k]), "cost": float(costs[k, member]), "curve": f"{kind} {member}", "kind": kind}
         for kind, member, costs in curves
         for k in records
         if np.isfinite(costs[k, member])
     ]
-    settled = [row["cost"] for row in rows if row["step"] >= history.step[-1] / 20]
+    late = [row for row in rows if row["step"] >= history.step[-1] / 20]  # the first steps may lie above the chart
     text = [
         f"Cost in nats per action after each step of the optimiser, lower is better. {_sentence(fitted.outcome.value)} "
         "A curve that still falls at the right edge asks for more <code>steps</code>."
@@ -386,7 +405,7 @@ def _learning(fitted: Fitted) -> _Section:
     if len(drawn) < len(others):
         text.append(f"{len(drawn)} of the {len(others):,} other restarts are drawn, evenly from the best to the worst.")
     described = f"Learning curves; the kept restart ends at {fitted.nats_per_action:.4f} nats per action"
-    domain = [min(settled, default=0.0), max(settled, default=1.0)]
+    domain = [min((row["cost"] for row in late), default=0.0), max((row["cost"] for row in late), default=1.0)]
     return _Section(
         heading,
         text,
@@ -415,7 +434,6 @@ def _where(fitted: Fitted, people: Sequence[_Person]) -> _Section:
 
 
 def _by_skill(fitted: Fitted, people: Sequence[_Person], heading: str) -> _Section:
-    names = fitted.expertise.names
     skills = _labels(fitted.expertise.skill_names)[:_COLUMNS]
     values = [list(of_skill.values()) for of_skill in fitted.expertise.by_skill().values()]
     cells = [
@@ -423,17 +441,14 @@ def _by_skill(fitted: Fitted, people: Sequence[_Person], heading: str) -> _Secti
             "person": person.label,
             "column": skill,
             "expertise": values[person.index][k],
-            "told": f"{person.label}, {skill}: expertise {values[person.index][k]:.2f}",
+            "told": f"{_short(person.label)}, {_short(skill)}: expertise {values[person.index][k]:.2f}",
         }
         for person in _shown(people)[0]
         for k, skill in enumerate(skills)
     ]
     text = [
-        f"Each row is a person, best first; each column is a skill that the data name. Darker is closer to the learned "
-        f"policy. The {_number(len(names))} rows can be compared within a column as well as along it."
-        if len(names) <= 2 * _SHOWN
-        else "Each row is a person, best first; each column is a skill that the data name. Darker is closer to the "
-        "learned policy."
+        "Each row is a person, best first; each column is a skill that the data name. Darker is closer to the learned "
+        "policy."
     ]
     if len(fitted.expertise.skill_names) > len(skills):
         text.append(f"The first {len(skills)} of {len(fitted.expertise.skill_names):,} skills are shown.")
@@ -461,7 +476,7 @@ def _by_state(fitted: Fitted, people: Sequence[_Person], heading: str) -> _Secti
             ],
         )
     steps = fitted.provenance.get("data", {}).get("steps")
-    share = f", which make up {visits.sum() / steps:.0%} of all steps" if steps else ""
+    share = f", which make up {visits.sum() / steps * 100:.0f} % of all steps" if steps else ""
     count = min(_COLUMNS, expertise.shape[1])
     text = [
         f"Each row is a person, best first; each column is one of the {count} observations visited most often{share}. "
@@ -494,8 +509,8 @@ def _cells(people: Sequence[_Person], expertise: Array, visits: Array, states: A
             "column": f"{state + 1}",
             "expertise": round(float(expertise[person.index, k]), 3),
             "visited": bool(visits[person.index, k]),
-            "told": f"{person.label}, state {state + 1}: {expertise[person.index, k]:.2f}, "
-            + (f"{visits[person.index, k]:,} steps" if visits[person.index, k] else "never there"),
+            "told": f"{_short(person.label)}, state {state + 1}: {expertise[person.index, k]:.2f}, "
+            + (f"steps: {visits[person.index, k]:,}" if visits[person.index, k] else "never there"),
         }
         for person in people
         for k, state in enumerate(states.tolist())
@@ -537,10 +552,19 @@ class _Drawing:
 _TEXT = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelColor": _INK, "titleColor": _INK}
 _CONFIG: dict[str, Any] = {
     "background": "white",
+    "padding": {"left": 16, "right": 8, "top": 4, "bottom": 4},  # room for a reader's font that is wider than ours
     "font": "sans-serif",
     "view": {"stroke": None},
     "axis": {**_TEXT, "gridColor": "#e6e9ec", "domainColor": _GREY, "tickColor": _GREY, "labelOverlap": True},
-    "legend": {**_TEXT, "orient": "top", "title": None, "symbolStrokeWidth": 3},
+    "axisY": {"titlePadding": 12},
+    "legend": {
+        **_TEXT,
+        "orient": "top",
+        "symbolStrokeWidth": 3,
+        "symbolOpacity": 1,
+        "labelLimit": 0,
+        "columnPadding": 32,
+    },
 }
 
 
@@ -600,8 +624,8 @@ def _ranking_chart(alt: ModuleType, people: Sequence[_Person], *, narrow: bool) 
     ]
     if skill in colours:
         known = _as(base, skill).transform_filter("isValid(datum.known)")
-        layers.append(known.mark_tick(thickness=4, height=15, aria=False).encode(x="known:Q", color=keyed))
-    padding = {"left": 4, "right": 40, "top": 4, "bottom": 4}
+        layers.append(known.mark_tick(thickness=4, height=15, opacity=1, aria=False).encode(x="known:Q", color=keyed))
+    padding = {"left": 16, "right": 40, "top": 4, "bottom": 4}
     return alt.layer(*layers).properties(height=_height(alt, len(rows)), padding=padding)
 
 
@@ -615,10 +639,15 @@ def _score_chart(alt: ModuleType, rows: Sequence[Mapping[str, Any]], *, narrow: 
         )
     )
     ends = [float(row[end]) for row in rows for end in ("low", "high", "mean") if end in row]
-    x = alt.X("mean:Q", title="mean reward of an episode", scale=alt.Scale(domain=[min(0.0, *ends), max(0.0, *ends)]))
+    x = alt.X(
+        "mean:Q",
+        title="mean reward of an episode",
+        scale=alt.Scale(domain=[min(0.0, *ends), max(0.0, *ends)]),
+        axis=alt.Axis(tickCount=5),
+    )
     return (
         alt.layer(
-            base.mark_bar(height={"band": 0.6}, color="#7db8da").encode(x=x, description="told:N"),
+            base.mark_bar(height={"band": 0.4}, color="#7db8da").encode(x=x, description="told:N"),
             base.transform_filter("isValid(datum.low)")
             .mark_rule(strokeWidth=2, color=_INK, aria=False)
             .encode(x="low:Q", x2="high:Q"),
@@ -634,7 +663,12 @@ def _restart_chart(alt: ModuleType, rows: Sequence[Mapping[str, Any]], *, narrow
         alt.Chart(alt.Data(values=list(rows)))
         .mark_circle(opacity=1)
         .encode(
-            x=alt.X("rank:Q", title="restart, best first", axis=alt.Axis(grid=False, tickMinStep=1, format=",d")),
+            x=alt.X(
+                "rank:Q",
+                title="restart, best first",
+                scale=alt.Scale(domain=[0.5, rows[-1]["rank"] + 0.5], nice=False),
+                axis=alt.Axis(grid=False, tickMinStep=1, format=",d", tickCount=5 if narrow else 10),
+            ),
             y=alt.Y("cost:Q", title="nats per action", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
             color=alt.Color(
                 "kind:N",
@@ -699,7 +733,7 @@ def _heat_map(
     )
     layers = [base.transform_filter("datum.visited !== false").mark_rect(stroke="white", strokeWidth=0.5)]
     if any(cell.get("visited") is False for cell in cells):
-        layers.append(base.transform_filter("datum.visited === false").mark_square(size=12, opacity=1))
+        layers.append(base.transform_filter("datum.visited === false").mark_square(size=14, opacity=1, strokeWidth=0))
     if named and len(columns) <= (4 if narrow else 10):
         ink = alt.condition(f"datum.expertise > {0.5 * highest}", alt.value("white"), alt.value(_INK))
         text = base.mark_text(fontSize=12, aria=False)
@@ -714,7 +748,10 @@ def _tidied(drawn: str, figure: _Figure, kind: str) -> str:
     """A chart to stand among others in one page: its ids its own, and what each mark says as a title to hover over."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(drawn)
-    prefix = f"{figure.name}-{kind}-"
+    drawn_ids = [element.get("id") for element in root.iter() if "id" in element.attrib]
+    ids = {
+        before: f"{figure.name}-{kind}-{k}" for k, before in enumerate(drawn_ids)
+    }  # theirs count on from chart to chart
     for parent in root.iter():
         for child in list(parent):
             if child.get("class") in ("foreground", "background") and child.get("d") in ("", "M0,0h0v0h0Z"):
@@ -723,19 +760,25 @@ def _tidied(drawn: str, figure: _Figure, kind: str) -> str:
         told, symbol = element.get("aria-label"), element.tag in (f"{{{_SVG}}}path", f"{{{_SVG}}}line")
         for name in ("aria-label", "aria-roledescription", "aria-hidden", "role", "class", "font-family"):
             element.attrib.pop(name, None)
+        if element.get("opacity") == "1":
+            del element.attrib["opacity"]
         if told and symbol:
             ElementTree.SubElement(element, f"{{{_SVG}}}title").text = told
         for name, value in element.attrib.items():
-            if name == "id":
-                element.set(name, prefix + value)
-            elif "url(#" in value:
-                element.set(name, value.replace("url(#", f"url(#{prefix}"))
-            elif value.startswith("rgb("):
-                element.set(name, "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", value)[:3]))
+            element.set(name, ids[value] if name == "id" else _plainer(value, ids))
     root.set("class", kind)
     root.set("role", "img")
     root.set("aria-label", figure.description)
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _plainer(value: str, ids: Mapping[str | None, str]) -> str:
+    """An attribute's value in fewer letters: new ids, colours as hexadecimals, a tenth of a pixel at the finest."""
+    if value.startswith("url(#"):
+        return f"url(#{ids[value[5:-1]]})"
+    if value.startswith("rgb("):
+        return "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", value)[:3])
+    return re.sub(r"-?\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", value)
 
 
 # The page
@@ -813,7 +856,7 @@ def _key_figures(fitted: Fitted) -> str:
         ("seed", str(fitted.provenance.get("seed", "unknown")), ""),
     ]
     cells = "".join(
-        f"<div><dt>{label}</dt><dd>{_escaped(value)}{f'<small>{note}</small>' if note else ''}</dd></div>"
+        f"<div><dt>{label}{f'<small>{note}</small>' if note else ''}</dt><dd>{_escaped(value)}</dd></div>"
         for label, value, note in tiles
     )
     return (
@@ -844,7 +887,7 @@ def _ranking_table(people: Sequence[_Person]) -> str:
 def _made(fitted: Fitted, command: str | None) -> str:
     provenance = dict(fitted.provenance)
     command = command or provenance.pop("command", None)
-    call = f"ileed.{_changed(fitted.method)}.fit(demonstrations, seed={provenance.get('seed', '...')})"
+    call = f"{_changed(fitted.method)}.fit(demonstrations, seed={provenance.get('seed', '...')})"
     entries = [*([("command", command)] if command else []), ("the same in Python", call)]
     parts = fitted.joint.parts
     method = {item.name: getattr(fitted.method, item.name) for item in _fields(fitted.method)}
@@ -865,7 +908,7 @@ def _changed(value: Any) -> str:
     if not is_dataclass(value):
         return repr(value)
     changed = [item for item in fields(value) if getattr(value, item.name) != item.default]
-    return f"{type(value).__name__}({', '.join(f'{i.name}={_changed(getattr(value, i.name))}' for i in changed)})"
+    return f"ileed.{type(value).__name__}({', '.join(f'{i.name}={_changed(getattr(value, i.name))}' for i in changed)})"
 
 
 def _readable(values: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
@@ -900,7 +943,16 @@ def _without_home(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return html.escape("".join(sign if sign.isprintable() else "\ufffd" for sign in text))
+    return html.escape(_printable(text))
+
+
+def _printable(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+
+
+def _short(label: str) -> str:
+    """What thousands of cells repeat must be short, or the page grows heavy."""
+    return label if len(label) <= 24 else f"{label[:23]}…"
 
 
 def _marked(text: str) -> str:
@@ -942,15 +994,15 @@ p { margin: .5rem 0; max-width: 46rem; }
 .small { font-size: .875rem; color: #52606d; }
 code { font: .875em ui-monospace, "SF Mono", Menlo, Consolas, monospace; background: #f1f4f6; padding: .1em .3em;
   border-radius: 3px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(104px, 1fr)); gap: 8px;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(108px, 1fr)); gap: 8px;
   margin: 1.5rem 0 .75rem; }
-.tiles div { background: #f1f4f6; border-radius: 6px; padding: 10px 12px; display: flex;
+.tiles div { background: #f1f4f6; border-radius: 6px; padding: 10px; display: flex;
   flex-direction: column-reverse; justify-content: flex-end; }
-.tiles dt { font-size: .8rem; color: #52606d; }
+.tiles dt { font-size: .75rem; overflow-wrap: normal; color: #52606d; }
 .tiles dd { margin: 0; font-size: 1.25rem; font-weight: 600; font-variant-numeric: tabular-nums; }
-.tiles small { display: block; font-size: .75rem; font-weight: 400; color: #52606d; }
+.tiles small { display: block; font-size: 1em; }
 figure { margin: 1.25rem 0; }
-svg { display: block; max-width: 100%; height: auto; }
+svg { display: block; max-width: 100%; height: auto; overflow: visible; }
 svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 svg path:has(> title):hover { stroke: #1f2933; stroke-width: 1.5; }
 svg.narrow { display: none; }

@@ -180,7 +180,9 @@ def _installed(package: str) -> bool:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout this package runs from; nothing where it was installed from a wheel."""
+    """The commit of the checkout this package runs from, or ILEED_COMMIT where a copy came without its history."""
+    if stated := os.environ.get("ILEED_COMMIT"):
+        return stated
     home = Path(__file__).parent
     if not any((parent / ".git").exists() for parent in home.parents):
         return None

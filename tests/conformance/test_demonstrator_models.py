@@ -46,8 +46,9 @@ def at(batch, rho: float | torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(rho, dtype=batch.weight.dtype).expand(1, len(batch.weight))
 
 
-def choice(*probabilities: float) -> Choice:
-    return Choice(torch.tensor(probabilities, dtype=torch.float64).log()[None, :, None])
+def level(rho: float, count: int) -> torch.Tensor:
+    """The same expertise at every place."""
+    return torch.full((1, count), rho, dtype=torch.float64)
 
 
 def acts(probabilities: list[float]):
@@ -71,7 +72,7 @@ def test_what_is_observed_sums_to_one_over_actions(model, rows, rho):
 @given(rows=scores)
 def test_at_expertise_one_the_policy_itself_is_observed(model, rows):
     policy, batch = policy_over(rows)
-    torch.testing.assert_close(model.observed(policy, torch.ones(1, len(rows))).probs, policy.probs, **ROUNDING)
+    torch.testing.assert_close(model.observed(policy, level(1.0, len(rows))).probs, policy.probs, **ROUNDING)
     torch.testing.assert_close(
         model.log_likelihood(policy, at(batch, 1.0), batch), policy_log_likelihood(policy, batch), **ROUNDING
     )
@@ -82,7 +83,7 @@ def test_at_expertise_one_the_policy_itself_is_observed(model, rows):
 def test_at_expertise_zero_every_action_is_as_likely(model, rows):
     policy, batch = policy_over(rows)
     uniform = torch.full_like(policy.probs, 1 / policy.probs.shape[-1])
-    torch.testing.assert_close(model.observed(policy, torch.zeros(1, len(rows))).probs, uniform, **ROUNDING)
+    torch.testing.assert_close(model.observed(policy, level(0.0, len(rows))).probs, uniform, **ROUNDING)
     log_likelihood = model.log_likelihood(policy, at(batch, 0.0), batch)
     torch.testing.assert_close(log_likelihood, torch.full_like(log_likelihood, uniform[0, 0, 0].log()), **ROUNDING)
 
@@ -100,7 +101,7 @@ def test_one_versus_rest_is_uniform_at_one_over_the_number_of_actions(rows):
 def test_the_likelihood_of_a_cell_is_what_the_definition_gives_its_action(model, rows, rho):
     """Scores within 8 of each other keep every probability above 1e-8, where `Categorical` does not clamp."""
     policy, batch = policy_over(rows)
-    by_definition = model.observed(policy, torch.full((1, len(rows)), rho, dtype=torch.float64))
+    by_definition = model.observed(policy, level(rho, len(rows)))
     expected = by_definition.probs[:, batch.place.index, batch.action].log()
     # At expertise 0 the others under OneVersusRest may have no mass at all; there ours is floored, theirs is not.
     some = expected > -18
@@ -113,10 +114,10 @@ def test_the_likelihood_of_a_cell_is_what_the_definition_gives_its_action(model,
 @pytest.mark.parametrize("faint", [1e-8, 1e-18, 1e-30])
 def test_the_definition_and_the_likelihood_agree_about_faint_actions(model, rho, faint):
     policy, batch = acts([1 - 2 * faint, faint, faint])
-    by_definition = model.observed(policy, torch.full((1, 1), rho, dtype=torch.float64))
+    by_definition = model.observed(policy, level(rho, 1))
     found = model.log_likelihood(policy, at(batch, rho), batch)
     # The leading action's 1 - pi is a difference of nearly equal numbers under OneVersusRest; the faint ones are exact.
-    torch.testing.assert_close(by_definition.log_prob(batch.action[1:])[None], found[:, 1:], rtol=1e-6, atol=0)
+    torch.testing.assert_close(by_definition.log_prob(batch.action[1:, None])[:, 0], found[0, 1:], rtol=1e-6, atol=0)
 
 
 @fading
@@ -126,7 +127,7 @@ def test_only_legal_actions_are_ever_observed(model, rows, rho, seed):
     legal = torch.rand(table.shape[1:], generator=torch.Generator().manual_seed(seed)) < 0.5
     legal[seed % len(legal)] = True
     policy, batch = every_act(table, legal=legal)
-    by_definition = model.observed(policy, torch.full((1, len(rows)), rho, dtype=torch.float64)).probs[0].T
+    by_definition = model.observed(policy, level(rho, len(rows))).probs[0].T
     assert (by_definition[~legal] == 0).all()
     if rho == 0:
         torch.testing.assert_close(by_definition, legal / legal.sum(0).double(), **ROUNDING)
@@ -175,10 +176,10 @@ def test_gradients_match_finite_differences(model, places, legal):
 def test_values_and_gradients_stay_finite_at_the_edges(model, dtype, rho, gap):
     table = torch.tensor([[0.0, 0.0], [-gap, 0.0], [-gap, -gap]], dtype=dtype)[None].requires_grad_()
     policy, batch = every_act(table)
-    level = torch.full((1, len(batch.weight)), rho, dtype=dtype, requires_grad=True)
-    found = model.log_likelihood(policy, level, batch)
-    by_table, by_level = torch.autograd.grad(found.sum(), (table, level))
-    for tensor in (found, by_table, by_level):
+    own = torch.full((1, len(batch.weight)), rho, dtype=dtype, requires_grad=True)
+    found = model.log_likelihood(policy, own, batch)
+    by_table, by_expertise = torch.autograd.grad(found.sum(), (table, own))
+    for tensor in (found, by_table, by_expertise):
         assert torch.isfinite(tensor).all(), tensor
 
 
@@ -191,10 +192,10 @@ def test_illegal_actions_leave_values_and_gradients_finite(model, rho, places):
     legal[1, 0] = False  # one legal action only
     table = torch.zeros(1, 3, places, dtype=torch.float64, requires_grad=True)
     policy, batch = every_act(table, legal=legal)
-    level = torch.full((1, len(batch.weight)), rho, dtype=torch.float64, requires_grad=True)
-    found = model.log_likelihood(policy, level, batch)
-    by_table, by_level = torch.autograd.grad(found.sum(), (table, level))
-    for tensor in (found, by_table, by_level):
+    own = torch.full((1, len(batch.weight)), rho, dtype=torch.float64, requires_grad=True)
+    found = model.log_likelihood(policy, own, batch)
+    by_table, by_expertise = torch.autograd.grad(found.sum(), (table, own))
+    for tensor in (found, by_table, by_expertise):
         assert torch.isfinite(tensor).all(), tensor
 
 
@@ -345,8 +346,8 @@ def test_densities_and_gradients_stay_finite_at_the_edges(model, dtype, rho, dis
     tensors = [part.to(dtype).requires_grad_() for part in mixture_tensors(members=1, places=1, modes=2, dimensions=1, seed=0)]
     logits, means, spreads = tensors
     action = torch.full((1, 1), means[0, 0, 0, 0].item() + distance, dtype=dtype)
-    level = torch.full((1, 1), rho, dtype=dtype, requires_grad=True)
+    own = torch.full((1, 1), rho, dtype=dtype, requires_grad=True)
     batch = continuous_batch(action, torch.zeros(1, dtype=torch.long), places=1)
-    found = model.log_likelihood(mixture(logits, means, spreads.exp()), level, batch)
-    for tensor in (found, *torch.autograd.grad(found.sum(), (*tensors, level))):
+    found = model.log_likelihood(mixture(logits, means, spreads.exp()), own, batch)
+    for tensor in (found, *torch.autograd.grad(found.sum(), (*tensors, own))):
         assert torch.isfinite(tensor).all(), tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 from torch import Tensor
@@ -58,6 +59,23 @@ class Batch:
     def total_weight(self) -> Float[Tensor, "*member"]:
         return self.weight.sum(-1)
 
+    @cached_property
+    def share(self) -> Float[Tensor, "*member cell"]:
+        """Each cell's part of the whole weight: a mean over acts is a product with this."""
+        return self.weight / self.total_weight.unsqueeze(-1)
+
+    def mean(self, values: Float[Tensor, "member cell"]) -> Float[Tensor, " member"]:
+        """Mean over acts, each cell counted by its weight."""
+        return _dot(values, self.share)
+
+    def mean_cost(self, log_likelihood: Float[Tensor, "member cell"]) -> Float[Tensor, " member"]:
+        """Mean negative log-likelihood, in nats per action."""
+        return _dot(log_likelihood, self._negative_share)
+
+    @cached_property
+    def _negative_share(self) -> Float[Tensor, "*member cell"]:
+        return -self.share
+
     @classmethod
     def of(
         cls,
@@ -86,7 +104,11 @@ class Batch:
             transitions=transitions,
         )
 
-    @property
+    @cached_property
     def log_choices(self) -> Float[Tensor, " cell"] | None:
         """Log of how many actions were legal at each cell's place, or nothing where all always are."""
         return None if self.legal is None else self.place(self.legal.sum(0).to(self.observations.dtype).log())
+
+
+def _dot(values: Float[Tensor, "member cell"], share: Float[Tensor, "*member cell"]) -> Float[Tensor, " member"]:
+    return values @ share if share.ndim == 1 else (values * share).sum(-1)

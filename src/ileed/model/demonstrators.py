@@ -66,7 +66,7 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
         log_choices = batch.log_choices
         log_uniform = -log(policy.log_probs.shape[-2]) if log_choices is None else -log_choices
         ratio = (policy.taken(batch) - log_uniform).exp()  # pi |A|: at most |A|, so nothing overflows
-        return _log(torch.lerp(torch.ones_like(ratio), ratio, expertise)) + log_uniform
+        return _log(torch.lerp(ratio.new_ones(()), ratio, expertise)) + log_uniform
 
 
 @final
@@ -152,5 +152,5 @@ def policy_log_likelihood(policy: Choice | MixtureSameFamily, batch: Batch) -> F
 
 
 def _log(probability: Tensor) -> Tensor:
-    """Logarithm that stays finite: a probability below the smallest normal number counts as that number."""
-    return probability.clamp_min(torch.finfo(probability.dtype).tiny).log()
+    """Logarithm that stays finite at zero: the smallest normal number, added, changes nothing else."""
+    return (probability + torch.finfo(probability.dtype).tiny).log()

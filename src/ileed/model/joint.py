@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from ileed._torch import Float
+from ileed._torch import Float, beside
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes
 from ileed.model.demonstrators import AbstractDemonstratorModel, OneVersusRest, policy_log_likelihood
@@ -89,27 +89,27 @@ class Joint(nn.Module):
 
     def log_likelihood(self, batch: Batch) -> Float[Tensor, "member cell"]:
         """log p(action | observation, demonstrator) of every cell, in nats."""
-        return self._log_likelihood(batch, self.expertise.embedding(batch))
+        embedding = self.expertise.embedding(batch)
+        return self._log_likelihood(batch, lambda: embedding)
 
     def objective(self, batch: Batch) -> Objective:
         """Mean negative log-likelihood over the batch, with the auxiliary cost where there is one."""
-        embedding = self.expertise.embedding(batch)
-        log_likelihood = self._log_likelihood(batch, embedding)
-        cost = -weighted_mean(log_likelihood, batch.weight)
+        embedding = beside(batch.observations.device, lambda: self.expertise.embedding(batch))
+        cost = batch.mean_cost(self._log_likelihood(batch, embedding))
         if self.dynamics is None or self.parts.dynamics is None or batch.transitions is None:
             return Objective(cost, None, cost)
-        latent = self.dynamics(embedding, batch.transitions)
+        latent = self.dynamics(embedding(), batch.transitions)
         return Objective(cost, latent, cost + self.parts.dynamics.weight * latent)
 
     def expertise_at(self, batch: Batch) -> Float[Tensor, "member cell"]:
         """rho of every cell."""
         return self.expertise(self.expertise.embedding(batch), batch)
 
-    def _log_likelihood(self, batch: Batch, embedding: Tensor | None) -> Float[Tensor, "member cell"]:
+    def _log_likelihood(self, batch: Batch, embedding: Callable[[], Tensor | None]) -> Float[Tensor, "member cell"]:
         policy = self.policy(batch.observations, batch.legal)
         if isinstance(self.parts.expertise, Perfect):  # every demonstrator model is the policy itself there
             return policy_log_likelihood(policy, batch)
-        expertise = self.expertise(embedding, batch)
+        expertise = self.expertise(embedding(), batch)
         return self.parts.demonstrator.log_likelihood(policy, expertise, batch)
 
     def skill_parameters(self) -> list[nn.Parameter]:
@@ -119,14 +119,6 @@ class Joint(nn.Module):
     def network_parameters(self) -> list[nn.Parameter]:
         """Everything but w."""
         return [parameter for parameter in self.parameters() if parameter is not self.expertise.skill]
-
-
-def weighted_mean(
-    values: Float[Tensor, "member cell"], weight: Float[Tensor, "*member cell"]
-) -> Float[Tensor, " member"]:
-    """Mean over cells by weight; a weight of its own for each member, or one for all."""
-    summed = values @ weight if weight.ndim == 1 else (values * weight).sum(-1)
-    return summed / weight.sum(-1)
 
 
 @torch.no_grad()
@@ -140,7 +132,7 @@ def upright(joint: Joint, batch: Batch) -> None:
     mirrored = isinstance(joint.parts.demonstrator, OneVersusRest) and joint.sizes.actions == 2
     if not mirrored or isinstance(joint.parts.expertise, Perfect):
         return
-    down = weighted_mean(joint.expertise_at(batch), batch.weight) < 0.5
+    down = batch.mean(joint.expertise_at(batch)) < 0.5
     joint.expertise.skill[down] *= -1
     last = joint.policy.body.last
     for parameter in (last.weight, last.bias):

@@ -1,0 +1,359 @@
+"""Report: one page that needs nothing but a browser, says who is good, and holds whatever names the data have."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+import ileed
+from ileed.errors import IleedError, RunError, SettingsError
+from ileed.policy import Expertise, Survey
+from ileed.report import figures, report
+
+pytest.importorskip("altair", reason="a report needs the extra 'report'")
+pytest.importorskip("vl_convert", reason="a report needs the extra 'report'")
+
+ODD_NAMES = ("<b>ann</b>", "</style><script>alert(1)</script>", 'bob & "co" \'s', "日本\x00\ud800人")
+LIMIT = 1_000_000
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it: its elements, their attributes, and the text between them."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.html, self.elements, self.text = html, [], ""
+        self.feed(html)
+        self.close()
+
+    @classmethod
+    def of(cls, run, **options):
+        return cls(report(run, **options).read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def count(self, tag):
+        return sum(tag == found for found, _ in self.elements)
+
+    @property
+    def attributes(self):
+        return [(name, value or "") for _, attributes in self.elements for name, value in attributes.items()]
+
+    @property
+    def charts(self):
+        """What the charts show in words, wide ones alone."""
+        return [values["aria-label"] for tag, values in self.elements if tag == "svg" and values["class"] == "wide"]
+
+
+def lattice(names, *, steps=40, places=8, seed=0, **columns):
+    """Everybody's walk over a few places, each person erring less than the one before."""
+    generator = np.random.default_rng(seed)
+    who = np.repeat(np.arange(len(names)), steps)
+    place = generator.integers(places, size=len(who))
+    right = generator.random(len(who)) < (who + 1) / len(names)
+    return ileed.Demonstrations(
+        observations=np.eye(places)[place],
+        actions=np.where(right, place % 3, generator.integers(3, size=len(who))),
+        demonstrator=who,
+        episode=who * 2 + (np.arange(len(who)) % steps >= steps // 2),
+        names=names,
+        skills={"phase": np.array(["reach", "grasp"])[place % 2]},
+        **columns,
+    )
+
+
+def fit(names=("ann", "bob", "cat"), **settings):
+    return ileed.Ileed(**{"restarts": 3, "steps": 12} | settings).fit(lattice(names), seed=0, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    place = tmp_path_factory.mktemp("runs") / "lattice"
+    fit().save(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return Page.of(run)
+
+
+def saved(fitted, place, **survey):
+    """The run of a fit whose survey is changed, as if it had found something else."""
+    asked = fitted.expertise
+    changed = Survey(**vars(asked.survey) | {name: torch.as_tensor(value) for name, value in survey.items()})
+    expertise = Expertise(fitted.joint, fitted.lens, asked.names, asked.skill_names, changed)
+    replace(fitted, expertise=expertise).save(place)
+    return place
+
+
+def test_the_page_fetches_and_runs_nothing(page):
+    assert not {tag for tag, _ in page.elements} & {"script", "link", "img", "iframe", "object", "embed", "base", "use"}
+    fetching = {"src", "srcset", "href", "xlink:href", "action", "data", "poster", "background"}
+    assert [item for item in page.attributes if item[0] in fetching or item[0].startswith("on")] == []
+    addresses = [value for name, value in page.attributes if "//" in value and not name.startswith("xmlns")]
+    assert addresses == []
+    assert re.findall(r"@import|url\((?!#)|javascript:", page.html) == []
+
+
+def test_the_page_says_who_how_many_and_how_it_ended(page, run):
+    fitted = ileed.load(run)
+    for told in ("ann", "bob", "cat", "120", fitted.outcome.value.replace("`", ""), f"{fitted.nats_per_action:.3f}"):
+        assert told in page.text
+    assert len(page.charts) == 4
+
+
+def test_the_report_stands_in_the_run_directory_and_leaves_the_run_loadable(run):
+    assert report(run) == run / "report.html"
+    assert ileed.load(run).expertise.names == ("ann", "bob", "cat")
+
+
+def test_the_same_run_gives_the_same_page(page, run, tmp_path):
+    assert report(run, out=tmp_path / "new" / "again.html").read_text(encoding="utf-8") == page.html
+
+
+def test_charts_in_one_page_do_not_share_what_they_refer_to(page):
+    ids = Counter(value for name, value in page.attributes if name == "id")
+    used = {name for _, value in page.attributes for name in re.findall(r"url\(#([^)]*)\)", value)}
+    assert used
+    assert set(ids.values()) == {1}
+    assert used <= set(ids)
+
+
+def test_names_are_text_whatever_they_hold(tmp_path):
+    fit(ODD_NAMES).save(tmp_path / "run")
+    page = Page.of(tmp_path / "run", scores={"<i>x</i>": SimpleNamespace(mean=1.0, interval=(0.5, 1.5))}, title="<u>")
+    assert (page.count("b"), page.count("script"), page.count("i"), page.count("u")) == (1, 0, 0, 0)  # one b of our own
+    for told in (*ODD_NAMES[:3], "日本\ufffd\ufffd人", "<i>x</i>"):
+        assert told in page.text
+
+
+def test_names_that_print_alike_stay_two_people(tmp_path):
+    fit(("ann\x01", "ann\x02", "ann\ufffd (2)")).save(tmp_path / "run")
+    page = Page.of(tmp_path / "run")
+    rows = re.findall(r"<th scope=row>([^<]*)</th>", page.html)
+    assert len(set(rows)) == 3
+
+
+def test_a_thousand_people_with_long_names_fit_on_a_page(tmp_path):
+    names = tuple(f"{k:04d} {'名' * 60}" for k in range(1000))
+    data = lattice(names, steps=8, places=70)
+    fitted = ileed.Ileed(restarts=45, steps=2).fit(data, seed=0, device="cpu")
+    fitted.save(tmp_path / "run")
+    path = report(tmp_path / "run", truth=dict.fromkeys(names, 0.5))
+    page = Page(path.read_text(encoding="utf-8"))
+    assert path.stat().st_size < LIMIT
+    assert "950 demonstrators between them are left out" in page.text
+    order = [name for name, _ in fitted.expertise.ranking()]
+    assert [name in page.text for name in order] == [True] * 25 + [False] * 950 + [True] * 25
+
+
+def test_a_failed_write_leaves_the_report_before_it_and_nothing_else(run, tmp_path, monkeypatch):
+    target = tmp_path / "report.html"
+    target.write_text("before")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(RunError, match="No space left"):
+        report(run, out=target)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("report.html", "before")]
+
+
+@pytest.mark.parametrize("library", ["altair", "vl_convert"])
+def test_without_the_extra_one_sentence_says_how_to_get_it(run, tmp_path, monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    for ask in (lambda: report(run, out=tmp_path / "x.html"), lambda: figures(run, tmp_path)):
+        with pytest.raises(IleedError, match=rf"needs the package '{library}'.*pip install 'ileed\[report\]'"):
+            ask()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("expertise", "verdict"),
+    [
+        ([0.9, 0.1, 0.05, 0.02], "ann follows the learned policy far more closely than the three others."),
+        ([0.02, 0.9, 0.85, 0.8], "ann follows the learned policy far less closely than the three others."),
+        ([0.01, 0.9, 0.85, 0.05], "bob and cat follow the learned policy far more closely than the two others."),
+        ([0.9, 0.5, 0.5, 0.5], "ann follows the learned policy more closely than the three others."),
+        ([0.09, 0.088, 0.085, 0.083], "All four demonstrators follow the learned policy about equally closely."),
+        (
+            [0.2, 0.4, 0.6, 0.8],
+            "from dan, who follows the learned policy most closely, to ann, whose expertise is 25 %",
+        ),
+        ([0.9, np.nan, 0.1, 0.1], "ann follows the learned policy far more closely than the two others."),
+    ],
+)
+def test_the_verdict_compares_and_does_not_depend_on_the_common_level(tmp_path, expertise, verdict):
+    fitted = fit(("ann", "bob", "cat", "dan"), restarts=1)
+    for level in (1.0, 0.3):
+        run = saved(fitted, tmp_path / f"{level}", by_demonstrator=np.array(expertise) * level)
+        assert verdict in Page.of(run).text
+
+
+def test_every_cell_where_a_person_never_was_is_told_from_those_seen(tmp_path):
+    fitted = fit()
+    visits = fitted.expertise.survey.visits.clone()
+    visits[1, 2] = visits[2, 5] = 0
+    page = Page.of(saved(fitted, tmp_path / "run", visits=visits))
+    cells = re.findall(r", state \d+: [\d.]+, (never there|steps: [\d,]+)<", page.html)
+    assert Counter(cells)["never there"] == 2 * 2  # on wide screens and on narrow ones
+    assert len(cells) == 2 * visits.numel()
+
+
+def test_behaviour_cloning_has_no_ranking_and_says_so(tmp_path):
+    fit(expertise=ileed.Perfect()).save(tmp_path / "run")
+    page = Page.of(tmp_path / "run")
+    assert "so there is no ranking" in page.text
+    assert [chart.split()[0] for chart in page.charts] == ["Cost", "Learning"]
+
+
+def test_expertise_that_is_the_same_everywhere_has_no_map(tmp_path):
+    fit(expertise=ileed.Constant()).save(tmp_path / "run")
+    page = Page.of(tmp_path / "run")
+    assert "the same in all states, by assumption" in page.text
+    assert not any("Heat map" in chart for chart in page.charts)
+
+
+def test_named_skills_are_mapped_with_their_values(tmp_path):
+    fitted = fit(expertise=ileed.Skills("phase"))
+    fitted.save(tmp_path / "run")
+    page = Page.of(tmp_path / "run")
+    for name, by_skill in fitted.expertise.by_skill().items():
+        for skill, value in by_skill.items():
+            assert f"{name}, {skill}: expertise {value:.2f}<" in page.html
+
+
+def test_observations_that_never_repeat_have_no_map(tmp_path):
+    generator = np.random.default_rng(0)
+    data = ileed.Demonstrations(
+        observations=generator.normal(size=(30, 2)),
+        actions=generator.integers(3, size=30),
+        demonstrator=np.repeat(["ann", "bob"], 15),
+        episode=np.repeat([0, 1], 15),
+    )
+    ileed.Ileed(restarts=1, steps=3).fit(data, seed=0, device="cpu").save(tmp_path / "run")
+    page = Page.of(tmp_path / "run")
+    assert "No observation occurs twice" in page.text
+    assert "There was one start only" in page.text
+
+
+def test_held_out_curves_are_drawn_where_there_are_any(page, tmp_path):
+    fit(held_out=0.5).save(tmp_path / "run")
+    assert "kept, on held-out episodes" in Page.of(tmp_path / "run").text
+    assert "kept, on held-out episodes" not in page.text
+
+
+def test_a_restart_that_was_lost_is_counted_and_not_drawn(tmp_path):
+    fitted = fit()
+    costs = fitted.restarts.nats_per_action.copy()
+    lost = (fitted.restarts.chosen + 1) % 3
+    costs[lost] = np.inf
+    replace(fitted, restarts=replace(fitted.restarts, nats_per_action=costs)).save(tmp_path / "run")
+    page = Page.of(tmp_path / "run")
+    assert "One of the restarts became non-finite" in page.text
+    drawn = re.findall(r"<title>restart (\d+): [\d.]+ nats per action</title>", page.html)
+    assert set(drawn) == {"1", "2", "3"} - {f"{lost + 1}"}
+
+
+def test_known_skill_is_compared_in_order(tmp_path):
+    run = saved(fit(), tmp_path / "run", by_demonstrator=np.array([0.9, 0.2, 0.4]))
+    page = Page.of(run, truth={"ann": 0.9, "bob": 0.5, "cat": 0.1})
+    assert "puts 1 of 3 pairs in the wrong order" in page.text
+    assert "known skill 0.500" in page.html
+    assert "known skill" not in Page.of(run).text
+
+
+@pytest.mark.parametrize("truth", [{"eve": 0.5}, {"ann": 1.5}, {"ann": float("nan")}])
+def test_known_skill_of_strangers_or_out_of_range_is_refused(run, tmp_path, truth):
+    with pytest.raises(SettingsError, match=r"known skill|does not know"):
+        report(run, out=tmp_path / "x.html", truth=truth)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scores_are_shown_with_their_interval_where_they_have_one(run, tmp_path):
+    scores = {
+        "cloning": SimpleNamespace(mean=-0.51, interval=(-0.62, -0.43)),
+        "one": SimpleNamespace(mean=0.2, interval=(-np.inf, np.inf)),
+    }
+    page = Page.of(run, out=tmp_path / "x.html", scores=scores)
+    assert "-0.51 (-0.62 to -0.43)" in page.text
+    assert "0.20 (one episode)" in page.text
+    with pytest.raises(SettingsError, match="finite"):
+        report(run, out=tmp_path / "x.html", scores={"lost": SimpleNamespace(mean=np.nan, interval=(0.0, 1.0))})
+
+
+def test_nobody_learns_where_its_maker_keeps_files(run, tmp_path):
+    command = f"ileed fit {tmp_path}/data.hdf5 --out=/home/me/runs/x ~/list.txt 'C:\\Users\\me\\y.hdf5' runs/square"
+    page = Page.of(run, out=tmp_path / "x.html", command=command)
+    assert "ileed fit data.hdf5 --out=x list.txt 'y.hdf5' runs/square" in page.text
+    for private in (str(tmp_path), str(run.parent), "/home", "Users"):
+        assert private not in page.html
+
+
+def test_the_call_that_is_printed_makes_the_same_method(page, run):
+    call = re.search(r"(ileed\.Ileed\(.*\))\.fit\(demonstrations, seed=0\)", page.text)
+    assert eval(call[1], {"ileed": ileed}) == ileed.load(run).method
+
+
+def test_figures_are_files_of_their_own(run, tmp_path):
+    scores = {"cloning": SimpleNamespace(mean=0.5, interval=(0.4, 0.6))}
+    drawn = figures(run, tmp_path / "svg", scores=scores)
+    assert {name: path.name for name, path in drawn.items()} == {
+        name: f"{name}.svg" for name in ("ranking", "scores", "restarts", "learning", "states")
+    }
+    for path in drawn.values():
+        assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    for path in figures(run, tmp_path / "png", format="png").values():
+        assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SettingsError, match="'svg' and 'png'"):
+        figures(run, tmp_path, format="gif")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 420])
+def test_a_browser_without_network_shows_every_chart(run, tmp_path, width):
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium on this machine, so the page cannot be looked at")
+    path = report(run, out=tmp_path / "report.html", truth={"ann": 0.3})
+    quiet = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--enable-logging=stderr",
+    ]
+    view = [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},2500", "--virtual-time-budget=2000"]
+
+    def browsed(*asked):
+        return subprocess.run(
+            [browser, *quiet, *view, *asked, path.as_uri()], capture_output=True, text=True, timeout=120, check=True
+        )
+
+    shown = browsed("--dump-dom")
+    page = Page(shown.stdout)
+    assert len(page.charts) == 4
+    assert page.count("svg") == 2 * len(page.charts)
+    assert page.count("path") > 30
+    assert not re.search(r"\b(Uncaught|undefined|NaN|null|Infinity)\b", page.text, re.IGNORECASE)
+    assert "CONSOLE" not in shown.stderr  # nothing was refused by the page's own policy, nothing failed to load
+    browsed(f"--screenshot={tmp_path / 'page.png'}")
+    assert (tmp_path / "page.png").stat().st_size > 30_000  # a blank page of this size takes less than 15,000 bytes
