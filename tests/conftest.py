@@ -8,7 +8,7 @@ settings.register_profile(
     "ileed",
     deadline=None,  # the first example pays for torch's warm-up
     derandomize=True,
-    max_examples=25,
+    max_examples=15,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],  # explaining a failure traces every line, and takes minutes
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -1,4 +1,4 @@
-"""Builders of the package's values for all tests: generated demonstrations, small worlds, and plain readings of them."""
+"""Builders of the package's values for all tests: generated demonstrations, small worlds, plain readings of them."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ def world(
     observations.reshape(steps, -1)[:, -1] = 4
     episode = np.repeat(np.arange(len(lengths)), lengths)
     acted = (
-        random.integers(0, actions, size=steps)
-        if discrete
-        else random.normal(size=(steps, actions)).astype(np.float32)
+        random.integers(0, actions, size=steps) if discrete else random.normal(size=(steps, actions)).astype(np.float32)
     )
     columns: dict[str, Any] = {}
     if "rewards" in optional:
@@ -99,12 +97,16 @@ def world(
     )
 
 
+ANY_CROWD = st.integers(1, 4)
+EITHER_KIND = st.booleans()
+
+
 @st.composite
 def demonstrations(
     draw: st.DrawFn,
     *,
-    people: st.SearchStrategy[int] = st.integers(1, 4),
-    discrete: st.SearchStrategy[bool] = st.booleans(),
+    people: st.SearchStrategy[int] = ANY_CROWD,
+    discrete: st.SearchStrategy[bool] = EITHER_KIND,
     optional: Sequence[str] = ("rewards", "terminals", "legal", "phase", "load"),
 ) -> Demonstrations:
     """Any small data set: one to four people, several episodes, either kind of action, any optional columns."""
@@ -157,8 +159,9 @@ def parts_for(
     )
 
 
-def prepared_for(data: Demonstrations, parts: Parts, *, members: int, weights: Any = None, seed: int = 0,
-                 **settings: Any) -> Prepared:  # fmt: skip
+def prepared_for(
+    data: Demonstrations, parts: Parts, *, members: int, weights: Any = None, seed: int = 0, **settings: Any
+) -> Prepared:
     """The data as a climb sees them, on the CPU and in their own units."""
     return prepare(
         data,
@@ -169,7 +172,7 @@ def prepared_for(data: Demonstrations, parts: Parts, *, members: int, weights: A
         normalise=False,
         skill=parts.expertise.column if isinstance(parts.expertise, Skills) else None,
         transitions=parts.dynamics is not None,
-        weights=weights,
+        weights=None if weights is None else np.asarray(weights),
     )
 
 
@@ -234,7 +237,7 @@ def every_act(scores: Tensor, *, legal: Tensor | None = None) -> tuple[Choice, B
 
     The batch's weight is one everywhere, and it has one demonstrator.
     """
-    members, actions, places = scores.shape
+    _, actions, places = scores.shape
     allowed = torch.ones(actions, places, dtype=torch.bool) if legal is None else legal
     action, place = torch.nonzero(allowed, as_tuple=True)
     batch = Batch.of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,7 +25,7 @@ from strategies import (
     world,
 )
 
-from ileed import DemonstrationError, Demonstrations, OneVersusRest, Skills
+from ileed import Boltzmann, DemonstrationError, Demonstrations, Skills, UniformMixture
 
 FOUR = {  # two people, two episodes, four steps
     "observations": np.arange(8.0).reshape(4, 2),
@@ -102,7 +102,7 @@ RULES = {  # what is wrong: (columns, fragments of the sentence: what was found,
     ),
     "legal of the wrong width": ({"legal": np.ones((4, 5))}, ["(4, 5)", "each of the 2 actions"]),
     "legal beyond true and false": ({"legal": 2 * np.ones((4, 2))}, ["legal", "true or false"]),
-    "illegal action taken": ({"legal": ~np.eye(2, dtype=bool)[[0, 0, 0, 1]]}, ["1 steps", "step 0, action 0", "correct"]),
+    "illegal action taken": ({"legal": ~np.eye(2, dtype=bool)[[0, 0, 0, 1]]}, ["1 steps", "action 0", "correct"]),
     "too few skills": ({"skills": {"phase": ["a"]}}, ["1 values in skill column 'phase'", "one for each step"]),
     "fractional skill labels": ({"skills": {"phase": [0.5, 1.0, 1.0, 1.0]}}, ["'phase'", "float64", "one label"]),
     "NaN skills": ({"skills": {"load": np.full((4, 2), np.nan)}}, ["skill column 'load'", "NaN", "4 of 4"]),
@@ -152,11 +152,11 @@ def test_true_and_false_are_actions_zero_and_one():
 
 @given(demonstrations())
 def test_columns_cannot_be_changed(data):
-    columns = [data.observations, data.actions, data.demonstrator, data.episode, data.rewards, data.terminals, data.legal]
+    columns = [value for value in vars(data).values() if isinstance(value, np.ndarray)]
+    assert len(columns) >= 4
     for column in [*columns, *data.skills.values()]:
-        if column is not None:
-            with pytest.raises(ValueError, match="read-only"):
-                column[...] = 0
+        with pytest.raises(ValueError, match="read-only"):
+            column[...] = 0
     with pytest.raises(FrozenInstanceError):
         data.actions = data.actions
 
@@ -281,7 +281,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
 def test_a_split_holds_out_some_but_never_all_of_everybodys_episodes(data, share, seed):
     each = Counter(data.episode_demonstrator.tolist())
     if max(each.values()) < 2:
-        with pytest.raises(DemonstrationError, match="nobody has two episodes.*held_out=0"):
+        with pytest.raises(DemonstrationError, match=r"nobody has two episodes.*held_out=0"):
             data.split(share, generator=np.random.default_rng(seed))
         return
     kept, out = data.split(share, generator=np.random.default_rng(seed))
@@ -314,8 +314,7 @@ def test_equality_and_fingerprint_follow_the_values(data):
     assert same.fingerprint() == data.fingerprint()
     moved = np.array(data.observations)
     moved[-1] += 1
-    columns = {name: getattr(data, name) for name in ("actions", "demonstrator", "episode", "names", "rewards", "terminals", "legal", "skills", "action_count")}  # fmt: skip
-    other = Demonstrations(observations=moved, **columns)
+    other = replace(data, observations=moved)
     assert not other.equals(data)
     assert other.fingerprint() != data.fingerprint()
 
@@ -450,7 +449,7 @@ def test_collapsing_changes_neither_likelihood_nor_gradient(model, expertise, se
 
 
 @pytest.mark.parametrize("expertise", EXPERTISES, ids=repr)
-@pytest.mark.parametrize("model", [model for model in DISCRETE_MODELS if not isinstance(model, OneVersusRest)], ids=repr)
+@pytest.mark.parametrize("model", [UniformMixture(), Boltzmann()], ids=repr)
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [60] * 6], ids=["few places", "many places"])
 def test_collapsing_with_legal_actions_changes_neither_likelihood_nor_gradient(model, expertise, lengths):
     same_as_raw(world(lengths, optional=["legal", "phase"], shape=(6,)), model, expertise)

@@ -457,12 +457,20 @@ def _observations(values: Any) -> Array:
     return array
 
 
+_LARGEST = float(np.finfo(np.float32).max)
+
+
 def _finite(name: str, array: Array) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+    """Refuse numbers that single precision, in which models compute, cannot hold."""
+    if array.dtype.kind != "f":
+        return
+    with np.errstate(invalid="ignore"):
+        sound = np.abs(array) <= _LARGEST  # false for NaN as well
+    if not sound.all():
+        bad = ~sound.reshape(len(array), -1).all(axis=1)
         raise DemonstrationError(
-            f"{name} hold NaN or infinite values in {bad.sum():,} of {len(array):,} steps "
-            f"(first: step {int(bad.argmax()):,}): drop or repair those steps"
+            f"{name} hold NaN, infinite or too large values (beyond {_LARGEST:.1e}) in {bad.sum():,} of "
+            f"{len(array):,} steps (first: step {int(bad.argmax()):,}): drop or repair those steps"
         )
 
 

@@ -90,6 +90,13 @@ def write_file(path: Path, content: bytes) -> None:
         partial.write_bytes(content)
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file, and what killed processes left of attempts to write it."""
+    path.unlink(missing_ok=True)
+    for room in path.parent.glob(f".{path.name}.*"):
+        shutil.rmtree(room, ignore_errors=True)
+
+
 @contextmanager
 def _written_whole(path: Path, *, directory: bool) -> Iterator[Path]:
     """Yield a place beside `path` to write to; on success it takes the name of `path`, on failure it is removed."""

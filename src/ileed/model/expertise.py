@@ -117,7 +117,7 @@ class _Perfect(ExpertiseNet):
 class _Constant(ExpertiseNet):
     def __init__(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.skill = nn.Parameter(uniform((sizes.demonstrators,), 1, generators))
+        self.skill = nn.Parameter(uniform((sizes.demonstrators,), 1.0, generators))
 
     def embedding(self, batch: Batch) -> None:
         return None
@@ -133,7 +133,7 @@ class _Embedded(ExpertiseNet):
         self.shared = settings.shared
         self.body = MLP((sizes.inputs, *settings.hidden, settings.dim), generators=generators)
         people = 1 if settings.shared else sizes.demonstrators
-        self.skill = nn.Parameter(uniform((settings.dim, people), 1, generators))
+        self.skill = nn.Parameter(uniform((settings.dim, people), 1.0, generators))
 
     def embedding(self, batch: Batch) -> Float[Tensor, "member dimension place"]:
         features: Tensor = self.body(batch.observations)
@@ -149,7 +149,7 @@ class _Embedded(ExpertiseNet):
 class _Skilled(ExpertiseNet):
     def __init__(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.skill = nn.Parameter(uniform((sizes.skills, sizes.demonstrators), 1, generators))
+        self.skill = nn.Parameter(uniform((sizes.skills, sizes.demonstrators), 1.0, generators))
 
     def embedding(self, batch: Batch) -> Float[Tensor, "1 skill place"]:
         assert batch.skills is not None

@@ -49,7 +49,7 @@ def lens_for(
     if not normalise:
         ones = torch.ones(len(varying))
         return Lens(shape, varying, torch.zeros_like(ones), ones)
-    share = weight.double() / weight.double().sum()
+    share = weight / weight.sum()
     mean = observations.double() @ share
     spread = ((observations.double() - mean[:, None]) ** 2 @ share).sqrt()
     return Lens(shape, varying, mean.float(), spread.clamp_min(1e-6).float())

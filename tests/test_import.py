@@ -1,0 +1,67 @@
+"""Importing the package changes nothing and needs little."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import ileed
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+
+
+def test_importing_changes_nothing():
+    found = run(
+        "import logging, signal, warnings\n"
+        "import numpy, torch\n"
+        "torch.set_num_threads(3); torch.manual_seed(5); numpy.random.seed(5)\n"
+        "def state():\n"
+        "    return (\n"
+        "        torch.initial_seed(), torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist(),\n"
+        "        torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(),\n"
+        "        torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision(),\n"
+        "        numpy.geterr(), list(logging.getLogger().handlers), logging.getLogger().level,\n"
+        "        signal.getsignal(signal.SIGINT), list(warnings.filters),\n"
+        "    )\n"
+        "before = state()\n"
+        "import ileed\n"
+        "assert state() == before\n"
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+OPTIONAL = (
+    "rich", "tyro", "gymnasium", "minigrid", "stable_baselines3", "sb3_contrib", "altair", "vl_convert", "h5py",
+    "jaxtyping", "beartype", "scipy", "pandas", "matplotlib", "chess", "robosuite", "mujoco", "minari", "onnx",
+    "onnxscript", "ray", "envpool",
+)  # fmt: skip
+
+ALONE = f"""
+import sys
+from importlib.machinery import PathFinder
+class Bare:
+    find_distributions = staticmethod(PathFinder.find_distributions)
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in {OPTIONAL!r} else PathFinder.find_spec(name, path, target)
+sys.meta_path[:] = [Bare() if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+
+
+def test_torch_numpy_safetensors_and_pyarrow_are_enough_to_fit():
+    found = run(
+        ALONE + "import numpy as np, ileed\n"
+        "rows = np.arange(8)\n"
+        "data = ileed.Demonstrations(observations=rows[:, None], actions=rows % 2, demonstrator=rows // 4,"
+        " episode=rows // 2)\n"
+        "fitted = ileed.Ileed(restarts=1, steps=2).fit(data, seed=0, device='cpu')\n"
+        "assert len(fitted.expertise.by_demonstrator()) == 2\n"
+        f"assert not set({OPTIONAL!r}) & set(sys.modules)\n"
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_everything_that_is_offered_can_be_had():
+    for name in ileed.__all__:
+        assert getattr(ileed, name) is not None
