@@ -40,7 +40,7 @@ from ileed import (
     UniformMixture,
     bc,
 )
-from ileed.fitting import Climb, climb
+from ileed.fitting import Adam, Climb, climb
 
 SMALL = {"policy": CategoricalMLP(hidden=(4,)), "expertise": Embedded(hidden=(3,))}
 
@@ -191,6 +191,24 @@ def test_w_learns_at_its_own_rate():
     for name, parameter in joint.named_parameters():
         moved = (parameter.detach() - before[name]).abs().max().item()
         assert moved == pytest.approx(0.1 if name.endswith("skill") else 1e-3, rel=1e-2), name
+
+
+def test_our_adam_moves_parameters_as_torchs_does():
+    """Two groups with rates of their own; the second one's only parameter never has a gradient, as under `Perfect`."""
+    for idle in (False, True):
+        generator = torch.Generator().manual_seed(0)
+        start = [torch.randn(size, generator=generator) for size in ((2, 3), (4,), (5,))]
+        ours, theirs = ([nn.Parameter(value.clone()) for value in start] for _ in range(2))
+        adam = Adam([(ours[:2], 1e-2), (ours[2:], 1e-1)])
+        plain = torch.optim.Adam([{"params": theirs[:2], "lr": 1e-2}, {"params": theirs[2:], "lr": 1e-1}])
+        for _ in range(20):
+            for one, other in list(zip(ours, theirs, strict=True))[: 2 if idle else 3]:
+                gradient = torch.randn(one.shape, generator=generator)
+                one.grad, other.grad = gradient, gradient.clone()
+            adam.step()
+            plain.step()
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # float32, fused against unfused
 
 
 # --- chance

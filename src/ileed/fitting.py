@@ -596,7 +596,7 @@ class _Climber:
     def advance(self, batch: Batch) -> Float[Tensor, " member"]:
         """One step up; returns the cost in nats per action that it started from."""
         objective = self.joint.objective(batch)
-        objective.total.backward(torch.ones_like(objective.total))
+        objective.total.sum().backward()  # members share nothing, so each one's gradient is its own
         if self.clip is not None:
             self._clip_each_member(self.clip)
         self.adam.step()

@@ -111,9 +111,8 @@ def _numpy(name: str, column: pa.ChunkedArray) -> Any:
         array = array.cast(array.type.value_type)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return np.array(array.to_pylist(), dtype=np.str_)
-    if not (
-        pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type)
-    ):
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(is_kind(array.type) for is_kind in kinds):
         return array.to_numpy(zero_copy_only=False)
     values = array.flatten()
     if values.null_count:
@@ -124,4 +123,4 @@ def _numpy(name: str, column: pa.ChunkedArray) -> Any:
             f"column {name!r} is ragged (lists of {lengths.min()} to {lengths.max()} values): "
             "every row must have the same length"
         )
-    return values.to_numpy(zero_copy_only=False).reshape(len(array), -1)
+    return values.to_numpy(zero_copy_only=False).reshape(len(array), int(lengths[0]))
