@@ -567,7 +567,7 @@ def test_the_outcome_tells_a_settled_climb_from_an_unfinished_one():
 @pytest.mark.parametrize(
     ("settings", "fragments"),
     [
-        ({"steps": 0}, ["steps is 0", "one step or more"]),
+        ({"steps": 0}, ["steps is 0", "one or more"]),
         ({"batch_size": 0}, ["batch_size is 0", "or None"]),
         ({"held_out": 1.0}, ["held_out is 1.0", "share of the episodes"]),
         ({"held_out": -0.1}, ["held_out is -0.1"]),

@@ -100,6 +100,35 @@ def page(run):
     return Page.of(run)
 
 
+@pytest.fixture(scope="module")
+def eventful(fitted, tmp_path_factory):
+    """The page of a fit with all that can happen to one, and all that can be told beside it.
+
+    Two people were not everywhere, restart `lost` was lost, and the order is not that of known skill.
+    """
+    visits, costs = fitted.expertise.survey.visits.clone(), fitted.restarts.nats_per_action.copy()
+    visits[1, 2] = visits[2, 5] = 0
+    costs[lost(fitted)] = np.inf
+    found = finding(fitted, by_demonstrator=np.array([0.9, 0.2, 0.4]), visits=visits)
+    run = tmp_path_factory.mktemp("runs") / "eventful"
+    replace(found, restarts=replace(found.restarts, nats_per_action=costs)).save(run)
+    command = f"ileed fit {run.parent}/data.hdf5 --out=/home/me/runs/x ~/list.txt 'C:\\Users\\me\\y.hdf5' runs/square"
+    scores = {
+        "cloning": SimpleNamespace(mean=-0.51, interval=(-0.62, -0.43)),
+        "one": SimpleNamespace(mean=0.2, interval=(-np.inf, np.inf)),
+    }
+    return report(run, truth={"ann": 0.9, "bob": 0.5, "cat": 0.1}, scores=scores, command=command)
+
+
+@pytest.fixture(scope="module")
+def eventful_page(eventful):
+    return Page(eventful.read_text(encoding="utf-8"))
+
+
+def lost(fitted):
+    return (fitted.restarts.chosen + 1) % 3
+
+
 def finding(fitted, **survey):
     """A fit whose survey is changed, as if it had found something else."""
     asked = fitted.expertise
@@ -129,9 +158,9 @@ def test_the_page_says_who_how_many_and_how_it_ended(page, fitted):
     assert len(page.charts) == 4
 
 
-def test_the_report_stands_in_the_run_directory_and_leaves_the_run_loadable(page, run):
-    assert (run / "report.html").read_text(encoding="utf-8") == page.html
-    assert ileed.load(run).expertise.names == ("ann", "bob", "cat")
+def test_the_report_stands_in_the_run_directory_and_leaves_the_run_loadable(eventful):
+    assert eventful.name == "report.html"
+    assert ileed.load(eventful.parent).expertise.names == ("ann", "bob", "cat")
 
 
 def test_the_same_run_gives_the_same_page(page, run, tmp_path):
@@ -216,13 +245,10 @@ def test_the_verdict_compares_and_does_not_depend_on_the_common_level(expertise,
         assert verdict in Story.of(finding(fitted, by_demonstrator=np.array(expertise) * level), {}, {}).verdict
 
 
-def test_every_cell_where_a_person_never_was_is_told_from_those_seen(fitted, tmp_path):
-    visits = fitted.expertise.survey.visits.clone()
-    visits[1, 2] = visits[2, 5] = 0
-    page = page_of(finding(fitted, visits=visits), tmp_path)
-    cells = re.findall(r", state \d+: [\d.]+, (never there|steps: [\d,]+)<", page.html)
+def test_every_cell_where_a_person_never_was_is_told_from_those_seen(eventful_page, fitted):
+    cells = re.findall(r", state \d+: [\d.]+, (never there|steps: [\d,]+)<", eventful_page.html)
     assert Counter(cells)["never there"] == 2
-    assert len(cells) == visits.numel()
+    assert len(cells) == fitted.expertise.survey.visits.numel()
 
 
 def test_behaviour_cloning_has_no_ranking_and_says_so(tmp_path):
@@ -263,21 +289,15 @@ def test_held_out_curves_are_drawn_where_there_are_any(page, tmp_path):
     assert "kept, on held-out episodes" not in page.text
 
 
-def test_a_restart_that_was_lost_is_counted_and_not_drawn(fitted, tmp_path):
-    costs = fitted.restarts.nats_per_action.copy()
-    lost = (fitted.restarts.chosen + 1) % 3
-    costs[lost] = np.inf
-    page = page_of(replace(fitted, restarts=replace(fitted.restarts, nats_per_action=costs)), tmp_path)
-    assert "One of the restarts became non-finite" in page.text
-    drawn = re.findall(r"<title>restart (\d+): [\d.]+ nats per action</title>", page.html)
-    assert set(drawn) == {"1", "2", "3"} - {f"{lost + 1}"}
+def test_a_restart_that_was_lost_is_counted_and_not_drawn(eventful_page, fitted):
+    assert "One of the restarts became non-finite" in eventful_page.text
+    drawn = re.findall(r"<title>restart (\d+): [\d.]+ nats per action</title>", eventful_page.html)
+    assert set(drawn) == {"1", "2", "3"} - {f"{lost(fitted) + 1}"}
 
 
-def test_known_skill_is_compared_in_order(page, fitted, tmp_path):
-    found = finding(fitted, by_demonstrator=np.array([0.9, 0.2, 0.4]))
-    compared = page_of(found, tmp_path, truth={"ann": 0.9, "bob": 0.5, "cat": 0.1})
-    assert "puts 1 of 3 pairs in the wrong order" in compared.text
-    assert "known skill 0.500" in compared.html
+def test_known_skill_is_compared_in_order(eventful_page, page):
+    assert "puts 1 of 3 pairs in the wrong order" in eventful_page.text
+    assert "known skill 0.500" in eventful_page.html
     assert "known skill" not in page.text
 
 
@@ -288,24 +308,17 @@ def test_known_skill_of_strangers_or_out_of_range_is_refused(run, tmp_path, trut
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scores_are_shown_with_their_interval_where_they_have_one(run, tmp_path):
-    scores = {
-        "cloning": SimpleNamespace(mean=-0.51, interval=(-0.62, -0.43)),
-        "one": SimpleNamespace(mean=0.2, interval=(-np.inf, np.inf)),
-    }
-    page = Page.of(run, out=tmp_path / "x.html", scores=scores)
-    assert "-0.51 (-0.62 to -0.43)" in page.text
-    assert "0.20 (one episode)" in page.text
+def test_scores_are_shown_with_their_interval_where_they_have_one(eventful_page, run, tmp_path):
+    assert "-0.51 (-0.62 to -0.43)" in eventful_page.text
+    assert "0.20 (one episode)" in eventful_page.text
     with pytest.raises(SettingsError, match="finite"):
         report(run, out=tmp_path / "x.html", scores={"lost": SimpleNamespace(mean=np.nan, interval=(0.0, 1.0))})
 
 
-def test_nobody_learns_where_its_maker_keeps_files(run, tmp_path):
-    command = f"ileed fit {tmp_path}/data.hdf5 --out=/home/me/runs/x ~/list.txt 'C:\\Users\\me\\y.hdf5' runs/square"
-    page = Page.of(run, out=tmp_path / "x.html", command=command)
-    assert "ileed fit data.hdf5 --out=x list.txt 'y.hdf5' runs/square" in page.text
-    for private in (str(tmp_path), str(run.parent), "/home", "Users"):
-        assert private not in page.html
+def test_nobody_learns_where_its_maker_keeps_files(eventful_page, eventful):
+    assert "ileed fit data.hdf5 --out=x list.txt 'y.hdf5' runs/square" in eventful_page.text
+    for private in (str(eventful.parent.parent), "/home", "Users"):
+        assert private not in eventful_page.html
 
 
 def test_the_call_that_is_printed_makes_the_same_method(page, fitted):
@@ -329,20 +342,19 @@ def test_figures_are_files_of_their_own(run, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 420])
-def test_a_browser_without_network_shows_every_chart(run, tmp_path, width):
+def test_a_browser_without_network_shows_every_chart(eventful, tmp_path, width):
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no chromium on this machine, so the page cannot be looked at")
-    path = report(run, out=tmp_path / "report.html", truth={"ann": 0.3})
     picture = tmp_path / "page.png"
     quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     view = [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},2500", "--virtual-time-budget=2000"]
     asked = ["--enable-logging=stderr", "--dump-dom", f"--screenshot={picture}"]
     shown = subprocess.run(
-        [browser, *quiet, *view, *asked, path.as_uri()], capture_output=True, text=True, timeout=120, check=True
+        [browser, *quiet, *view, *asked, eventful.as_uri()], capture_output=True, text=True, timeout=120, check=True
     )
     page = Page(shown.stdout)
-    assert len(page.charts) == 4
+    assert len(page.charts) == 5
     assert page.count("svg") == 2 * len(page.charts)
     assert page.count("path") > 30
     assert not re.search(r"\b(Uncaught|undefined|NaN|null|Infinity)\b", page.text, re.IGNORECASE)

@@ -37,7 +37,8 @@ class Demonstrations:
     `demonstrator` may index it. `action_count` says how many discrete actions there are when the data may not show
     them all.
 
-    Everything is checked here, so whatever holds a `Demonstrations` need not check again.
+    Everything is checked here, so whatever holds a `Demonstrations` need not check again. Large arrays are not copied:
+    do not write to yours afterwards.
 
     >>> data = Demonstrations(observations=np.eye(4), actions=[0, 1, 1, 0],
     ...                       demonstrator=["ann", "ann", "bob", "bob"], episode=[0, 0, 1, 1])
@@ -75,14 +76,11 @@ class Demonstrations:
             "rewards": _rewards(self.rewards, steps),
             "terminals": _terminals(self.terminals, steps),
             "legal": _legal(self.legal, actions, action_count),
-            "skills": {name: _skill(name, values, steps) for name, values in self.skills.items()},
+            "skills": {name: _frozen(_skill(name, values, steps)) for name, values in self.skills.items()},
             "action_count": action_count,
         }
         for name, value in columns.items():
-            if isinstance(value, np.ndarray):
-                value = value.view()
-                value.flags.writeable = False
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, _frozen(value))
 
     @classmethod
     def from_episodes(
@@ -417,7 +415,10 @@ def _distinct_rows(rows: Array) -> tuple[Array, Array]:
 
 def _recorded(episode: Any, name: str) -> Array | None:
     value = episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
-    return None if value is None else np.asarray(value)
+    array = None if value is None else _array(name, value)
+    if array is not None and array.ndim == 0:
+        raise DemonstrationError(f"{name} of an episode are a single number: pass one for each step")
+    return array
 
 
 def _joined(name: str, arrays: list[Array], episodes: int) -> Any:
@@ -441,6 +442,14 @@ def _array(name: str, values: Any) -> Array:
     if array.dtype == object:
         raise DemonstrationError(f"{name} are ragged or hold objects: every row must be numbers of the same shape")
     return array
+
+
+def _frozen(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
 
 
 def _observations(values: Any) -> Array:
@@ -512,6 +521,8 @@ def _action_count(actions: Array, stated: int) -> int:
     found = int(actions.max()) + 1
     if not stated:
         return max(found, 2)
+    if stated < 2:
+        raise DemonstrationError(f"action_count is {stated}: there must be two actions or more to choose between")
     if found > stated:
         raise DemonstrationError(
             f"action {found - 1} was taken but action_count is {stated}: it must be {found} or more"
@@ -523,7 +534,9 @@ def _demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[
     names = tuple(str(name) for name in names)
     if len(set(names)) != len(names):
         raise DemonstrationError(f"demonstrator names repeat in {_listed(names)}: give each person one name")
-    array = _array("demonstrator labels", values)
+    array = np.asarray(values)
+    if array.dtype == object and all(isinstance(value, str) for value in array.flat):  # a pandas column of names
+        array = array.astype(np.str_)
     _same_length("demonstrator", array, steps)
     if array.ndim != 1 or array.dtype.kind not in "iuUT":
         raise DemonstrationError(

@@ -65,8 +65,8 @@ class Climb:
     held_out: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise SettingsError(f"steps is {self.steps}: a fit takes one step or more")
+        if self.steps < 1 or self.steps != int(self.steps):
+            raise SettingsError(f"steps is {self.steps}: a fit takes a whole number of steps, one or more")
         if self.batch_size is not None and self.batch_size < 1:
             raise SettingsError(
                 f"batch_size is {self.batch_size}: it must be one or more, or None to choose by the data"
@@ -206,6 +206,8 @@ def _step_weights(
         return by_episode[..., data.episode], None
     numpy_seed = int(torch.randint(2**31, (), generator=stream(seed, "held out")))
     kept, out = data.split(climb.held_out, generator=np.random.default_rng(numpy_seed))
+    if ((by_episode * kept).sum(-1) == 0).any():
+        raise SettingsError("all the weight of a restart is on held-out episodes: weigh more episodes, or held_out=0")
     return (by_episode * kept)[..., data.episode], out[data.episode].astype(np.float64)
 
 
@@ -494,9 +496,7 @@ def _climb(
             checkpoint.write(done, thread_count, state | history)
     if keeper is not None:
         keeper.restore()
-    for batch in supply.everything(held_out=False):
-        upright(joint, batch)
-        break
+    upright(joint, supply.everything(held_out=False))
     final = _mean_cost(joint, supply, held_out=keeper is not None).double().cpu().numpy()
     if not np.isfinite(final).any():
         raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
@@ -511,9 +511,10 @@ def _climb(
 
 
 def _outcome(history: History) -> Outcome:
-    best = np.nanmin(history.nats_per_action, axis=1)
-    before = best[max(0, int(len(best) * 0.9) - 1)]
-    return Outcome.CONVERGED if len(best) > 1 and before - best[-1] < _SETTLED_NATS else Outcome.STEPS_SPENT
+    best = np.nan_to_num(history.nats_per_action, nan=np.inf).min(axis=1)
+    before, last = best[max(0, int(len(best) * 0.9) - 1)], best[-1]
+    settled = len(best) > 1 and np.isfinite(last) and before < last + _SETTLED_NATS
+    return Outcome.CONVERGED if settled else Outcome.STEPS_SPENT
 
 
 @torch.no_grad()
@@ -548,6 +549,8 @@ class Adam:
         self.steps += 1
         for (parameters, rate), first, second in zip(self.groups, self.first, self.second, strict=True):
             moved = [k for k, parameter in enumerate(parameters) if parameter.grad is not None]
+            if not moved:
+                continue
             torch._fused_adam_(
                 [parameters[k] for k in moved],
                 [gradient for k in moved if (gradient := parameters[k].grad) is not None],

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ileed import runs
 from ileed._torch import resolve_device, stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.errors import RunError, SettingsError
+from ileed.errors import SettingsError
 from ileed.fitting import Ascent, Checkpoint, Climb, History, Outcome, Prepared, Watcher, climb, prepare
 from ileed.model.batch import Batch, Sizes
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
@@ -64,8 +65,8 @@ class Ileed:
     """Inputs in units of their own spread; None does so for floating-point observations, not for whole numbers."""
 
     def __post_init__(self) -> None:
-        if self.restarts < 1:
-            raise SettingsError(f"restarts is {self.restarts}: a fit needs one or more")
+        if self.restarts < 1 or self.restarts != int(self.restarts):
+            raise SettingsError(f"restarts is {self.restarts}: a fit needs a whole number of them, one or more")
         self.climb  # noqa: B018 (refuses impossible settings now rather than at the fit)
 
     @property
@@ -85,7 +86,7 @@ class Ileed:
         *,
         seed: int,
         device: str = "auto",
-        weights: Array | None = None,
+        weights: npt.ArrayLike | None = None,
         progress: Watcher | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 5.0,
@@ -98,6 +99,7 @@ class Ileed:
         """
         began = time.monotonic()
         place = resolve_device(device)
+        weighed = None if weights is None else np.asarray(weights, dtype=np.float64)
         parts = self.parts(discrete=demonstrations.discrete)
         prepared = prepare(
             demonstrations,
@@ -108,7 +110,7 @@ class Ileed:
             normalise=self.normalise,
             skill=self.expertise.column if isinstance(self.expertise, Skills) else None,
             transitions=self.dynamics is not None,
-            weights=weights,
+            weights=weighed,
         )
         generators = [stream(seed, "init", restart) for restart in range(self.restarts)]
         joint = Joint(parts, prepared.sizes, generators)
@@ -116,7 +118,7 @@ class Ileed:
             joint.policy.action_shift, joint.policy.action_scale = prepared.action_spread
         file = None
         if checkpoint is not None:
-            fingerprint = _fingerprint(self, demonstrations, seed, place, weights)
+            fingerprint = _fingerprint(self, demonstrations, seed, place, weighed)
             file = Checkpoint(Path(checkpoint), fingerprint=fingerprint, seconds=checkpoint_seconds)
         ascent = climb(joint.to(place), prepared, self.climb, checkpoint=file, watch=progress)
         provenance = runs.provenance() | {
@@ -152,13 +154,16 @@ def load(path: str | Path) -> Fitted:
         costs = [np.inf if cost is None else cost for cost in settings["restarts"]]
         restarts = Restarts(np.array(costs), settings["chosen"])
         outcome = Outcome[settings["outcome"]]
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise RunError(f"{path} is damaged ({error}): fit again, or restore it from a copy") from error
+        history = History.of(list(run.history))
+    except SettingsError:
+        raise
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise runs.damaged(path, error) from error
     return Fitted(
         policy=Policy(joint, lens),
         expertise=expertise,
         restarts=restarts,
-        history=History.of(list(run.history)),
+        history=history,
         outcome=outcome,
         method=method,
         provenance=run.provenance,
@@ -244,5 +249,5 @@ def _fingerprint(method: Ileed, data: Demonstrations, seed: int, device: torch.d
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([runs.plain(method), data.fingerprint(), seed, device.type], sort_keys=True).encode())
     if weights is not None:
-        digest.update(np.ascontiguousarray(weights, dtype=np.float64).tobytes())
+        digest.update(np.ascontiguousarray(weights).tobytes())
     return digest.hexdigest()

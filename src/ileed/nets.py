@@ -81,11 +81,11 @@ class Pick:
     offsets: Int[Tensor, " offset"] | None = None  # where each entry's reads begin in that order, and the end
 
     @classmethod
-    def of(cls, index: Int[Tensor, " read"], entries: int) -> Pick:
-        """Work out the fastest exact way to read these indices."""
+    def of(cls, index: Int[Tensor, " read"], entries: int, *, finite: bool = True) -> Pick:
+        """Work out the fastest exact way to read these indices; a table may hold infinities if `finite` is False."""
         if entries == len(index) and bool((index == torch.arange(entries, device=index.device)).all()):
             return cls(index, entries, identity=True)
-        if entries <= _TABLE_AS_PRODUCT:
+        if finite and entries <= _TABLE_AS_PRODUCT:
             return cls(index, entries, one_hot=torch.nn.functional.one_hot(index, entries).T.float().contiguous())
         if not index.is_cuda:
             return cls(index, entries)

@@ -49,7 +49,7 @@ class Policy:
         self, observations: Array | Tensor, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
         """The policy's distribution of actions after each of (place, *shape) observations."""
-        seen = self._lens(_batched(observations, self._lens.shape, "observations"))
+        seen = self._lens(_batched(observations, self._lens.shape))
         allowed = None if legal is None else self._legal(legal, seen.shape[1]).T
         found = self._net(seen, allowed)
         if isinstance(found, Choice):
@@ -84,11 +84,13 @@ class Policy:
         return means.gather(1, index)[:, 0] + deviations.gather(1, index)[:, 0] * noise
 
     def _legal(self, legal: Array | Tensor, places: int) -> Tensor:
-        tensor = torch.as_tensor(legal).bool()
+        tensor = _tensor(legal).bool()
         if tensor.shape != (places, self._sizes.actions):
             raise DemonstrationError(
                 f"legal actions have shape {tuple(tensor.shape)}: pass ({places}, {self._sizes.actions})"
             )
+        if not tensor.any(1).all():
+            raise DemonstrationError("some observation has no legal action: there must be one or more for each")
         return tensor
 
 
@@ -100,14 +102,21 @@ def _most_likely(distribution: Categorical | MixtureSameFamily) -> Tensor:
     return means[torch.arange(len(means)), logits.argmax(-1)]
 
 
-def _batched(observations: Array | Tensor, shape: tuple[int, ...], name: str) -> Tensor:
-    tensor = torch.as_tensor(observations)
+def _batched(observations: Array | Tensor, shape: tuple[int, ...]) -> Tensor:
+    tensor = _tensor(observations)
     if tuple(tensor.shape[1:]) != shape:
         raise DemonstrationError(
-            f"{name} have shape {tuple(tensor.shape)}: this policy learned from observations of shape {shape}, "
+            f"observations have shape {tuple(tensor.shape)}: this policy learned from observations of shape {shape}, "
             f"so pass (number of observations, {', '.join(str(size) for size in shape)})"
         )
+    if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        raise DemonstrationError("observations hold NaN or infinite values: leave those out, or repair them")
     return tensor
+
+
+def _tensor(values: Array | Tensor) -> Tensor:
+    """A tensor of its own: torch does not know of arrays that must not be written to."""
+    return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
 
 
 @final
@@ -169,10 +178,15 @@ class Expertise:
         """
         if demonstrator not in self.names:
             raise DemonstrationError(f"there is no demonstrator {demonstrator!r}: this fit knows {list(self.names)}")
-        seen = self._lens(_batched(observations, self._lens.shape, "observations"))
-        if self.skill_names and skills is None:
-            raise SettingsError(f"expertise depends on given skills: pass skills, (observations, {self.skill_names})")
+        seen = self._lens(_batched(observations, self._lens.shape))
         places = seen.shape[1]
+        wanted = (places, len(self.skill_names))
+        if self.skill_names and (skills is None or np.shape(skills) != wanted):
+            found = "none" if skills is None else str(np.shape(skills))
+            raise SettingsError(
+                f"expertise depends on given skills and {found} were passed: pass skills of shape {wanted}, "
+                f"for {', '.join(self.skill_names)}"
+            )
         sizes = self._joint.sizes
         batch = Batch.of(
             sizes=sizes,
@@ -181,7 +195,7 @@ class Expertise:
             demonstrator=torch.full((places,), self.names.index(demonstrator)),
             action=torch.zeros(places, dtype=torch.long),
             weight=torch.ones(places),
-            skills=None if skills is None else torch.as_tensor(skills).float().T,
+            skills=None if skills is None else _tensor(skills).float().T,
         )
         return np.asarray(self._joint.expertise_at(batch)[0].numpy())
 

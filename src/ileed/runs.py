@@ -58,10 +58,17 @@ def read_run(path: Path) -> Run:
         provenance = json.loads((path / _PROVENANCE).read_text())
         history = [json.loads(line) for line in (path / _HISTORY).read_text().splitlines()]
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} is damaged ({error}): fit again, or restore it from a copy") from error
+        raise damaged(path, error) from error
+    if not isinstance(settings, dict) or not isinstance(provenance, dict):
+        raise damaged(path, "settings or provenance are not JSON objects")
     if provenance.get("format", 0) > FORMAT:
         raise RunError(f"{path} was written by a newer ileed ({provenance.get('ileed')}): upgrade to read it")
     return Run(settings, provenance, history, read_tensors(path / _WEIGHTS)[0])
+
+
+def damaged(path: Path | str, reason: object) -> RunError:
+    """The sentence for a run directory that cannot be what it was when it was written."""
+    return RunError(f"{path} is damaged ({' '.join(str(reason).split())}): fit again, or restore it from a copy")
 
 
 def check_replaceable(path: Path) -> None:
@@ -112,9 +119,15 @@ def _written_whole(path: Path, *, directory: bool) -> Iterator[Path]:
         yield partial
         for item in (*(partial.iterdir() if directory else ()), partial, room):
             _settle(item)
+        before = room / "before"
         if directory and path.exists():
-            os.replace(path, room / "before")
-        os.replace(partial, path)
+            os.replace(path, before)
+        try:
+            os.replace(partial, path)
+        except BaseException:
+            if before.exists():
+                os.replace(before, path)
+            raise
         _settle(path.parent)
     except OSError as error:
         raise RunError(

@@ -11,6 +11,8 @@ from torch import Tensor
 from ileed._torch import Bool, Float, Int
 from ileed.nets import Pick
 
+_NO_WEIGHT = 1e-30  # what a member divides by whose weights leave nothing of a batch: nothing is then learned from it
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,10 @@ class Transitions:
     action: Float[Tensor, "action transition"]
     next_place: Pick
     weight: Float[Tensor, "*member transition"]
+
+    def mean(self, values: Float[Tensor, "member transition"]) -> Float[Tensor, " member"]:
+        """Mean over transitions by weight."""
+        return _dot(values, self.weight) / self.weight.sum(-1).clamp_min(_NO_WEIGHT)
 
 
 @final
@@ -61,8 +67,8 @@ class Batch:
 
     @cached_property
     def share(self) -> Float[Tensor, "*member cell"]:
-        """Each cell's part of the whole weight: a mean over acts is a product with this."""
-        return self.weight / self.total_weight.unsqueeze(-1)
+        """Each cell's part of the whole weight: a mean over acts is a product with this. No weight, no part."""
+        return self.weight / self.total_weight.clamp_min(_NO_WEIGHT).unsqueeze(-1)
 
     def mean(self, values: Float[Tensor, "member cell"]) -> Float[Tensor, " member"]:
         """Mean over acts, each cell counted by its weight."""
@@ -92,13 +98,14 @@ class Batch:
     ) -> Batch:
         """A batch from plain indices; what a step of the climb will read is worked out here, once."""
         places = observations.shape[-1]
+        finite = legal is None  # an illegal action has log-probability -inf
         return cls(
             observations=observations,
-            place=Pick.of(place, places),
+            place=Pick.of(place, places, finite=finite),
             demonstrator=Pick.of(demonstrator, sizes.demonstrators),
             action=action,
             weight=weight,
-            taken=Pick.of(action * places + place, sizes.actions * places) if sizes.discrete else None,
+            taken=Pick.of(action * places + place, sizes.actions * places, finite=finite) if sizes.discrete else None,
             legal=legal,
             skills=skills,
             transitions=transitions,

@@ -58,7 +58,7 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
     def observed(self, policy: Categorical, expertise: Tensor) -> Categorical:
         possible = torch.isfinite(policy.logits).to(policy.probs)
         uniform = possible / possible.sum(-1, keepdim=True)
-        return Categorical(probs=torch.lerp(uniform, policy.probs, expertise.unsqueeze(-1)), validate_args=False)
+        return _categorical(torch.lerp(uniform, policy.probs, expertise.unsqueeze(-1)))
 
     def log_likelihood(
         self, policy: Choice, expertise: Float[Tensor, "member cell"], batch: Batch
@@ -82,7 +82,7 @@ class OneVersusRest(AbstractDemonstratorModel[Choice]):
 
     def observed(self, policy: Categorical, expertise: Tensor) -> Categorical:
         others = (1 - policy.probs) / (policy.probs.shape[-1] - 1)
-        return Categorical(probs=torch.lerp(others, policy.probs, expertise.unsqueeze(-1)), validate_args=False)
+        return _categorical(torch.lerp(others, policy.probs, expertise.unsqueeze(-1)))
 
     def log_likelihood(
         self, policy: Choice, expertise: Float[Tensor, "member cell"], batch: Batch
@@ -149,6 +149,11 @@ def policy_log_likelihood(policy: Choice | MixtureSameFamily, batch: Batch) -> F
     if isinstance(policy, MixtureSameFamily):
         return mixture_at(policy, batch.place).log_prob(batch.action)
     return policy.taken(batch)
+
+
+def _categorical(probs: Tensor) -> Categorical:
+    """A categorical that keeps faint probabilities: one made from `probs` would raise them to a rounding error."""
+    return Categorical(logits=probs.log(), validate_args=False)
 
 
 def _log(probability: Tensor) -> Tensor:

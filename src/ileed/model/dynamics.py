@@ -29,8 +29,10 @@ class LatentDynamics:
 
     def __post_init__(self) -> None:
         check_hidden(self.hidden)
-        if self.weight < 0:
-            raise SettingsError(f"the weight of the latent dynamics is {self.weight}: it must be zero or more")
+        if not 0 <= self.weight < float("inf"):
+            raise SettingsError(
+                f"the weight of the latent dynamics is {self.weight}: it must be a number, zero or more"
+            )
 
     def build(self, dim: int, sizes: Sizes, generators: Sequence[torch.Generator]) -> LatentDynamicsNet:
         return LatentDynamicsNet(self, dim, sizes, generators)
@@ -52,4 +54,4 @@ class LatentDynamicsNet(nn.Module):
         foretold = self.body(torch.cat([transitions.place(embedding), action], dim=-2))
         came = transitions.next_place(embedding)
         distance = nn.functional.smooth_l1_loss(foretold, came, reduction="none").mean(-2)
-        return (distance * transitions.weight).sum(-1) / transitions.weight.sum(-1)
+        return transitions.mean(distance)

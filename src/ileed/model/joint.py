@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -122,7 +122,7 @@ class Joint(nn.Module):
 
 
 @torch.no_grad()
-def upright(joint: Joint, batch: Batch) -> None:
+def upright(joint: Joint, batches: Iterable[Batch]) -> None:
     """Turn over the members that found the mirror image of their own answer.
 
     Under `OneVersusRest` with two actions, (rho, pi) and (1 - rho, 1 - pi) have the same likelihood, so the data cannot
@@ -132,7 +132,8 @@ def upright(joint: Joint, batch: Batch) -> None:
     mirrored = isinstance(joint.parts.demonstrator, OneVersusRest) and joint.sizes.actions == 2
     if not mirrored or isinstance(joint.parts.expertise, Perfect):
         return
-    down = batch.mean(joint.expertise_at(batch)) < 0.5
+    summed = [(batch.mean(joint.expertise_at(batch)) * batch.total_weight, batch.total_weight) for batch in batches]
+    down = sum(expertise for expertise, _ in summed) < 0.5 * sum(weight for _, weight in summed)
     joint.expertise.skill[down] *= -1
     last = joint.policy.body.last
     for parameter in (last.weight, last.bias):

@@ -70,8 +70,8 @@ class MixtureMLP(AbstractPolicyHead):
         check_hidden(self.hidden)
         if self.modes < 1:
             raise SettingsError(f"modes is {self.modes}: a mixture needs one or more")
-        if self.deviation_floor <= 0:
-            raise SettingsError(f"deviation_floor is {self.deviation_floor}: it must be above zero")
+        if not 0 < self.deviation_floor < float("inf"):
+            raise SettingsError(f"deviation_floor is {self.deviation_floor}: it must be a number above zero")
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
         return _MixtureNet(self, sizes, generators)
