@@ -1,4 +1,4 @@
-"""The paper's worked example: two demonstrators, each perfect where the other is poor, and the policy of both at their best.
+"""The paper's worked example: two demonstrators, each perfect where the other is poor.
 
 With the state embedding given, the optimal policy comes out exactly. With a learned one the likelihood is the same, but
 a state in which nobody's level is pinned has a free scale: sharper policies with humbler demonstrators fit as well.

@@ -54,7 +54,7 @@ class Leaning:
         (OneVersusRest(), False, lambda skill: skill),
         (Boltzmann(), True, lambda skill: 0.6**skill / (0.6**skill + 4 * 0.1**skill)),
     ],
-    ids=repr,
+    ids=["uniform", "uniform, sampled", "one versus rest", "Boltzmann, sampled"],
 )
 def test_the_policy_is_followed_as_often_as_the_model_says(model, sample, expected, skill):
     """20,000 steps with seed 0; five standard errors are at most 0.018, so a right program fails once in a million."""

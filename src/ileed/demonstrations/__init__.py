@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
-import numpy.typing as npt
 
+from ileed.demonstrations import rules
+from ileed.demonstrations.findings import Finding, counted, findings
+from ileed.demonstrations.rules import Array
 from ileed.errors import DemonstrationError
 
-Array = npt.NDArray[Any]
+__all__ = ["COLUMNS", "Array", "Collapsed", "Demonstrations", "Finding"]
 
 COLUMNS = {
     "observation": "what was seen before acting",
@@ -61,26 +63,26 @@ class Demonstrations:
     action_count: int = 0
 
     def __post_init__(self) -> None:
-        observations = _observations(self.observations)
+        observations = rules.observations(self.observations)
         steps = len(observations)
-        actions = _actions(self.actions, steps)
+        actions = rules.actions(self.actions, steps)
         discrete = actions.ndim == 1
-        action_count = _action_count(actions, self.action_count) if discrete else 0
-        names, demonstrator = _demonstrator(self.demonstrator, self.names, steps)
+        action_count = rules.action_count(actions, self.action_count) if discrete else 0
+        names, demonstrator = rules.demonstrator(self.demonstrator, self.names, steps)
         columns: dict[str, Any] = {
             "observations": observations,
             "actions": actions,
             "names": names,
             "demonstrator": demonstrator,
-            "episode": _episode(self.episode, demonstrator, names, steps),
-            "rewards": _rewards(self.rewards, steps),
-            "terminals": _terminals(self.terminals, steps),
-            "legal": _legal(self.legal, actions, action_count),
-            "skills": {name: _frozen(_skill(name, values, steps)) for name, values in self.skills.items()},
+            "episode": rules.episode(self.episode, demonstrator, names, steps),
+            "rewards": rules.rewards(self.rewards, steps),
+            "terminals": rules.terminals(self.terminals, steps),
+            "legal": rules.legal(self.legal, actions, action_count),
+            "skills": {name: rules.frozen(rules.skill(name, values, steps)) for name, values in self.skills.items()},
             "action_count": action_count,
         }
         for name, value in columns.items():
-            object.__setattr__(self, name, _frozen(value))
+            object.__setattr__(self, name, rules.frozen(value))
 
     @classmethod
     def from_episodes(
@@ -106,7 +108,7 @@ class Demonstrations:
             raise DemonstrationError("there are no episodes: pass at least one")
         columns: dict[str, list[Array]] = {"observations": [], "actions": [], "rewards": [], "terminations": []}
         for number, part in enumerate(parts):
-            found = {name: _recorded(part, name) for name in columns}
+            found = {name: _recorded(part, name, number) for name in columns}
             if found["observations"] is None or found["actions"] is None:
                 raise DemonstrationError(f"episode {number} lacks observations or actions: each episode needs both")
             length = len(found["actions"])
@@ -177,7 +179,7 @@ class Demonstrations:
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""
         if name not in self.names:
-            raise DemonstrationError(f"there is no demonstrator {name!r}: the data know {_listed(self.names)}")
+            raise DemonstrationError(f"there is no demonstrator {name!r}: the data know {rules.listed(self.names)}")
         return self.names.index(name)
 
     def split(self, held_out: float, *, generator: np.random.Generator) -> tuple[Array, Array]:
@@ -235,7 +237,7 @@ class Demonstrations:
 
     def check(self) -> list[Finding]:
         """What a careful colleague would point out: thin, useless or suspicious parts of the data, in words."""
-        return [*_thin(self), *_observations_worth_a_look(self), *_actions_worth_a_look(self), *_copies(self)]
+        return findings(self)
 
     def fingerprint(self) -> str:
         """A digest that changes with any value that a fit could depend on."""
@@ -251,13 +253,13 @@ class Demonstrations:
 
     def __repr__(self) -> str:
         counts = self.steps_each
-        people = _counted(len(self.names), "demonstrator")
+        people = counted(len(self.names), "demonstrator")
         if len(self.names) > 1:
             people += f" ({counts.min():,}-{counts.max():,} steps each)"
         actions = f"discrete ({self.action_count})" if self.discrete else f"{self.actions.shape[1:]} continuous"
         pad = " " * len("Demonstrations(")
         return (
-            f"Demonstrations({_counted(self.episode_count, 'episode')}, {_counted(len(self), 'step')}, {people},\n"
+            f"Demonstrations({counted(self.episode_count, 'episode')}, {counted(len(self), 'step')}, {people},\n"
             f"{pad}observations {self.observations.shape[1:]} {self.observations.dtype}, actions {actions}, "
             f"rewards {'absent' if self.rewards is None else 'present'})"
         )
@@ -273,8 +275,8 @@ class Collapsed:
     """A data set's sufficient statistics: each distinct observation once, each distinct act upon it counted.
 
     A *place* is a distinct observation (together with its legal actions and skills where the data hold them). A *cell*
-    is a distinct (action, place, demonstrator), and cells are sorted in that order, so that what is read at them is read
-    front to back. Continuous actions hardly ever repeat, so there a cell is a step.
+    is a distinct (action, place, demonstrator); cells are sorted in that order, so that they are read front to back.
+    Continuous actions hardly ever repeat, so there a cell is a step.
     """
 
     observations: Array  # (place, varying input)
@@ -296,89 +298,6 @@ class Collapsed:
         return np.stack(summed).reshape(*step_weights.shape[:-1], len(self.place))
 
 
-class Finding(NamedTuple):
-    """Something worth knowing before a fit: what it is about, and what it says."""
-
-    about: str
-    says: str
-
-
-_ENOUGH_STEPS = 400  # a share counted over n steps is known to within 0.98 / sqrt(n): 0.05 at 400
-
-
-def _thin(data: Demonstrations) -> Iterator[Finding]:
-    if len(data.names) == 1:
-        yield Finding("demonstrators", "there is one: nothing to compare, so only behaviour cloning applies")
-    episodes = np.bincount(data.episode_demonstrator, minlength=len(data.names))
-    for name, steps, count in zip(data.names, data.steps_each, episodes, strict=True):
-        if steps == 0:
-            yield Finding(name, "no steps at all: the name is known but expertise cannot be")
-        elif steps < _ENOUGH_STEPS:
-            yield Finding(
-                name,
-                f"{_counted(int(steps), 'step')} in {_counted(int(count), 'episode')}: expertise will be poorly "
-                f"determined (give or take {0.98 * steps**-0.5:.2f} at best)",
-            )
-        elif count == 1:
-            yield Finding(name, "one episode: none of it can be held out")
-
-
-def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
-    collapsed = data.collapse()
-    constant = data.observation_size - len(collapsed.varying)
-    if constant:
-        yield Finding(
-            "observations", f"{constant:,} of {data.observation_size:,} numbers never vary; the fit leaves them out"
-        )
-    places = len(collapsed.observations)
-    if 2 * places <= len(data):
-        yield Finding(
-            "observations", f"{places:,} are distinct among {len(data):,} steps: the fit counts them once each"
-        )
-        visited = np.zeros((len(data.names), places), dtype=bool)
-        visited[data.demonstrator, collapsed.step_place] = True
-        shared = visited.sum(0)[collapsed.step_place] > 1
-        for person in np.flatnonzero(data.steps_each):
-            share = shared[data.demonstrator == person].mean()
-            if len(data.names) > 1 and share < 0.5:
-                yield Finding(
-                    data.names[person],
-                    f"{share:.0%} of the steps are at observations that anybody else visits: the comparison rests on "
-                    "how the networks generalise",
-                )
-
-
-def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
-    if data.discrete:
-        taken = np.bincount(data.actions, minlength=data.action_count)
-        if never := [str(action) for action in np.flatnonzero(taken == 0)]:
-            yield Finding("actions", f"{', '.join(never[:8])} of {data.action_count} never taken by anybody")
-        return
-    for axis in range(data.actions.shape[1]):
-        values = np.unique(data.actions[:, axis])
-        if len(values) == 1:
-            yield Finding(f"actions[{axis}]", f"always {values[0]:g}: leave this dimension out")
-        elif len(values) == 2:
-            yield Finding(
-                f"actions[{axis}]",
-                f"two values only ({values[0]:g}, {values[1]:g}), like a gripper: a mixture of Gaussians will collapse "
-                "on it; leave it out or fit it as a discrete action",
-            )
-
-
-def _copies(data: Demonstrations) -> Iterator[Finding]:
-    starts = np.flatnonzero(np.append(True, data.episode[1:] != data.episode[:-1]))
-    seen: dict[bytes, int] = {}
-    copies = []
-    for number, (first, last) in enumerate(zip(starts, np.append(starts[1:], len(data)), strict=True)):
-        if last - first >= 10:  # short episodes repeat by themselves
-            content = data.observations[first:last].tobytes() + data.actions[first:last].tobytes()
-            if seen.setdefault(content, number) != number:
-                copies.append(number)
-    if copies:
-        yield Finding("episodes", f"{len(copies):,} are exact copies of others (first: episode {copies[0]}): drop them")
-
-
 class Skill(NamedTuple):
     """A skill column as weights: how much of each named skill a step calls for."""
 
@@ -389,7 +308,7 @@ class Skill(NamedTuple):
 def _skill_weights(data: Demonstrations, column: str) -> Skill:
     if column not in data.skills:
         raise DemonstrationError(
-            f"there is no skill column {column!r}: the data have {_listed(tuple(data.skills)) or 'none'}; "
+            f"there is no skill column {column!r}: the data have {rules.listed(tuple(data.skills)) or 'none'}; "
             "pass it as skills={...} when building the Demonstrations"
         )
     values = data.skills[column]
@@ -413,11 +332,11 @@ def _distinct_rows(rows: Array) -> tuple[Array, Array]:
     return np.unique(kind, return_index=True)[1], kind
 
 
-def _recorded(episode: Any, name: str) -> Array | None:
+def _recorded(episode: Any, name: str, number: int) -> Array | None:
     value = episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
-    array = None if value is None else _array(name, value)
+    array = None if value is None else rules.as_array(f"the {name} of episode {number}", value)
     if array is not None and array.ndim == 0:
-        raise DemonstrationError(f"{name} of an episode are a single number: pass one for each step")
+        raise DemonstrationError(f"the {name} of episode {number} are a single number: pass one for each step")
     return array
 
 
@@ -432,225 +351,6 @@ def _joined(name: str, arrays: list[Array], episodes: int) -> Any:
     if len(shapes) > 1:
         raise DemonstrationError(f"episodes disagree about the shape of one row of {name}: {sorted(shapes)}")
     return np.concatenate(arrays)
-
-
-def _array(name: str, values: Any) -> Array:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise DemonstrationError(f"{name} are ragged: every row must have the same shape") from error
-    if array.dtype == object:
-        raise DemonstrationError(f"{name} are ragged or hold objects: every row must be numbers of the same shape")
-    return array
-
-
-def _frozen(value: Any) -> Any:
-    if not isinstance(value, np.ndarray):
-        return value
-    view = value.view()
-    view.flags.writeable = False
-    return view
-
-
-def _observations(values: Any) -> Array:
-    array = _array("observations", values)
-    if len(array.shape) == 0 or len(array) == 0:
-        raise DemonstrationError("there are no steps: pass at least one observation")
-    if array.dtype.kind not in "biuf":
-        raise DemonstrationError(f"observations are {array.dtype}, not numbers: encode them as numbers first")
-    if array.ndim == 1:
-        raise DemonstrationError(
-            f"observations have shape {array.shape}: pass (steps, numbers), or observations[:, None] for one number"
-        )
-    _finite("observations", array)
-    return array
-
-
-_LARGEST = float(np.finfo(np.float32).max)
-
-
-def _finite(name: str, array: Array) -> None:
-    """Refuse numbers that single precision, in which models compute, cannot hold."""
-    if array.dtype.kind != "f":
-        return
-    with np.errstate(invalid="ignore"):
-        sound = np.abs(array) <= _LARGEST  # false for NaN as well
-    if not sound.all():
-        bad = ~sound.reshape(len(array), -1).all(axis=1)
-        raise DemonstrationError(
-            f"{name} hold NaN, infinite or too large values (beyond {_LARGEST:.1e}) in {bad.sum():,} of "
-            f"{len(array):,} steps (first: step {int(bad.argmax()):,}): drop or repair those steps"
-        )
-
-
-def _same_length(name: str, array: Array, steps: int) -> None:
-    if array.ndim == 0 or len(array) != steps:
-        found = 0 if array.ndim == 0 else len(array)
-        raise DemonstrationError(
-            f"{steps:,} observations but {found:,} values in {name}: there must be one for each step "
-            "(an observation after an episode's last action does not count: drop it)"
-        )
-
-
-def _actions(values: Any, steps: int) -> Array:
-    array = _array("actions", values)
-    _same_length("actions", array, steps)
-    if array.dtype.kind not in "biuf":
-        raise DemonstrationError(f"actions are {array.dtype}, not numbers: encode them as whole numbers 0, 1, ...")
-    _finite("actions", array)
-    if array.ndim == 2 and array.dtype.kind == "f":
-        return array
-    if array.ndim != 1:
-        raise DemonstrationError(
-            f"actions are {array.dtype} of shape {array.shape}: pass whole numbers of shape (steps,) for discrete "
-            "actions, or floating-point numbers of shape (steps, dimensions) for continuous ones"
-        )
-    if array.dtype.kind == "f":
-        fractional = array != np.round(array)
-        found = f"fractional (first: {array[fractional][0]})" if fractional.any() else "floating-point"
-        raise DemonstrationError(
-            f"actions in one column are {found}: pass integers for discrete actions, "
-            "or actions[:, None] for continuous ones"
-        )
-    if array.dtype.kind != "b" and array.min() < 0:
-        raise DemonstrationError(f"action {array.min()} is negative: number discrete actions 0, 1, ...")
-    return array.astype(np.int64)
-
-
-def _action_count(actions: Array, stated: int) -> int:
-    found = int(actions.max()) + 1
-    if not stated:
-        return max(found, 2)
-    if stated < 2:
-        raise DemonstrationError(f"action_count is {stated}: there must be two actions or more to choose between")
-    if found > stated:
-        raise DemonstrationError(
-            f"action {found - 1} was taken but action_count is {stated}: it must be {found} or more"
-        )
-    return int(stated)
-
-
-def _demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[str, ...], Array]:
-    names = tuple(str(name) for name in names)
-    if len(set(names)) != len(names):
-        raise DemonstrationError(f"demonstrator names repeat in {_listed(names)}: give each person one name")
-    array = np.asarray(values)
-    if array.dtype == object and all(isinstance(value, str) for value in array.flat):  # a pandas column of names
-        array = array.astype(np.str_)
-    _same_length("demonstrator", array, steps)
-    if array.ndim != 1 or array.dtype.kind not in "iuUT":
-        raise DemonstrationError(
-            f"demonstrator labels are {array.dtype} of shape {array.shape}: pass one name or whole number for each step"
-        )
-    if array.dtype.kind in "iu" and names:
-        if array.min() < 0 or array.max() >= len(names):
-            raise DemonstrationError(
-                f"demonstrator {array.min() if array.min() < 0 else array.max()} has no name: "
-                f"there are {len(names)} names, so indices go from 0 to {len(names) - 1}"
-            )
-        return names, array.astype(np.int64)
-    labels, index = np.unique(array, return_inverse=True)
-    found = tuple(str(label) for label in labels)
-    if not names:
-        return found, index.astype(np.int64)
-    if unknown := [label for label in found if label not in names]:
-        raise DemonstrationError(
-            f"demonstrator {unknown[0]!r} is not among the names {_listed(names)}: add it to names"
-        )
-    place = np.array([names.index(label) for label in found], dtype=np.int64)
-    return names, place[index]
-
-
-def _episode(values: Any, demonstrator: Array, names: Sequence[str], steps: int) -> Array:
-    array = _array("episode labels", values)
-    _same_length("episode", array, steps)
-    if array.ndim != 1 or array.dtype.kind == "f":
-        raise DemonstrationError(
-            f"episode labels are {array.dtype} of shape {array.shape}: pass one label for each step"
-        )
-    starts = np.concatenate([[True], array[1:] != array[:-1]])
-    number = np.cumsum(starts) - 1
-    labels, counts = np.unique(array[starts], return_counts=True)
-    if (counts > 1).any():
-        raise DemonstrationError(
-            f"episode {labels[counts.argmax()]!s} is interrupted by other steps: "
-            "sort the steps so that each episode's stand together, in order"
-        )
-    changed = (demonstrator[1:] != demonstrator[:-1]) & ~starts[1:]
-    if changed.any():
-        where = int(changed.argmax())
-        raise DemonstrationError(
-            f"episode {array[where]!s} has two demonstrators, {names[demonstrator[where]]!r} and "
-            f"{names[demonstrator[where + 1]]!r}: each episode belongs to one; split it where the hands change"
-        )
-    return number.astype(np.int64)
-
-
-def _rewards(values: Any, steps: int) -> Array | None:
-    if values is None:
-        return None
-    array = _array("rewards", values)
-    _same_length("rewards", array, steps)
-    if array.ndim != 1 or array.dtype.kind not in "biuf":
-        raise DemonstrationError(f"rewards are {array.dtype} of shape {array.shape}: pass one number for each step")
-    _finite("rewards", array)
-    return array.astype(np.float32)
-
-
-def _terminals(values: Any, steps: int) -> Array | None:
-    if values is None:
-        return None
-    array = _array("terminals", values)
-    _same_length("terminals", array, steps)
-    if array.ndim != 1 or not np.isin(array, (0, 1)).all():
-        raise DemonstrationError("terminals must be true or false, one for each step")
-    return array.astype(bool)
-
-
-def _legal(values: Any, actions: Array, action_count: int) -> Array | None:
-    if values is None:
-        return None
-    if actions.ndim != 1:
-        raise DemonstrationError("legal actions were given but actions are continuous: leave legal out")
-    array = _array("legal actions", values)
-    _same_length("legal", array, len(actions))
-    if array.shape != (len(actions), action_count) or not np.isin(array, (0, 1)).all():
-        raise DemonstrationError(
-            f"legal actions have shape {array.shape}: pass true or false for each step and each of the "
-            f"{action_count} actions"
-        )
-    array = array.astype(bool)
-    illegal = ~array[np.arange(len(actions)), actions]
-    if illegal.any():
-        step = int(illegal.argmax())
-        raise DemonstrationError(
-            f"{illegal.sum():,} steps take an action that is marked illegal (first: step {step:,}, action "
-            f"{actions[step]}): correct legal or drop those steps"
-        )
-    return array
-
-
-def _skill(name: str, values: Any, steps: int) -> Array:
-    array = _array(f"skill column {name!r}", values)
-    _same_length(f"skill column {name!r}", array, steps)
-    if array.ndim == 1 and array.dtype.kind in "biuU":
-        return array
-    if array.ndim == 2 and array.dtype.kind in "biuf":
-        _finite(f"skill column {name!r}", array)
-        return array.astype(np.float32)
-    raise DemonstrationError(
-        f"skill column {name!r} is {array.dtype} of shape {array.shape}: pass one label for each step, "
-        "or (steps, skills) weights"
-    )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _same(one: object, other: object) -> bool:

@@ -1,0 +1,23 @@
+"""The climb: all members of a joint model up the likelihood at once, to the same bits every time."""
+
+from ileed.fitting.adam import Adam
+from ileed.fitting.checkpoint import Checkpoint
+from ileed.fitting.climbing import climb
+from ileed.fitting.results import Ascent, History, Outcome, Progress, Watcher
+from ileed.fitting.settings import Climb
+from ileed.fitting.supply import Prepared, Supply, prepare
+
+__all__ = [
+    "Adam",
+    "Ascent",
+    "Checkpoint",
+    "Climb",
+    "History",
+    "Outcome",
+    "Prepared",
+    "Progress",
+    "Supply",
+    "Watcher",
+    "climb",
+    "prepare",
+]

@@ -1,0 +1,212 @@
+"""The climb itself: all members up the likelihood at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ileed._torch import Float, threads
+from ileed.errors import SettingsError
+from ileed.fitting.adam import Adam
+from ileed.fitting.checkpoint import Checkpoint
+from ileed.fitting.results import Ascent, History, Outcome, Progress, Watcher
+from ileed.fitting.settings import Climb
+from ileed.fitting.supply import Prepared, Supply
+from ileed.model.batch import Batch
+from ileed.model.joint import Joint, upright
+
+_RECORDS = 200  # how many points of the learning curve are kept
+_SETTLED_NATS = 1e-3  # an improvement below this over the last tenth of the steps is called converged
+
+
+def climb(
+    joint: Joint,
+    prepared: Prepared,
+    settings: Climb,
+    *,
+    checkpoint: Checkpoint | None = None,
+    watch: Watcher | None = None,
+) -> Ascent:
+    """Climb from where `joint` stands, or from where `checkpoint` was left; `joint` itself is moved."""
+    resumed = checkpoint.read() if checkpoint is not None else None
+    device = next(joint.parameters()).device
+    count = resumed[1] if resumed is not None else thread_count(joint, prepared, device)
+    with threads(count):
+        return _climb(joint, prepared, settings, checkpoint, resumed, watch, count)
+
+
+def thread_count(joint: Joint, prepared: Prepared, device: torch.device) -> int:
+    """One thread for small work, where starting more costs more than they do; all cores for large."""
+    parameters = sum(parameter.numel() for parameter in joint.parameters())
+    products = parameters * prepared.supply.batch().observations.shape[1]
+    return 1 if device.type == "cuda" or products < _ONE_THREAD_PRODUCTS else os.cpu_count() or 1
+
+
+_ONE_THREAD_PRODUCTS = 2e8  # multiplications in one pass through all networks
+
+
+def _climb(
+    joint: Joint,
+    prepared: Prepared,
+    settings: Climb,
+    checkpoint: Checkpoint | None,
+    resumed: tuple[int, int, dict[str, Tensor]] | None,
+    watch: Watcher | None,
+    thread_count: int,
+) -> Ascent:
+    supply = prepared.supply
+    climber = _Climber(joint, settings)
+    keeper = _Keeper(joint) if prepared.has_held_out else None
+    state = climber.tensors() | (keeper.tensors() if keeper is not None else {})
+    record = max(1, settings.steps // _RECORDS)
+    steps: list[int] = []
+    costs: list[Tensor] = []
+    held_out: list[Tensor] = []
+    start = 0
+    if resumed is not None:
+        start, _, saved = resumed
+        for name, tensor in state.items():
+            tensor.copy_(saved[name])
+        steps, costs = saved["history.step"].tolist(), list(saved["history.cost"])
+        held_out = list(saved["history.held_out"]) if "history.held_out" in saved else []
+    advance = climber.graph(supply) if next(joint.parameters()).is_cuda else (lambda: climber.advance(supply.batch()))
+    for first in range(start, settings.steps, record):
+        for step in range(first, min(first + record, settings.steps)):
+            supply.load(step)
+            cost = advance()
+        done = min(first + record, settings.steps)
+        steps.append(done)
+        costs.append(cost.cpu().clone())
+        if keeper is not None:
+            held_out.append(keeper.keep(_mean_cost(joint, supply, held_out=True)).cpu())
+        best = float(costs[-1].nan_to_num(float("inf")).min())
+        if watch is not None:
+            watch(Progress(done, settings.steps, best))
+        if checkpoint is not None and done < settings.steps and checkpoint.due():
+            history = {"history.step": torch.tensor(steps), "history.cost": torch.stack(costs)}
+            if held_out:
+                history["history.held_out"] = torch.stack(held_out)
+            checkpoint.write(done, thread_count, state | history)
+    if keeper is not None:
+        keeper.restore()
+    upright(joint, supply.everything(held_out=False))
+    final = _mean_cost(joint, supply, held_out=keeper is not None).double().cpu().numpy()
+    if not np.isfinite(final).any():
+        raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
+    if checkpoint is not None:
+        checkpoint.remove()
+    history_ = History(
+        step=np.array(steps),
+        nats_per_action=torch.stack(costs).double().numpy(),
+        held_out=torch.stack(held_out).double().numpy() if held_out else None,
+    )
+    return Ascent(joint, np.where(np.isfinite(final), final, np.inf), history_, _outcome(history_))
+
+
+def _outcome(history: History) -> Outcome:
+    best = np.nan_to_num(history.nats_per_action, nan=np.inf).min(axis=1)
+    before, last = best[max(0, int(len(best) * 0.9) - 1)], best[-1]
+    settled = len(best) > 1 and np.isfinite(last) and before < last + _SETTLED_NATS
+    return Outcome.CONVERGED if settled else Outcome.STEPS_SPENT
+
+
+@torch.no_grad()
+def _mean_cost(joint: Joint, supply: Supply, *, held_out: bool) -> Float[Tensor, " member"]:
+    """Negative log-likelihood of each member over the whole supply, in nats per action."""
+    total: Tensor | float = 0.0
+    weight: Tensor | float = 0.0
+    for batch in supply.everything(held_out=held_out):
+        total = total + batch.mean_cost(joint.log_likelihood(batch)) * batch.total_weight
+        weight = weight + batch.total_weight
+    assert isinstance(total, Tensor)
+    return total / weight
+
+
+@final
+class _Climber:
+    """One step of all members at a time, from tensors that can be saved; as a CUDA graph where there is a GPU."""
+
+    def __init__(self, joint: Joint, settings: Climb) -> None:
+        self.joint, self.clip = joint, settings.clip
+        self.adam = Adam(
+            [
+                (joint.network_parameters(), settings.learning_rate),
+                (joint.skill_parameters(), settings.skill_learning_rate),
+            ]
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything the next step depends on, by name."""
+        named = {f"parameter.{name}": parameter.detach() for name, parameter in self.joint.named_parameters()}
+        return named | self.adam.tensors()
+
+    def advance(self, batch: Batch) -> Float[Tensor, " member"]:
+        """One step up; returns the cost in nats per action that it started from."""
+        objective = self.joint.objective(batch)
+        objective.total.sum().backward()  # members share nothing, so each one's gradient is its own
+        if self.clip is not None:
+            self._clip_each_member(self.clip)
+        self.adam.step()
+        return objective.negative_log_likelihood.detach()
+
+    def _clip_each_member(self, bound: float) -> None:
+        """Bound each member's own gradient norm: a bound on all together would let members feel each other."""
+        gradients = [parameter.grad for parameter in self.joint.parameters() if parameter.grad is not None]
+        norm = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
+        factor = (bound / norm.clamp_min(1e-12)).clamp_max(1)
+        for gradient in gradients:
+            gradient.mul_(factor.view(-1, *(1 for _ in gradient.shape[1:])))
+
+    def graph(self, supply: Supply) -> Callable[[], Tensor]:
+        """The step as a recorded CUDA graph: launching it costs one call instead of a hundred."""
+        before = {name: tensor.clone() for name, tensor in self.tensors().items()}
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # the first runs choose kernels and allocate; what they learned is undone below
+            for _ in range(3):
+                self.advance(supply.batch())
+        torch.cuda.current_stream().wait_stream(side)
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recorded):
+            cost = self.advance(supply.batch())
+        for name, tensor in self.tensors().items():
+            tensor.copy_(before[name])
+
+        def replay() -> Tensor:
+            recorded.replay()
+            return cost
+
+        return replay
+
+
+@final
+class _Keeper:
+    """The parameters with which each member did best on held-out episodes."""
+
+    def __init__(self, joint: Joint) -> None:
+        self.parameters = dict(joint.named_parameters())
+        self.best = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        first = next(joint.parameters())
+        self.cost = torch.full((len(first),), float("inf"), device=first.device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"best.{name}": value for name, value in self.best.items()} | {"best.cost": self.cost}
+
+    @torch.no_grad()
+    def keep(self, cost: Float[Tensor, " member"]) -> Float[Tensor, " member"]:
+        better = cost < self.cost
+        self.cost.copy_(torch.where(better, cost, self.cost))
+        for name, value in self.best.items():
+            chosen = better.view(-1, *(1 for _ in value.shape[1:]))
+            value.copy_(torch.where(chosen, self.parameters[name].detach(), value))
+        return cost
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for name, value in self.best.items():
+            self.parameters[name].copy_(value)
