@@ -11,7 +11,7 @@ demo: $(READY)
 	$(BIN)/ileed demo
 
 test: $(READY) browser
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 check: lint types rooms
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import final
 
@@ -41,13 +40,16 @@ def climb(
 
 
 def thread_count(joint: Joint, prepared: Prepared, device: torch.device) -> int:
-    """One thread for small work, where starting more costs more than they do; all cores for large."""
+    """One thread for small work, where starting more costs more than they do; for large as many as torch may use.
+
+    Set OMP_NUM_THREADS=1 where other work shares the machine: threads that wait for each other's core are slow.
+    """
     parameters = sum(parameter.numel() for parameter in joint.parameters())
     products = parameters * prepared.supply.batch().observations.shape[1]
-    return 1 if device.type == "cuda" or products < _ONE_THREAD_PRODUCTS else os.cpu_count() or 1
+    return 1 if device.type == "cuda" or products < _ONE_THREAD_PRODUCTS else torch.get_num_threads()
 
 
-_ONE_THREAD_PRODUCTS = 2e8  # multiplications in one pass through all networks
+_ONE_THREAD_PRODUCTS = 1e7  # multiplications in one pass through all networks
 
 
 def _climb(

@@ -133,7 +133,7 @@ class _Whole:
     """Every step in every batch, as counts of distinct acts: exact, and the same tensors from first to last."""
 
     def __init__(self, material: _Material) -> None:
-        data, collapsed, sizes = material.data, material.collapsed, material.sizes
+        collapsed, sizes = material.collapsed, material.sizes
         seen, device = material.seen, material.seen.device
         self._batch = Batch.of(
             sizes=sizes,
