@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types rooms check examples benchmark browser clean
+.PHONY: demo test check lint types rooms benchmark pictures speed-page browser clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -27,6 +27,13 @@ rooms: $(READY)
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/restarts.py
+
+# What the documents show, made anew.
+pictures: $(READY)
+	$(BIN)/ileed demo --figures docs/images
+
+speed-page: $(READY)
+	$(BIN)/python benchmarks/speed_page.py
 
 # A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.
 $(READY): pyproject.toml constraints.txt

@@ -11,6 +11,7 @@ from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import CategoricalMLP, MixtureMLP
 from ileed.policy import Expertise, Fitted, Policy
 from ileed.readers import by_column, read, read_parquet, shipped, write_parquet
+from ileed.report import report
 from ileed.simulation import demonstrate
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "rank_loss",
     "read",
     "read_parquet",
+    "report",
     "shipped",
     "write_parquet",
 ]

@@ -26,7 +26,7 @@ from ileed.fitting import Watcher
 from ileed.methods import Ileed, bc, load
 from ileed.policy import Fitted
 from ileed.readers import by_column, read, shipped, write_parquet
-from ileed.report import report
+from ileed.report import figures, report
 from ileed.tasks.minigrid import pretrain
 
 _GOOD, _REFUSED, _INTERRUPTED = 0, 2, 130
@@ -183,9 +183,15 @@ class Report:
     """A run directory, as `ileed fit` writes it."""
     out: Path | None = None
     """Where the page goes; report.html inside the run by default."""
+    figures: Path | None = None
+    """A directory to write each chart to as well, as SVG."""
 
     def __call__(self) -> None:
-        Console().print(f"wrote {report(self.run, out=self.out)}", highlight=False)
+        console = Console()
+        console.print(f"wrote {report(self.run, out=self.out)}", highlight=False)
+        if self.figures is not None:
+            for path in figures(self.run, self.figures).values():
+                console.print(f"wrote {path}", highlight=False)
 
 
 @dataclass(frozen=True)
@@ -198,6 +204,8 @@ class Demo:
     """How many episodes each policy plays."""
     seed: int = 0
     """Fixes all chance."""
+    figures: Path | None = None
+    """A directory to write each chart to as well, as SVG."""
     json: bool = False
     """Print JSON for a script instead of text for a person."""
 
@@ -223,7 +231,9 @@ class Demo:
             with _bar(f"playing as {name}") as advance:
                 scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
         fitted.save(self.out)
-        page = report(self.out, truth=truth, scores=scores)
+        page = report(self.out, truth=truth, scores=scores, command="ileed demo")
+        if self.figures is not None:
+            figures(self.out, self.figures, truth=truth, scores=scores)
         console.print(_ranking(fitted, truth))
         console.print(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
         table = Table("policy", "mean reward", "95 % interval", title=f"{task.name}, {self.episodes} episodes each")
