@@ -27,7 +27,9 @@ data of the demo; both have 10,000 steps of ten demonstrators.
 
 def page() -> str:
     """The page as Markdown."""
-    records = [json.loads(path.read_text()) for path in sorted((ROOT / "results" / "benchmarks").glob("restarts-*.json"))]
+    records = [
+        json.loads(path.read_text()) for path in sorted((ROOT / "results" / "benchmarks").glob("restarts-*.json"))
+    ]
     return INTRODUCTION + "".join(_section(record) for record in records)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ileed._torch import Float, threads
+from ileed._torch import Float, keep_freed_memory, threads
 from ileed.errors import SettingsError
 from ileed.fitting.adam import Adam
 from ileed.fitting.checkpoint import Checkpoint
@@ -35,6 +35,8 @@ def climb(
     resumed = checkpoint.read() if checkpoint is not None else None
     device = next(joint.parameters()).device
     count = resumed[1] if resumed is not None else thread_count(joint, prepared, device)
+    if device.type == "cpu":
+        keep_freed_memory()
     with threads(count):
         return _climb(joint, prepared, settings, checkpoint, resumed, watch, count)
 

@@ -14,7 +14,7 @@ from ileed._torch import Float, stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
 from ileed.fitting.settings import Climb
-from ileed.model.batch import Batch, Sizes, Transitions
+from ileed.model.batch import Batch, Sizes, Transitions, Visits
 from ileed.model.lens import Lens, lens_for
 from ileed.nets import Pick
 
@@ -227,14 +227,14 @@ class _Shuffled:
                 weight=weight[..., steps] * self._continues[steps],
             )
         places = observations.shape[1]
+        at = Pick(here, places, identity=places == size)
+        who = self._demonstrator[steps]
+        by = Pick(who, self._sizes.demonstrators, one_hot=self._people[:, who])
         return Batch(
             observations=observations,
-            place=Pick(here, places, identity=places == size),
-            demonstrator=Pick(
-                self._demonstrator[steps],
-                self._sizes.demonstrators,
-                one_hot=self._people[:, self._demonstrator[steps]],
-            ),
+            place=at,
+            demonstrator=by,
+            visits=Visits(at, by, Pick(here, size, identity=True)),
             action=action,
             weight=weight[..., steps],
             taken=Pick(action * places + here, self._sizes.actions * places) if self._sizes.discrete else None,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
+import torch
 from torch import Tensor
 
 from ileed._torch import Bool, Float, Int
@@ -25,6 +26,28 @@ class Sizes:
     discrete: bool = True
     skills: int = 0
     has_legal_actions: bool = False
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """Who was where: distinct (place, demonstrator), and the visit of each cell. Expertise depends on nothing else."""
+
+    place: Pick
+    demonstrator: Pick
+    cell: Pick
+
+    @classmethod
+    def of(cls, place: Int[Tensor, " cell"], demonstrator: Int[Tensor, " cell"], sizes: Sizes, places: int) -> Visits:
+        """The visits of these cells; each cell a visit of its own where they are hardly fewer."""
+        key, cell = torch.unique(place * sizes.demonstrators + demonstrator, return_inverse=True)
+        if 2 * len(key) > len(cell) or key.is_cuda:  # a GPU would rather do more arithmetic than one more read
+            everywhere = torch.arange(len(cell), device=cell.device)
+            return cls(
+                Pick.of(place, places), Pick.of(demonstrator, sizes.demonstrators), Pick.of(everywhere, len(cell))
+            )
+        here, who = key // sizes.demonstrators, key % sizes.demonstrators
+        return cls(Pick.of(here, places), Pick.of(who, sizes.demonstrators), Pick.of(cell, len(key)))
 
 
 @final
@@ -54,6 +77,7 @@ class Batch:
     observations: Float[Tensor, "input place"]
     place: Pick
     demonstrator: Pick
+    visits: Visits
     action: Tensor  # (cell,) whole numbers, or (cell, dimension)
     weight: Float[Tensor, "*member cell"]
     taken: Pick | None = None  # (action, place) of each cell, flat; discrete actions only
@@ -103,6 +127,7 @@ class Batch:
             observations=observations,
             place=Pick.of(place, places, finite=finite),
             demonstrator=Pick.of(demonstrator, sizes.demonstrators),
+            visits=Visits.of(place, demonstrator, sizes, places),
             action=action,
             weight=weight,
             taken=Pick.of(action * places + place, sizes.actions * places, finite=finite) if sizes.discrete else None,

@@ -65,8 +65,8 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
     ) -> Float[Tensor, "member cell"]:
         log_choices = batch.log_choices
         log_uniform = -log(policy.log_probs.shape[-2]) if log_choices is None else -log_choices
-        ratio = (policy.taken(batch) - log_uniform).exp()  # pi |A|: at most |A|, so nothing overflows
-        return _log(torch.lerp(ratio.new_ones(()), ratio, expertise)) + log_uniform
+        ratio = (policy.taken(batch) - log_uniform).exp_()  # pi |A|: at most |A|, so nothing overflows
+        return _log(torch.lerp(ratio.new_ones(()), ratio, expertise)).add_(log_uniform)
 
 
 @final

@@ -141,8 +141,8 @@ class _Embedded(ExpertiseNet):
 
     def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member cell"]:
         assert embedding is not None
-        skill = self.skill if self.shared else batch.demonstrator(self.skill)
-        return (batch.place(embedding) * skill).sum(-2).sigmoid()
+        skill = self.skill if self.shared else batch.visits.demonstrator(self.skill)
+        return batch.visits.cell((batch.visits.place(embedding) * skill).sum(-2).sigmoid())
 
 
 @final
@@ -157,4 +157,5 @@ class _Skilled(ExpertiseNet):
 
     def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member cell"]:
         assert embedding is not None
-        return (batch.place(embedding) * batch.demonstrator(self.skill)).sum(-2).sigmoid()
+        skill = batch.visits.demonstrator(self.skill)
+        return batch.visits.cell((batch.visits.place(embedding) * skill).sum(-2).sigmoid())
