@@ -20,8 +20,8 @@ The same model, sizes and steps, in one run on one machine (`benchmarks/restarts
 - **ours, one restart at a time**: our engine on counted data, in a loop: what collapsing the data alone gives.
 - **ours**: one call of `.fit`, from the data as they come to a fitted policy, all restarts at once.
 
-"Best cost" is that of the best restart, in nats per action, lower is better. Empty is the `unif` population, Obstacles the
-data of the demo; both have 10,000 steps of ten demonstrators.
+"Best cost" is that of the best restart, in nats per action, lower is better. Empty is the `unif` population, Obstacles
+the data of the demo; both have 10,000 steps of ten demonstrators.
 """
 
 

@@ -36,9 +36,8 @@ class Linear(nn.Module):
         """`inputs` is (input, place), shared by all members, or (member, input, place)."""
         if inputs.ndim == 3:
             return torch.baddbmm(self.bias, self.weight, inputs)
-        return torch.addmm(self.bias.flatten(0, 1), self.weight.flatten(0, 1), inputs).unflatten(
-            0, self.weight.shape[:2]
-        )
+        members, outputs, _ = self.weight.shape
+        return torch.addmm(self.bias.flatten(0, 1), self.weight.flatten(0, 1), inputs).view(members, outputs, -1)
 
 
 @final
@@ -103,6 +102,8 @@ class Pick:
             return table
         if self.one_hot is not None:
             return table @ self.one_hot.to(table.dtype)
+        if self.offsets is None:  # one after the other on a CPU, or each entry read once
+            return table.index_select(-1, self.index)
         rows: Tensor = _PickRows.apply(table.reshape(-1, self.entries), self)  # type: ignore[no-untyped-call]
         return rows.reshape(*table.shape[:-1], -1)
 
@@ -116,9 +117,6 @@ class _PickRows(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         pick, gradient = context.pick, gradients[0]
-        if pick.offsets is None:  # one after the other on a CPU, or each entry read once
-            summed = gradient.new_zeros(len(gradient), pick.entries)
-            return summed.index_add_(1, pick.index, gradient), None
         together = gradient if pick.order is None else gradient.index_select(1, pick.order)
         offsets = pick.offsets.expand(len(gradient), -1).contiguous()
         return torch.segment_reduce(together.contiguous(), "sum", offsets=offsets, axis=1, unsafe=True), None
