@@ -222,9 +222,7 @@ class Demo:
         players = {
             "BC": cloned.policy,
             "ILEED": fitted.policy,
-            f"best demonstrator ({best})": simulation.slipping(
-                tasks.expert(task.name), task, skill=truth[best], seed=self.seed
-            ),
+            "best demonstrator": simulation.slipping(tasks.expert(task.name), task, skill=truth[best], seed=self.seed),
         }
         scores: dict[str, Scores] = {}
         for name, player in players.items():
