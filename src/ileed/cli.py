@@ -98,7 +98,7 @@ class Inspect:
             )
             return
         console = Console()
-        console.print(repr(data), highlight=False, markup=False)
+        console.print(repr(data), highlight=False, markup=False, soft_wrap=True)
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         for finding in findings:
             table.add_row(f"[bold]{_plain(finding.about)}[/bold]", _plain(finding.says))
@@ -214,7 +214,7 @@ class Demo:
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
         best = max(truth, key=lambda name: truth[name])
         console = Console(quiet=self.json)
-        console.print(repr(data), highlight=False, markup=False)
+        console.print(repr(data), highlight=False, markup=False, soft_wrap=True)
         with _climbing("cloning everybody (BC)") as watch:
             cloned = bc().fit(data, seed=self.seed, progress=watch)
         with _climbing("estimating expertise (ILEED)") as watch:
