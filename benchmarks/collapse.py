@@ -18,7 +18,7 @@ def main() -> None:
     """Print seconds of both ways for MiniGrid's own flat observations, and for ones in which every number varies."""
     data = shipped()
     flat = flat_with_mission(np.asarray(data.observations), "minigrid/obstacles").astype(np.float32)
-    slopes = np.random.default_rng(0).normal(size=flat.shape[1]).astype(np.float32)
+    slopes = np.random.default_rng(0).standard_normal(flat.shape[1], dtype=np.float32)
     noisy = flat + flat.sum(axis=1, keepdims=True) * slopes
     for name, observations in {"MiniGrid": flat, "all numbers vary": noisy}.items():
         wide = replace(data, observations=observations)
