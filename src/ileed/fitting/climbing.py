@@ -104,12 +104,12 @@ def _climb(
         raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
     if checkpoint is not None:
         checkpoint.remove()
-    history_ = History(
+    curve = History(
         step=np.array(steps),
         nats_per_action=torch.stack(costs).double().numpy(),
         held_out=torch.stack(held_out).double().numpy() if held_out else None,
     )
-    return Ascent(joint, np.where(np.isfinite(final), final, np.inf), history_, _outcome(history_))
+    return Ascent(joint, np.where(np.isfinite(final), final, np.inf), curve, _outcome(curve))
 
 
 def _outcome(history: History) -> Outcome:
