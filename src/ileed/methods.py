@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -17,12 +19,26 @@ from ileed import runs
 from ileed._torch import resolve_device, stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
-from ileed.fitting import Ascent, Checkpoint, Climb, History, Outcome, Prepared, Watcher, climb, prepare
+from ileed.fitting import (
+    Ascent,
+    Checkpoint,
+    Climb,
+    History,
+    Outcome,
+    Prepared,
+    Progress,
+    Watcher,
+    climb,
+    prepare,
+    side_by_side,
+    stands_beside,
+)
 from ileed.model.batch import Batch, Sizes
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
-from ileed.model.joint import Joint, Parts
+from ileed.model.joint import Joint, Parts, taken_apart
+from ileed.model.joint import side_by_side as models_side_by_side
 from ileed.model.lens import Lens
 from ileed.model.policies import CategoricalMLP, MixtureMLP
 from ileed.nets import member
@@ -100,39 +116,154 @@ class Ileed:
         began = time.monotonic()
         place = resolve_device(device)
         weighed = None if weights is None else np.asarray(weights, dtype=np.float64)
-        parts = self.parts(discrete=demonstrations.discrete)
-        prepared = prepare(
-            demonstrations,
-            self.climb,
-            seed=seed,
-            device=place,
-            members=self.restarts,
-            normalise=self.normalise,
-            skill=self.expertise.column if isinstance(self.expertise, Skills) else None,
-            transitions=self.dynamics is not None,
-            weights=weighed,
-        )
-        generators = [stream(seed, "init", restart) for restart in range(self.restarts)]
-        joint = Joint(parts, prepared.sizes, generators)
-        if prepared.action_spread is not None:
-            joint.policy.action_shift, joint.policy.action_scale = prepared.action_spread
+        start = self._start(demonstrations, seed, place, weighed)
         file = None
         if checkpoint is not None:
             fingerprint = _fingerprint(self, demonstrations, seed, place, weighed)
             file = Checkpoint(Path(checkpoint), fingerprint=fingerprint, seconds=checkpoint_seconds)
-        ascent = climb(joint.to(place), prepared, self.climb, checkpoint=file, watch=progress)
+        ascent = climb(start.joint.to(place), start.prepared, self.climb, checkpoint=file, watch=progress)
+        return Ascended(self, start, ascent, _device_name(place), time.monotonic() - began).fitted()
+
+    def ascend_each(
+        self,
+        datasets: Sequence[Demonstrations],
+        *,
+        seeds: Sequence[int],
+        device: str = "auto",
+        progress: Watcher | None = None,
+    ) -> list[Ascended]:
+        """`fit` of each data set with its own seed, before the choice among restarts; all of them side by side.
+
+        Each comes out as it would alone, but for rounding. Data sets that cannot stand side by side (continuous
+        actions, legal actions, given skills, mini-batches, held-out episodes) are fitted one after the other.
+        """
+        began = time.monotonic()
+        place = resolve_device(device)
+        starts = [self._start(data, seed, torch.device("cpu")) for data, seed in zip(datasets, seeds, strict=True)]
+        if not all(stands_beside(start.prepared) for start in starts):
+            starts = [self._start(data, seed, place) for data, seed in zip(datasets, seeds, strict=True)]
+        blocks = _blocks(starts, place)
+        found: list[Ascended] = []
+        for number, block in enumerate(blocks):
+            watch = progress and partial(_in_part, progress, number, len(blocks))
+            ascents = _ascents(block, self, place, watch)
+            seconds = (time.monotonic() - began) / len(block)
+            found += [
+                Ascended(self, start, ascent, _device_name(place), seconds)
+                for start, ascent in zip(block, ascents, strict=True)
+            ]
+            began = time.monotonic()
+        return found
+
+    def _start(self, data: Demonstrations, seed: int, device: torch.device, weights: Array | None = None) -> _Start:
+        """The data made ready, and every restart where it begins."""
+        prepared = prepare(
+            data,
+            self.climb,
+            seed=seed,
+            device=device,
+            members=self.restarts,
+            normalise=self.normalise,
+            skill=self.expertise.column if isinstance(self.expertise, Skills) else None,
+            transitions=self.dynamics is not None,
+            weights=weights,
+        )
+        generators = [stream(seed, "init", restart) for restart in range(self.restarts)]
+        joint = Joint(self.parts(discrete=data.discrete), prepared.sizes, generators)
+        if prepared.action_spread is not None:
+            joint.policy.action_shift, joint.policy.action_scale = prepared.action_spread
+        return _Start(data, seed, prepared, joint)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Start:
+    data: Demonstrations
+    seed: int
+    prepared: Prepared
+    joint: Joint
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Ascended:
+    """A fit before the choice: every restart where it ended."""
+
+    method: Ileed
+    start: _Start
+    ascent: Ascent
+    device: str
+    seconds: float
+
+    def fitted(self, *, among: int | None = None) -> Fitted:
+        """The likeliest of the first `among` restarts, or of all: what a fit with so many restarts would choose."""
+        costs = self.ascent.nats_per_action[:among]
+        chosen = int(np.nanargmin(costs))
+        data, prepared = self.start.data, self.start.prepared
+        joint = member(self.ascent.joint, chosen).cpu().requires_grad_(False)
+        survey = _survey(joint, prepared.lens, prepared.collapsed, data)
         provenance = runs.provenance() | {
-            "seed": seed,
-            "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
-            "seconds": round(time.monotonic() - began, 3),
+            "seed": self.start.seed,
+            "device": self.device,
+            "seconds": round(self.seconds, 3),
             "data": {
-                "steps": len(demonstrations),
-                "episodes": demonstrations.episode_count,
+                "steps": len(data),
+                "episodes": data.episode_count,
                 "places": len(prepared.collapsed.observations),
-                "fingerprint": demonstrations.fingerprint(),
+                "fingerprint": data.fingerprint(),
             },
         }
-        return _fitted(self, ascent, prepared, demonstrations, provenance)
+        return Fitted(
+            policy=Policy(joint, prepared.lens),
+            expertise=Expertise(joint, prepared.lens, data.names, prepared.collapsed.skill_names, survey),
+            restarts=Restarts(costs, chosen),
+            history=self.ascent.history,
+            outcome=self.ascent.outcome,
+            method=self.method,
+            provenance=provenance,
+            joint=joint,
+            lens=prepared.lens,
+        )
+
+
+def _ascents(block: Sequence[_Start], method: Ileed, device: torch.device, watch: Watcher | None) -> list[Ascent]:
+    """Climb with a block of data sets at once, and give each its own part of what was found."""
+    first = block[0]
+    if len(block) == 1 and (device.type == "cpu" or not stands_beside(first.prepared)):
+        return [climb(first.joint.to(device), first.prepared, method.climb, watch=watch)]
+    joints = [start.joint for start in block]
+    whole = models_side_by_side(joints).to(device)
+    supply = side_by_side([start.prepared for start in block], members=method.restarts, device=device)
+    ascent = climb(whole, supply, method.climb, watch=watch)
+    taken_apart(ascent.joint.cpu(), joints)
+    return [ascent.part(joint, number * method.restarts) for number, joint in enumerate(joints)]
+
+
+def _blocks(starts: Sequence[_Start], device: torch.device) -> list[list[_Start]]:
+    """Data sets to climb with at once: as many as make good use of the device, in their own order."""
+    most = _AT_ONCE[device.type]
+    blocks: list[list[_Start]] = []
+    held = 0
+    for start in starts:
+        cells = len(start.prepared.collapsed.place) * len(next(start.joint.parameters()))
+        if not blocks or held + cells > most or not stands_beside(start.prepared):
+            blocks.append([])
+            held = 0
+        blocks[-1].append(start)
+        held += cells
+    return blocks
+
+
+_AT_ONCE = {"cpu": 800_000, "cuda": 200_000_000}  # members x cells: what a cache holds, and what a GPU's memory does
+
+
+def _in_part(watch: Watcher, number: int, parts: int, progress: Progress) -> None:
+    """Tell of one climb of several as of one long one."""
+    watch(progress._replace(step=number * progress.steps + progress.step, steps=parts * progress.steps))
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def bc(**settings: Any) -> Ileed:
@@ -183,22 +314,6 @@ _KINDS: dict[str, type] = {
 
 def _named(tensors: Any, prefix: str) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _fitted(method: Ileed, ascent: Ascent, prepared: Prepared, data: Demonstrations, provenance: Any) -> Fitted:
-    joint = member(ascent.joint, ascent.chosen).cpu().requires_grad_(False)
-    survey = _survey(joint, prepared.lens, prepared.collapsed, data)
-    return Fitted(
-        policy=Policy(joint, prepared.lens),
-        expertise=Expertise(joint, prepared.lens, data.names, prepared.collapsed.skill_names, survey),
-        restarts=Restarts(ascent.nats_per_action, ascent.chosen),
-        history=ascent.history,
-        outcome=ascent.outcome,
-        method=method,
-        provenance=provenance,
-        joint=joint,
-        lens=prepared.lens,
-    )
 
 
 @torch.no_grad()

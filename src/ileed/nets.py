@@ -1,7 +1,8 @@
 """Layers whose parameters have a leading `member` axis: many independent networks, one product each.
 
 Places come last, (member, feature, place): every member sees the same inputs, so the first layer of all of them is one
-matrix product, and what follows works along contiguous places.
+matrix product, and what follows works along contiguous places. Where several data sets are learned from side by side,
+inputs and indices have a leading `group` axis, and each group serves as many members in a row.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(uniform((outputs, 1), bound, generators))
 
     def forward(self, inputs: Tensor) -> Float[Tensor, "member output place"]:
-        """`inputs` is (input, place), shared by all members, or (member, input, place)."""
-        if inputs.ndim == 3:
-            return torch.baddbmm(self.bias, self.weight, inputs)
-        members, outputs, _ = self.weight.shape
-        return torch.addmm(self.bias.flatten(0, 1), self.weight.flatten(0, 1), inputs).view(members, outputs, -1)
+        """`inputs` is (input, place), shared by all members, or (group, input, place); a group may be one member."""
+        members, outputs, width = self.weight.shape
+        if inputs.ndim == 2:
+            return torch.addmm(self.bias.flatten(0, 1), self.weight.flatten(0, 1), inputs).view(members, outputs, -1)
+        groups = len(inputs)
+        bias, weight = self.bias.view(groups, -1, 1), self.weight.view(groups, -1, width)
+        return torch.baddbmm(bias, weight, inputs).view(members, outputs, -1)
 
 
 @final
@@ -68,58 +71,69 @@ class MLP(nn.Module):
 class Pick:
     """Reading a table at fixed indices, with a gradient that adds up in a fixed order on every device.
 
-    `pick(table)` is `table[..., index]`. On a GPU torch's own gradient for that adds in whatever order threads arrive,
-    so two runs differ; here the summands of each entry are brought together first and added one after the other.
+    `pick(table)` is `table[..., index]`; with indices of (group, read) each group reads the rows of its own members. On
+    a GPU torch's own gradient for that adds in whatever order threads arrive, so two runs differ; here the summands of
+    each entry are brought together first and added one after the other.
     """
 
-    index: Int[Tensor, " read"]
+    index: Int[Tensor, "*group read"]
     entries: int
     identity: bool = False
-    one_hot: Float[Tensor, "entry read"] | None = None
-    order: Int[Tensor, " read"] | None = None  # sorts `index`; nothing where it is sorted
-    offsets: Int[Tensor, " offset"] | None = None  # where each entry's reads begin in that order, and the end
+    one_hot: Float[Tensor, "*group entry read"] | None = None
+    order: Int[Tensor, "*group read"] | None = None  # sorts `index`; nothing where it is sorted
+    offsets: Int[Tensor, "*group offset"] | None = None  # where each entry's reads begin in that order, and the end
 
     @classmethod
-    def of(cls, index: Int[Tensor, " read"], entries: int, *, finite: bool = True) -> Pick:
+    def of(cls, index: Int[Tensor, "*group read"], entries: int, *, finite: bool = True) -> Pick:
         """Work out the fastest exact way to read these indices; a table may hold infinities if `finite` is False."""
-        if entries == len(index) and bool((index == torch.arange(entries, device=index.device)).all()):
+        if entries == index.shape[-1] and bool((index == torch.arange(entries, device=index.device)).all()):
             return cls(index, entries, identity=True)
         if finite and entries <= _TABLE_AS_PRODUCT:
-            return cls(index, entries, one_hot=torch.nn.functional.one_hot(index, entries).T.float().contiguous())
+            return cls(index, entries, one_hot=torch.nn.functional.one_hot(index, entries).mT.float().contiguous())
         if not index.is_cuda:
             return cls(index, entries)
-        is_sorted = bool((index[1:] >= index[:-1]).all())
-        counts = torch.bincount(index, minlength=entries)
+        is_sorted = bool((index[..., 1:] >= index[..., :-1]).all())
+        counts = index.new_zeros(*index.shape[:-1], entries).scatter_add_(-1, index, torch.ones_like(index))
         return cls(
             index,
             entries,
-            order=None if is_sorted else torch.argsort(index, stable=True),
-            offsets=torch.nn.functional.pad(counts.cumsum(0), (1, 0)),
+            order=None if is_sorted else torch.argsort(index, dim=-1, stable=True),
+            offsets=torch.nn.functional.pad(counts.cumsum(-1), (1, 0)),
         )
 
     def __call__(self, table: Float[Tensor, "*row entry"]) -> Float[Tensor, "*row read"]:
         if self.identity:
             return table
+        rows = table if self.index.ndim == 1 else table.reshape(len(self.index), -1, self.entries)
         if self.one_hot is not None:
-            return table @ self.one_hot.to(table.dtype)
-        if self.offsets is None:  # one after the other on a CPU, or each entry read once
-            return table.index_select(-1, self.index)
-        rows: Tensor = _PickRows.apply(table.reshape(-1, self.entries), self)  # type: ignore[no-untyped-call]
-        return rows.reshape(*table.shape[:-1], -1)
+            read = rows @ self.one_hot.to(table.dtype)
+        elif self.offsets is None:  # one after the other on a CPU, or each entry read once
+            read = _read(rows, self.index)
+        else:
+            read = _PickRows.apply(rows.reshape(*self.index.shape[:-1], -1, self.entries), self)  # type: ignore[no-untyped-call]
+        return read.reshape(*table.shape[:-1], -1)
+
+
+def _read(rows: Tensor, index: Int[Tensor, "*group read"]) -> Tensor:
+    """`rows[..., index]`, or, with groups, the same for each group's rows (group, row, entry)."""
+    if index.ndim == 1:
+        return rows.index_select(-1, index)
+    return rows.gather(-1, index.unsqueeze(1).expand(-1, rows.shape[1], -1))
 
 
 class _PickRows(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, rows: Tensor, pick: Pick) -> Tensor:
         context.pick = pick
-        return rows.index_select(1, pick.index)
+        return _read(rows, pick.index)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         pick, gradient = context.pick, gradients[0]
-        together = gradient if pick.order is None else gradient.index_select(1, pick.order)
-        offsets = pick.offsets.expand(len(gradient), -1).contiguous()
-        return torch.segment_reduce(together.contiguous(), "sum", offsets=offsets, axis=1, unsafe=True), None
+        together = gradient if pick.order is None else _read(gradient, pick.order)
+        offsets = pick.offsets.unsqueeze(-2).expand(*gradient.shape[:-1], -1).flatten(0, -2).contiguous()
+        sums = torch.segment_reduce(together.flatten(0, -2).contiguous(), "sum", offsets=offsets, axis=1, unsafe=True)
+        return sums.view(*gradient.shape[:-1], pick.entries), None
 
 
 def uniform(shape: tuple[int, ...], bound: float, generators: Sequence[torch.Generator]) -> Tensor:

@@ -5,7 +5,7 @@ from ileed.fitting.checkpoint import Checkpoint
 from ileed.fitting.climbing import climb
 from ileed.fitting.results import Ascent, History, Outcome, Progress, Watcher
 from ileed.fitting.settings import Climb
-from ileed.fitting.supply import Prepared, Supply, prepare
+from ileed.fitting.supply import Prepared, SideBySide, Supply, prepare, side_by_side, stands_beside
 
 __all__ = [
     "Adam",
@@ -16,8 +16,11 @@ __all__ = [
     "Outcome",
     "Prepared",
     "Progress",
+    "SideBySide",
     "Supply",
     "Watcher",
     "climb",
     "prepare",
+    "side_by_side",
+    "stands_beside",
 ]

@@ -13,19 +13,18 @@ from ileed._torch import Float, keep_freed_memory, threads
 from ileed.errors import SettingsError
 from ileed.fitting.adam import Adam
 from ileed.fitting.checkpoint import Checkpoint
-from ileed.fitting.results import Ascent, History, Outcome, Progress, Watcher
+from ileed.fitting.results import Ascent, History, Progress, Watcher
 from ileed.fitting.settings import Climb
-from ileed.fitting.supply import Prepared, Supply
+from ileed.fitting.supply import Prepared, SideBySide, Supply
 from ileed.model.batch import Batch
 from ileed.model.joint import Joint, upright
 
 _RECORDS = 200  # how many points of the learning curve are kept
-_SETTLED_NATS = 1e-3  # an improvement below this over the last tenth of the steps is called converged
 
 
 def climb(
     joint: Joint,
-    prepared: Prepared,
+    prepared: Prepared | SideBySide,
     settings: Climb,
     *,
     checkpoint: Checkpoint | None = None,
@@ -41,13 +40,13 @@ def climb(
         return _climb(joint, prepared, settings, checkpoint, resumed, watch, count)
 
 
-def thread_count(joint: Joint, prepared: Prepared, device: torch.device) -> int:
+def thread_count(joint: Joint, prepared: Prepared | SideBySide, device: torch.device) -> int:
     """One thread for small work, where starting more costs more than they do; for large as many as torch may use.
 
     Set OMP_NUM_THREADS=1 where other work shares the machine: threads that wait for each other's core are slow.
     """
     parameters = sum(parameter.numel() for parameter in joint.parameters())
-    products = parameters * prepared.supply.batch().observations.shape[1]
+    products = parameters * prepared.supply.batch().observations.shape[-1]
     return 1 if device.type == "cuda" or products < _ONE_THREAD_PRODUCTS else torch.get_num_threads()
 
 
@@ -56,7 +55,7 @@ _ONE_THREAD_PRODUCTS = 1e7  # multiplications in one pass through all networks
 
 def _climb(
     joint: Joint,
-    prepared: Prepared,
+    prepared: Prepared | SideBySide,
     settings: Climb,
     checkpoint: Checkpoint | None,
     resumed: tuple[int, int, dict[str, Tensor]] | None,
@@ -109,14 +108,7 @@ def _climb(
         nats_per_action=torch.stack(costs).double().numpy(),
         held_out=torch.stack(held_out).double().numpy() if held_out else None,
     )
-    return Ascent(joint, np.where(np.isfinite(final), final, np.inf), curve, _outcome(curve))
-
-
-def _outcome(history: History) -> Outcome:
-    best = np.nan_to_num(history.nats_per_action, nan=np.inf).min(axis=1)
-    before, last = best[max(0, int(len(best) * 0.9) - 1)], best[-1]
-    settled = len(best) > 1 and np.isfinite(last) and before < last + _SETTLED_NATS
-    return Outcome.CONVERGED if settled else Outcome.STEPS_SPENT
+    return Ascent(joint, np.where(np.isfinite(final), final, np.inf), curve, curve.outcome)
 
 
 @torch.no_grad()

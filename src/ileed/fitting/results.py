@@ -20,6 +20,9 @@ class Outcome(StrEnum):
     STEPS_SPENT = "the step budget ran out first: raise `steps`, or read the curve in `history`"
 
 
+_SETTLED_NATS = 1e-3  # an improvement below this over the last tenth of the steps is called converged
+
+
 class Progress(NamedTuple):
     """Where a climb is: `nats_per_action` is the best member's cost so far."""
 
@@ -42,6 +45,14 @@ class History:
     step: Array  # (record,)
     nats_per_action: Array  # (record, member)
     held_out: Array | None = None  # (record, member)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether the best member was still improving when the steps were spent."""
+        best = np.nan_to_num(self.nats_per_action, nan=np.inf).min(axis=1)
+        before, last = best[max(0, int(len(best) * 0.9) - 1)], best[-1]
+        settled = len(best) > 1 and np.isfinite(last) and before < last + _SETTLED_NATS
+        return Outcome.CONVERGED if settled else Outcome.STEPS_SPENT
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain mapping for each record, as history.jsonl holds them."""
@@ -73,6 +84,12 @@ class Ascent:
     def chosen(self) -> int:
         """The member of least cost."""
         return int(np.nanargmin(self.nats_per_action))
+
+    def part(self, joint: Joint, first: int) -> Ascent:
+        """What was found for the members of one model among several that climbed side by side."""
+        own = slice(first, first + len(next(joint.parameters())))
+        history = History(self.history.step, self.history.nats_per_action[:, own])
+        return Ascent(joint, self.nats_per_action[own], history, history.outcome)
 
 
 def _rounded(costs: Array) -> list[float | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, final, runtime_checkable
 
@@ -91,6 +91,28 @@ def prepare(
     return Prepared(sizes, lens, collapsed, supply, held_out is not None, spread)
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class SideBySide:
+    """Several data sets as one supply, each for as many members in a row."""
+
+    supply: Supply
+    has_held_out: bool = False
+
+
+def side_by_side(prepared: Sequence[Prepared], *, members: int, device: torch.device) -> SideBySide:
+    """One supply of several data sets; each must be supplied whole, have discrete actions, and hold nothing out."""
+    batches = [each.supply.batch() for each in prepared]
+    sizes = [each.sizes for each in prepared]
+    return SideBySide(_Fixed(Batch.side_by_side(batches, sizes, members=members, device=device)))
+
+
+def stands_beside(prepared: Prepared) -> bool:
+    """Whether a data set can be supplied side by side with others."""
+    plain = prepared.sizes.discrete and not prepared.sizes.has_legal_actions and not prepared.sizes.skills
+    return plain and isinstance(prepared.supply, _Whole) and not prepared.has_held_out
+
+
 def _step_weights(
     data: Demonstrations, climb: Climb, weights: Array | None, members: int, seed: int
 ) -> tuple[Array, Array | None]:
@@ -159,6 +181,23 @@ class _Whole:
 
     def everything(self, *, held_out: bool) -> Iterator[Batch]:
         yield self._held_out if held_out else self._batch
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Fixed:
+    """One batch for ever."""
+
+    _batch: Batch
+
+    def load(self, step: int) -> None:
+        pass
+
+    def batch(self) -> Batch:
+        return self._batch
+
+    def everything(self, *, held_out: bool) -> Iterator[Batch]:
+        yield self._batch
 
 
 @final

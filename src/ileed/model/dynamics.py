@@ -50,7 +50,7 @@ class LatentDynamicsNet(nn.Module):
         self, embedding: Float[Tensor, "member dimension place"], transitions: Transitions
     ) -> Float[Tensor, " member"]:
         """The cost of each member, averaged over transitions by weight."""
-        action = transitions.action.expand(len(embedding), -1, -1)
+        action = transitions.actions_of(len(embedding))
         foretold = self.body(torch.cat([transitions.place(embedding), action], dim=-2))
         came = transitions.next_place(embedding)
         distance = nn.functional.smooth_l1_loss(foretold, came, reduction="none").mean(-2)

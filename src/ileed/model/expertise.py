@@ -110,7 +110,7 @@ class _Perfect(ExpertiseNet):
         return None
 
     def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member cell"]:
-        return batch.observations.new_ones(len(self.skill), len(batch.place.index))
+        return batch.observations.new_ones(len(self.skill), batch.place.index.shape[-1])
 
 
 @final

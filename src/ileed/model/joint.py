@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from ileed._torch import Float, beside
 from ileed.errors import SettingsError
-from ileed.model.batch import Batch, Sizes
+from ileed.model.batch import Batch, Sizes, padded
 from ileed.model.demonstrators import AbstractDemonstratorModel, OneVersusRest, policy_log_likelihood
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Embedded, Perfect, Skills
@@ -119,6 +120,33 @@ class Joint(nn.Module):
     def network_parameters(self) -> list[nn.Parameter]:
         """Everything but w."""
         return [parameter for parameter in self.parameters() if parameter is not self.expertise.skill]
+
+
+@torch.no_grad()
+def side_by_side(joints: Sequence[Joint]) -> Joint:
+    """The members of several joint models as one, one model after the other, with zeros where one is smaller.
+
+    `Batch.side_by_side` shows each model nothing but its own data, so the padding neither sees nor learns anything.
+    """
+    whole = copy.deepcopy(joints[0])
+    whole.sizes = Sizes.of_all([joint.sizes for joint in joints])
+    for name, parameter in whole.named_parameters():
+        each = [joint.get_parameter(name).detach() for joint in joints]
+        shape = tuple(max(lengths) for lengths in zip(*(values.shape[1:] for values in each), strict=True))
+        parameter.data = torch.cat([padded(values, (len(values), *shape)) for values in each])
+    return whole
+
+
+@torch.no_grad()
+def taken_apart(whole: Joint, joints: Sequence[Joint]) -> None:
+    """Give each of the joint models that `side_by_side` was made of what its members have learned there."""
+    for name, parameter in whole.named_parameters():
+        first = 0
+        for joint in joints:
+            own = joint.get_parameter(name)
+            learned = parameter[first : first + len(own)]
+            own.copy_(learned[tuple(slice(length) for length in own.shape)])
+            first += len(own)
 
 
 @torch.no_grad()

@@ -103,7 +103,7 @@ class _CategoricalNet(PolicyNet):
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
 
     def forward(
-        self, observations: Float[Tensor, "input place"], legal: Bool[Tensor, "action place"] | None = None
+        self, observations: Float[Tensor, "*group input place"], legal: Bool[Tensor, "action place"] | None = None
     ) -> Choice:
         scores = self.body(observations)
         if legal is not None:
