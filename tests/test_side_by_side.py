@@ -6,7 +6,7 @@ import torch
 from strategies import world
 
 import ileed
-from ileed import methods
+from ileed import methods, nets
 
 METHODS = {
     "cloning": ileed.bc(restarts=3, steps=40),
@@ -78,3 +78,35 @@ def test_the_choice_among_the_first_restarts_is_that_of_a_fit_with_so_many(among
     chosen = METHODS["embedded"].ascend_each([data], seeds=[5], device="cpu")[0].fitted(among=among)
     np.testing.assert_allclose(chosen.restarts.nats_per_action, fewer.restarts.nats_per_action, atol=2e-5)
     assert chosen.restarts.chosen == fewer.restarts.chosen
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_a_committee_acts_by_the_mean_of_its_members(discrete, tmp_path):
+    data = world(seed=1, discrete=discrete)
+    ascended = ileed.Ileed(restarts=5, steps=20).ascend_each([data], seeds=[0], device="cpu")[0]
+    order = np.argsort(ascended.ascent.nats_per_action)[:3]
+    density = [
+        ileed.policy.Policy(nets.member(ascended.ascent.joint, int(index)), ascended.lens)
+        .distribution(data.observations)
+        .log_prob(torch.tensor(data.actions))
+        .exp()
+        for index in order
+    ]
+    committee = ascended.fitted(committee=3)
+    found = committee.policy.distribution(data.observations).log_prob(torch.tensor(data.actions)).exp()
+    torch.testing.assert_close(found, torch.stack(density).mean(0), rtol=1e-4, atol=1e-6)
+
+
+def test_a_committee_is_saved_and_loaded_whole(tmp_path):
+    data = world(seed=1)
+    fitted = ileed.Ileed(restarts=4, steps=20, committee=3).fit(data, seed=0, device="cpu")
+    fitted.save(tmp_path / "run")
+    again = ileed.load(tmp_path / "run")
+    probabilities = [each.policy.distribution(data.observations).probs for each in (fitted, again)]
+    assert torch.equal(*probabilities)
+    assert again.expertise.by_demonstrator() == fitted.expertise.by_demonstrator()
+
+
+def test_a_committee_larger_than_the_restarts_is_refused():
+    with pytest.raises(ileed.IleedError, match="committee is 5: it takes between one and all 4"):
+        ileed.Ileed(restarts=4, committee=5)

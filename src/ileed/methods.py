@@ -41,7 +41,7 @@ from ileed.model.joint import Joint, Parts, taken_apart
 from ileed.model.joint import side_by_side as models_side_by_side
 from ileed.model.lens import Lens
 from ileed.model.policies import CategoricalMLP, MixtureMLP
-from ileed.nets import member
+from ileed.nets import members
 from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
 
 _STATES = 60  # how many of the most visited observations a survey keeps
@@ -67,6 +67,8 @@ class Ileed:
     """Independent fits, of which the likeliest is kept."""
     steps: int = 2000
     """Gradient steps of each."""
+    committee: int = 1
+    """How many of the likeliest restarts act together, by the mean of their probabilities; 1 is the paper's choice."""
     learning_rate: float = 1e-3
     """Of the networks."""
     skill_learning_rate: float = 1e-2
@@ -83,6 +85,10 @@ class Ileed:
     def __post_init__(self) -> None:
         if self.restarts < 1 or self.restarts != int(self.restarts):
             raise SettingsError(f"restarts is {self.restarts}: a fit needs a whole number of them, one or more")
+        if not 1 <= self.committee <= self.restarts:
+            raise SettingsError(
+                f"committee is {self.committee}: it takes between one and all {self.restarts} of the restarts"
+            )
         self.climb  # noqa: B018 (refuses impossible settings now rather than at the fit)
 
     @property
@@ -122,7 +128,7 @@ class Ileed:
             fingerprint = _fingerprint(self, demonstrations, seed, place, weighed)
             file = Checkpoint(Path(checkpoint), fingerprint=fingerprint, seconds=checkpoint_seconds)
         ascent = climb(start.joint.to(place), start.prepared, self.climb, checkpoint=file, watch=progress)
-        return Ascended(self, start, ascent, _device_name(place), time.monotonic() - began).fitted()
+        return Ascended.of(self, start, ascent, place, time.monotonic() - began).fitted()
 
     def ascend_each(
         self,
@@ -149,7 +155,7 @@ class Ileed:
             ascents = _ascents(block, self, place, watch)
             seconds = (time.monotonic() - began) / len(block)
             found += [
-                Ascended(self, start, ascent, _device_name(place), seconds)
+                Ascended.of(self, start, ascent, place, seconds)
                 for start, ascent in zip(block, ascents, strict=True)
             ]
             began = time.monotonic()
@@ -190,39 +196,53 @@ class Ascended:
     """A fit before the choice: every restart where it ended."""
 
     method: Ileed
-    start: _Start
+    data: Demonstrations
+    seed: int
+    collapsed: Collapsed
+    lens: Lens
     ascent: Ascent
     device: str
     seconds: float
 
-    def fitted(self, *, among: int | None = None) -> Fitted:
-        """The likeliest of the first `among` restarts, or of all: what a fit with so many restarts would choose."""
+    @classmethod
+    def of(cls, method: Ileed, start: _Start, ascent: Ascent, device: torch.device, seconds: float) -> Ascended:
+        """What a climb found from a start; everything lies on the CPU from here on."""
+        prepared = start.prepared
+        found = replace(ascent, joint=ascent.joint.cpu().requires_grad_(False))
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        return cls(method, start.data, start.seed, prepared.collapsed, prepared.lens, found, name, seconds)
+
+    def fitted(self, *, among: int | None = None, committee: int | None = None) -> Fitted:
+        """The likeliest of the first `among` restarts, or of all: what a fit with so many restarts would choose.
+
+        `committee` overrides the method's own number of restarts that act together.
+        """
         costs = self.ascent.nats_per_action[:among]
-        chosen = int(np.nanargmin(costs))
-        data, prepared = self.start.data, self.start.prepared
-        joint = member(self.ascent.joint, chosen).cpu().requires_grad_(False)
-        survey = _survey(joint, prepared.lens, prepared.collapsed, data)
+        likeliest = np.argsort(costs, kind="stable")[: committee or self.method.committee]
+        data, lens, collapsed = self.data, self.lens, self.collapsed
+        joint = members(self.ascent.joint, likeliest.tolist())
+        survey = _survey(joint, lens, collapsed, data)
         provenance = runs.provenance() | {
-            "seed": self.start.seed,
+            "seed": self.seed,
             "device": self.device,
             "seconds": round(self.seconds, 3),
             "data": {
                 "steps": len(data),
                 "episodes": data.episode_count,
-                "places": len(prepared.collapsed.observations),
+                "places": len(collapsed.observations),
                 "fingerprint": data.fingerprint(),
             },
         }
         return Fitted(
-            policy=Policy(joint, prepared.lens),
-            expertise=Expertise(joint, prepared.lens, data.names, prepared.collapsed.skill_names, survey),
-            restarts=Restarts(costs, chosen),
+            policy=Policy(joint, lens),
+            expertise=Expertise(joint, lens, data.names, collapsed.skill_names, survey),
+            restarts=Restarts(costs, int(likeliest[0])),
             history=self.ascent.history,
             outcome=self.ascent.outcome,
             method=self.method,
             provenance=provenance,
             joint=joint,
-            lens=prepared.lens,
+            lens=lens,
         )
 
 
@@ -262,10 +282,6 @@ def _in_part(watch: Watcher, number: int, parts: int, progress: Progress) -> Non
     watch(progress._replace(step=number * progress.steps + progress.step, steps=parts * progress.steps))
 
 
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-
 def bc(**settings: Any) -> Ileed:
     """Behaviour cloning: the joint model in which nobody ever errs."""
     return Ileed(expertise=Perfect(), **settings)
@@ -277,7 +293,8 @@ def load(path: str | Path) -> Fitted:
     try:
         parts, sizes, method = (runs.rebuilt(run.settings[name], _KINDS) for name in ("parts", "sizes", "method"))
         settings, weights = run.settings, run.weights
-        joint = Joint(parts, sizes, [stream(0, "loaded")])
+        kept = [stream(0, "loaded", place) for place in range(method.committee)]
+        joint = Joint(parts, sizes, kept)
         joint.load_state_dict(_named(weights, "joint."))
         lens = Lens(settings["observation_shape"], **_named(weights, "lens."))
         names = tuple(settings["demonstrators"])

@@ -142,10 +142,15 @@ def uniform(shape: tuple[int, ...], bound: float, generators: Sequence[torch.Gen
     return (2 * drawn - 1) * bound
 
 
+def members(module: _Module, indices: Sequence[int]) -> _Module:
+    """Some members taken out, in the order asked for, as a module of their own."""
+    apart = copy.deepcopy(module)
+    for parameter in apart.parameters():
+        parameter.data = parameter.data[list(indices)].clone()
+        parameter.grad = None
+    return apart
+
+
 def member(module: _Module, index: int) -> _Module:
     """One member taken out as a module of its own, whose member axis has length one."""
-    alone = copy.deepcopy(module)
-    for parameter in alone.parameters():
-        parameter.data = parameter.data[index : index + 1].clone()
-        parameter.grad = None
-    return alone
+    return members(module, [index])

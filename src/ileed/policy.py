@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import log
 from pathlib import Path
 from typing import Any, final
 
@@ -27,6 +28,8 @@ from ileed.model.policies import Choice, mixture, mixture_parts
 @final
 class Policy:
     """The learned policy: takes observations as they come, in their own units and with all their numbers.
+
+    Where several restarts were kept, it is the mean of their distributions.
 
     `act` answers with the most likely actions, or draws them with `sample=True` from a random stream of the policy's
     own, which `reset(seed)` starts anew. `predict` is the same for stable-baselines3's evaluators.
@@ -53,8 +56,8 @@ class Policy:
         allowed = None if legal is None else self._legal(legal, seen.shape[1]).T
         found = self._net(seen, allowed)
         if isinstance(found, Choice):
-            return Categorical(logits=found.logits[0])
-        return mixture(*(part[0] for part in mixture_parts(found)))
+            return Categorical(logits=_mean_of_members(found.logits))
+        return mixture(*_modes_of_all_members(*mixture_parts(found)))
 
     def act(self, observations: Array | Tensor, *, sample: bool = False, legal: Array | Tensor | None = None) -> Array:
         """One action for each observation: the most likely one, or one drawn from the policy."""
@@ -92,6 +95,16 @@ class Policy:
         if not tensor.any(1).all():
             raise DemonstrationError("some observation has no legal action: there must be one or more for each")
         return tensor
+
+
+def _mean_of_members(log_probs: Tensor) -> Tensor:
+    """(place, action) log of the members' mean probability, from (member, place, action)."""
+    return log_probs[0] if len(log_probs) == 1 else log_probs.logsumexp(0) - log(len(log_probs))
+
+
+def _modes_of_all_members(logits: Tensor, means: Tensor, deviations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean of the members' mixtures is one mixture of all their components."""
+    return torch.cat(list(logits.log_softmax(-1)), -1), torch.cat(list(means), -2), torch.cat(list(deviations), -2)
 
 
 def _most_likely(distribution: Categorical | MixtureSameFamily) -> Tensor:

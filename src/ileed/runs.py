@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, final
@@ -203,7 +204,12 @@ def _commit() -> str | None:
     """The commit of the checkout this package runs from, or ILEED_COMMIT where a copy came without its history."""
     if stated := os.environ.get("ILEED_COMMIT"):
         return stated
-    home = Path(__file__).parent
+    return _described(Path(__file__).parent)
+
+
+@cache
+def _described(home: Path) -> str | None:
+    """What git calls the checkout; asked once, since a commit made while we run is not what runs."""
     if not any((parent / ".git").exists() for parent in home.parents):
         return None
     try:
