@@ -251,6 +251,15 @@ def test_everybodys_own_steps_together_are_all_steps(data):
         np.testing.assert_array_equal(part.observations, data.observations[data.demonstrator == person])
 
 
+def test_several_people_can_be_taken_out_in_any_order():
+    data = world(people=3)
+    two = data.by(data.names[2], data.names[0])
+    assert two.names == (data.names[2], data.names[0])
+    for name in two.names:
+        np.testing.assert_array_equal(two.by(name).actions, data.by(name).actions)
+    assert len(two) == len(data) - len(data.by(data.names[1]))
+
+
 @given(demonstrations())
 def test_selecting_everything_changes_nothing(data):
     assert data.select(np.ones(len(data), dtype=bool)).equals(data)

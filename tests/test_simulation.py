@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch.distributions import Categorical
 
 from ileed.errors import IleedError
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
-from ileed.simulation import POPULATIONS, demonstrate
-from ileed.tasks import AbstractTask, Playthrough, expert, task
+from ileed.readers import shipped
+from ileed.simulation import (
+    POPULATIONS,
+    Biased,
+    Persistent,
+    demonstrate,
+    demonstrator_rewards,
+    multi_skill,
+    slipping,
+)
+from ileed.tasks import AbstractTask, Playthrough, expert, experts, task
+from ileed.tasks.succession import part_seed
 
 
 class Corridor(AbstractTask):
@@ -52,12 +64,22 @@ class Leaning:
         (UniformMixture(), False, lambda skill: skill + (1 - skill) / 5),
         (UniformMixture(), True, lambda skill: 0.6 * skill + (1 - skill) / 5),
         (OneVersusRest(), False, lambda skill: skill),
+        (OneVersusRest(), True, lambda skill: 0.6 * skill + 0.1 * (1 - skill)),
         (Boltzmann(), True, lambda skill: 0.6**skill / (0.6**skill + 4 * 0.1**skill)),
+        (Persistent(), False, lambda skill: skill + (1 - skill) / 5),
+        (Biased((3,)), False, lambda skill: skill + (1 - skill) / 5),
+        (Biased((0, 4)), False, lambda skill: skill + (1 - skill) / 5),
     ],
-    ids=["uniform", "uniform, sampled", "one versus rest", "Boltzmann, sampled"],
+    ids=[
+        *("uniform", "uniform, sampled", "one versus rest", "one versus rest, sampled", "Boltzmann, sampled"),
+        *("persistent", "favourite", "two favourites"),
+    ],
 )
 def test_the_policy_is_followed_as_often_as_the_model_says(model, sample, expected, skill):
-    """20,000 steps with seed 0; five standard errors are at most 0.018, so a right program fails once in a million."""
+    """20,000 steps with seed 0; five standard errors are at most 0.018, so a right program fails once in a million.
+
+    What is preferred in the corridor is noise, so that any habit agrees with it in one step of five.
+    """
     data = demonstrate(Corridor(), Leaning(), skill=[skill] * 100, steps=200, seed=0, demonstrator=model, sample=sample)
     followed = (data.actions == data.observations[:, 0]).mean()
     assert followed == pytest.approx(expected(skill), abs=0.018)
@@ -67,6 +89,60 @@ def test_slips_are_spread_evenly_over_the_actions():
     """Of 20,000 steps of pure chance each of 5 actions takes a fifth, within five standard errors."""
     data = demonstrate(Corridor(), Leaning(), skill=[0.0] * 100, steps=200, seed=0)
     np.testing.assert_allclose(np.bincount(data.actions) / 20_000, 0.2, atol=5 * (0.16 / 20_000) ** 0.5)
+
+
+def test_one_versus_rest_is_at_random_where_skill_is_one_in_so_many():
+    """Whatever is preferred, each of 5 actions takes a fifth of some 4,000 steps, within five standard errors."""
+    data = demonstrate(Corridor(), Leaning(), skill=[0.2] * 100, steps=200, seed=0, demonstrator=OneVersusRest())
+    for preferred in range(5):
+        there = data.actions[data.observations[:, 0] == preferred]
+        np.testing.assert_allclose(
+            np.bincount(there, minlength=5) / len(there), 0.2, atol=5 * (0.16 / len(there)) ** 0.5
+        )
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0, 10.0])
+def test_temperature_softens_the_policy_that_is_followed(temperature):
+    """Probabilities of 0.6 and four times 0.1 to the power 1 / temperature, by hand; the tolerance is as above."""
+    data = demonstrate(
+        Corridor(), Leaning(), skill=[1.0] * 100, steps=200, seed=0, sample=True, temperature=temperature
+    )
+    most, others = 0.6 ** (1 / temperature), 4 * 0.1 ** (1 / temperature)
+    followed = (data.actions == data.observations[:, 0]).mean()
+    assert followed == pytest.approx(most / (most + others), abs=0.018)
+
+
+# Habits, which no model of ours describes
+
+
+@pytest.mark.parametrize("habit", [Persistent(), Biased((2,)), Biased((0, 1))], ids=repr)
+def test_a_habit_is_a_distribution_that_skill_turns_into_the_policy(habit):
+    generator = torch.Generator().manual_seed(0)
+    policy = Categorical(logits=torch.randn(60, 5, generator=generator, dtype=torch.float64))
+    previous = torch.randint(-1, 5, (60,), generator=generator)
+    for skill in (0.0, 0.3, 1.0):
+        seen = habit.observed(policy, torch.full((60,), skill, dtype=torch.float64), previous).probs
+        torch.testing.assert_close(seen.sum(-1), torch.ones(60, dtype=torch.float64))
+        assert (seen >= 0).all()
+    torch.testing.assert_close(seen, policy.probs)
+
+
+def test_the_persistent_repeat_themselves_within_an_episode_only():
+    """Without any skill an episode is one action, ten times; which one is drawn anew for each of 2,000 episodes."""
+    data = demonstrate(Corridor(), Leaning(), skill=[0.0] * 100, steps=200, seed=0, demonstrator=Persistent())
+    episodes = data.actions.reshape(2_000, 10)
+    assert (episodes == episodes[:, :1]).all()
+    np.testing.assert_allclose(np.bincount(episodes[:, 0]) / 2_000, 0.2, atol=5 * (0.16 / 2_000) ** 0.5)
+
+
+def test_the_biased_slip_towards_their_favourites_alone():
+    data = demonstrate(Corridor(), Leaning(), skill=[0.5] * 100, steps=200, seed=0, demonstrator=Biased((1, 3)))
+    slips = data.actions[data.actions != data.observations[:, 0]]
+    assert set(slips) == {1, 3}
+    assert (slips == 1).mean() == pytest.approx(0.5, abs=5 * (0.25 / len(slips)) ** 0.5)
+
+
+# Chance
 
 
 def test_adding_a_demonstrator_changes_no_other():
@@ -136,6 +212,138 @@ def test_settings_that_make_no_demonstrator_are_refused(settings, sentence):
         demonstrate(Corridor(), lambda observations, starts: observations[:, 0], steps=10, seed=0, **settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"temperature": 2.0}, "pass sample=True"),
+        ({"temperature": 0.0, "sample": True}, "temperature is 0.0, but it must be above 0"),
+        ({"demonstrator": Biased((5,))}, "action 5 is a favourite, but there are 5"),
+        ({"skill": [{"corridor": 0.5, "attic": 0.5}]}, "names 'attic', which is no part of corridor"),
+        ({"skill": {"ann": {}}}, "the skill of 'ann' lacks corridor"),
+        ({"skill": {"ann": {"corridor": 7}}}, "the skill of 'ann' in corridor is 7"),
+        ({"policy": {"attic": Leaning()}}, "the policy names 'attic'"),
+    ],
+)
+def test_settings_that_contradict_the_task_or_each_other_are_refused(settings, sentence):
+    with pytest.raises(IleedError, match=sentence):
+        demonstrate(Corridor(), **{"policy": Leaning(), "skill": [0.5], "steps": 10, "seed": 0} | settings)
+
+
+@pytest.mark.parametrize("actions", [(), (1, 1), (-1,)])
+def test_favourites_that_are_none_are_refused(actions):
+    with pytest.raises(IleedError, match="favourite"):
+        Biased(actions)
+
+
 def test_an_expert_of_another_task_is_refused():
     with pytest.raises(IleedError, match="was it made for another task"):
         demonstrate(Corridor(), lambda observations, starts: np.full(len(starts), 6), skill=[1.0], steps=10, seed=0)
+
+
+# Several skills
+
+
+@pytest.fixture(scope="module")
+def skills():
+    pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
+    return task("minigrid/skills")
+
+
+def test_the_papers_three_are_perfect_in_one_part_each():
+    table = np.array([list(by_part.values()) for by_part in multi_skill(0.2).values()])
+    np.testing.assert_array_equal(table, np.where(np.eye(3), 1.0, 0.2))
+    assert {tuple(by_part) for by_part in multi_skill(0.2).values()} == {tuple(experts("minigrid/skills"))}
+
+
+def test_skill_and_policy_follow_the_part_that_a_step_is_in(skills):
+    """In their own part everybody does what its expert would; elsewhere in 0.2 + 0.8 / 7 of the steps.
+
+    Five standard errors of the smallest count, some 100 steps, are 0.23.
+    """
+    policies = experts("minigrid/skills")
+    data = demonstrate(skills, policies, skill=multi_skill(0.2), steps=1500, seed=0)
+    visited = 0
+    for person, (name, by_part) in enumerate(multi_skill(0.2).items()):
+        for part, skill in by_part.items():
+            rows = (data.demonstrator == person) & (data.skills["phase"] == part)
+            visited += rows.sum()
+            followed = (policies[part](data.observations[rows]) == data.actions[rows]).mean()
+            margin = 5 * (0.25 / rows.sum()) ** 0.5 if skill < 1 else 0
+            assert followed == pytest.approx(skill + (1 - skill) / 7, abs=margin), (name, part)
+    assert visited == len(data) == 4500
+    assert all(len(set(data.skills["phase"][data.episode == number])) == 1 for number in range(data.episode_count))
+
+
+def test_one_skill_for_all_parts_is_the_same_skill_in_each(skills):
+    policies = experts("minigrid/skills")
+    once, spelled = (
+        demonstrate(
+            skills, policies, skill={"ann": skill, "bob": multi_skill(0.1)["skilled in lava"]}, steps=60, seed=0
+        )
+        for skill in (0.3, dict.fromkeys(policies, 0.3))
+    )
+    assert once.equals(spelled)
+    alone = demonstrate(skills, policies, skill={"bob": multi_skill(0.1)["skilled in lava"]}, steps=60, seed=0)
+    np.testing.assert_array_equal(alone.actions, once.by("bob").actions)
+    np.testing.assert_array_equal(alone.observations, once.by("bob").observations)
+
+
+def test_one_policy_for_all_parts_is_asked_once_a_step(skills):
+    asked = 0
+
+    def policy(observations, starts):
+        nonlocal asked
+        asked += 1
+        return np.full(len(starts), 6)
+
+    data = demonstrate(skills, policy, skill=[1.0], steps=20, seed=0)
+    assert asked == 20
+    assert set(data.actions) == {6}
+
+
+# Scoring a demonstrator
+
+
+def test_a_perfect_demonstrator_earns_what_the_experts_earn_each_in_their_part(skills):
+    policies = experts("minigrid/skills")
+    rewards = demonstrator_rewards(skills, policies, skill=1.0, episodes=6, seed=2)
+    for row, part in zip(rewards, skills.parts, strict=True):
+        expected = part.score(policies[part.name], episodes=6, seed=part_seed(skills, part, 2))
+        np.testing.assert_array_equal(row, expected)
+
+
+def test_a_demonstrator_earns_where_they_are_skilled(skills):
+    """Fixed seed; without skill Unlock and Lava earn next to nothing, with it nearly all."""
+    rewards = demonstrator_rewards(
+        skills, experts("minigrid/skills"), skill=multi_skill(0.01)["skilled in lava"], episodes=40, seed=0
+    )
+    assert rewards.shape == (3, 40)
+    unlock, lava, _ = rewards.mean(axis=1)
+    assert unlock < 0.2
+    assert lava > 0.9
+
+
+def test_in_a_task_of_one_piece_a_demonstrator_earns_what_a_slipping_actor_does():
+    pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
+    world, policy = task("minigrid/lava"), expert("minigrid/lava")
+    actor = slipping(policy, world, skill=0.5, seed=4, demonstrator=Persistent())
+    rewards = demonstrator_rewards(world, policy, skill=0.5, episodes=20, seed=4, demonstrator=Persistent())
+    np.testing.assert_array_equal(rewards, [world.score(actor, episodes=20, seed=4)])
+    assert world.score(actor, episodes=3, seed=4).shape == (3,)  # used again, in fewer environments
+
+
+def test_an_actor_that_would_have_to_know_the_part_is_refused(skills):
+    with pytest.raises(IleedError, match="demonstrator_rewards"):
+        slipping(experts("minigrid/skills"), skills, skill=0.5, seed=0)
+    with pytest.raises(IleedError, match="demonstrator_rewards"):
+        slipping(expert("minigrid/lava"), skills, skill=multi_skill(0.1)["skilled in lava"], seed=0)
+
+
+# What ships
+
+
+def test_the_data_that_ship_can_be_made_anew():
+    pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
+    name = "minigrid/obstacles"
+    made = demonstrate(task(name), expert(name), skill=POPULATIONS["beta-1"], steps=1000, seed=0)
+    assert made.equals(shipped())

@@ -13,7 +13,16 @@ import torch
 
 from ileed.errors import IleedError, RunError
 from ileed.tasks import as_actor, expert, names, task
-from ileed.tasks.minigrid import ENVIRONMENTS, Expert, Pretraining, expert_path, flat_with_mission, pretrain
+from ileed.tasks import minigrid as ours
+from ileed.tasks.minigrid import (
+    ENVIRONMENTS,
+    Expert,
+    MiniGridTask,
+    Pretraining,
+    expert_path,
+    flat_with_mission,
+    pretrain,
+)
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +30,14 @@ def minigrid():
     """The environments themselves; without the extra `minigrid` nothing can be played."""
     pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
     return pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
+
+
+@pytest.fixture(params=["minigrid", "envpool"])
+def engine(request):
+    """Both engines that can score: every law holds with each of them."""
+    pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
+    pytest.importorskip(request.param, reason=f"this engine needs the package {request.param}")
+    return request.param
 
 
 def chosen_by_view(action_count):
@@ -74,20 +91,38 @@ def test_what_is_known_without_minigrid_is_true_of_it(minigrid, name):
 
 
 @pytest.mark.parametrize("name", names())
-def test_an_episode_depends_on_its_number_alone(minigrid, name):
+@pytest.mark.parametrize("actor", [expert, lambda name: chosen_by_view(task(name).action_count)], ids=["expert", "odd"])
+def test_an_episode_depends_on_its_number_alone(engine, name, actor):
     """Neither the environments stepped at once nor the episodes asked for change what episode k earns."""
-    world = task(name)
-    actor = chosen_by_view(world.action_count)
-    one_at_a_time = world.score(actor, episodes=6, seed=1, environments=1)
-    np.testing.assert_array_equal(world.score(actor, episodes=6, seed=1, environments=4), one_at_a_time)
-    np.testing.assert_array_equal(world.score(actor, episodes=11, seed=1, environments=64)[:6], one_at_a_time)
+    world = MiniGridTask(name, engine=engine)
+    one_at_a_time = world.score(actor(name), episodes=6, seed=1, environments=1)
+    np.testing.assert_array_equal(world.score(actor(name), episodes=6, seed=1, environments=4), one_at_a_time)
+    np.testing.assert_array_equal(world.score(actor(name), episodes=11, seed=1, environments=64)[:6], one_at_a_time)
+
+
+def test_many_episodes_are_played_in_blocks_that_do_not_show(engine, monkeypatch):
+    """Each block begins all rows anew, so a row is never without an episode that it has begun."""
+    world, policy, starts_seen = MiniGridTask("minigrid/obstacles", engine=engine), expert("minigrid/obstacles"), []
+
+    def actor(observations, starts):
+        starts_seen.append(starts)
+        return policy(observations)
+
+    told = []
+    at_once = world.score(policy, episodes=23, seed=1, environments=5)
+    monkeypatch.setattr(ours, "BLOCK", 7)
+    in_blocks = world.score(actor, episodes=23, seed=1, environments=5, progress=lambda *done: told.append(done))
+    np.testing.assert_array_equal(in_blocks, at_once)
+    assert sum(starts.all() for starts in starts_seen) == 3
+    assert np.sum(starts_seen) == 23
+    assert told == [(done, 23) for done in range(1, 24)]
 
 
 def test_the_score_is_what_minigrid_pays_episode_by_episode(minigrid):
     """An independent loop over one environment, so that no episode is lost, counted twice, or cut."""
     from ileed.tasks.minigrid import _reset_seed
 
-    world, actor = task("minigrid/lava"), chosen_by_view(7)
+    world, actor = MiniGridTask("minigrid/lava", engine="minigrid"), expert("minigrid/lava")
     minigrid_world = reference("minigrid/lava")
     paid = []
     for episode in range(9):
@@ -98,10 +133,11 @@ def test_the_score_is_what_minigrid_pays_episode_by_episode(minigrid):
             seen, reward, terminated, truncated, _ = minigrid_world.step(action)
             total, over = total + reward, terminated or truncated
         paid.append(total)
+    assert len(set(paid)) > 1
     np.testing.assert_array_equal(world.score(actor, episodes=9, seed=5, environments=4), paid)
 
 
-def test_rows_keep_their_environment_and_say_where_episodes_start(minigrid):
+def test_rows_keep_their_environment_and_say_where_episodes_start(engine):
     """Each row's starts, counted, are all the episodes, and the batch never changes its width."""
     widths, starts_seen = set(), 0
 
@@ -111,12 +147,29 @@ def test_rows_keep_their_environment_and_say_where_episodes_start(minigrid):
         starts_seen += starts.sum()
         return np.full(len(observations), 2)
 
-    task("minigrid/obstacles").score(actor, episodes=23, seed=0, environments=5)
+    MiniGridTask("minigrid/obstacles", engine=engine).score(actor, episodes=23, seed=0, environments=5)
     assert (widths, starts_seen) == ({5}, 23)
 
 
-def test_seeds_differ_and_repeat(minigrid):
-    world = task("minigrid/obstacles")
+def test_a_row_shows_one_episode_until_it_ends_and_stays_as_it_was_when_none_are_left(engine):
+    """An idle actor runs all episodes to their limit: rows start together, and the last row left shows nothing new."""
+    world, seen = MiniGridTask("minigrid/lava", engine=engine), []
+
+    def idle(observations, starts):
+        seen.append((observations, starts))
+        return np.full(len(starts), 6)
+
+    world.score(idle, episodes=3, seed=0, environments=2)
+    views, starts = np.array([view for view, _ in seen]), np.array([start for _, start in seen])
+    assert np.argwhere(starts).tolist() == [[0, 0], [0, 1], [100, 0]]
+    assert len(seen) == 200
+    assert (views[:100] == views[0]).all()
+    assert (views[100:, 0] == views[100, 0]).all()
+    assert (views[100:, 1] == views[99, 1]).all()
+
+
+def test_seeds_differ_and_repeat(engine):
+    world = MiniGridTask("minigrid/obstacles", engine=engine)
     actor = expert("minigrid/obstacles")
     first = world.score(actor, episodes=20, seed=0)
     np.testing.assert_array_equal(world.score(actor, episodes=20, seed=0), first)
@@ -145,17 +198,17 @@ def test_steps_end_in_a_terminal_unless_they_were_cut(minigrid):
     assert np.isin(terminal, last).all()
 
 
-def test_progress_ends_with_everything_done(minigrid):
+def test_progress_ends_with_everything_done(engine):
     told = []
-    task("minigrid/lava").score(
+    MiniGridTask("minigrid/lava", engine=engine).score(
         expert("minigrid/lava"), episodes=5, seed=0, progress=lambda done, total: told.append((done, total))
     )
     assert told == [(done, 5) for done in range(1, 6)]
 
 
-def test_playing_leaves_the_global_generators_alone(minigrid):
+def test_playing_leaves_the_global_generators_alone(engine):
     before = global_generators()
-    task("minigrid/obstacles").score(expert("minigrid/obstacles"), episodes=3, seed=0)
+    MiniGridTask("minigrid/obstacles", engine=engine).score(expert("minigrid/obstacles"), episodes=3, seed=0)
     assert global_generators() == before
 
 
@@ -221,9 +274,9 @@ except ValueError as error:
     ("name", "reward"),
     [("minigrid/empty", 0.96), ("minigrid/lava", 0.94), ("minigrid/obstacles", 0.92), ("minigrid/unlock", 0.93)],
 )
-def test_a_shipped_expert_is_good_at_its_task(minigrid, name, reward):
+def test_a_shipped_expert_is_good_at_its_task(engine, name, reward):
     """Over 100 fixed episodes, so it cannot fail by chance; the thresholds lie a little below the experts' means."""
-    assert task(name).score(expert(name), episodes=100, seed=2).mean() > reward
+    assert MiniGridTask(name, engine=engine).score(expert(name), episodes=100, seed=2).mean() > reward
 
 
 @pytest.mark.parametrize("name", names())

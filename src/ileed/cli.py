@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional
 
-from ileed import runs, simulation, tasks
+from ileed import experiments, runs, simulation, tasks
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.evaluation import Scores, evaluate, rank_loss
@@ -297,6 +297,44 @@ class Pretrain:
         Console().print(f"wrote {expert!r} to {self.out}", highlight=False)
 
 
+@dataclass(frozen=True)
+class Reproduce:
+    """Run an experiment of the paper, or one that goes past it, and write what every trial measured.
+
+    With --resume an interrupted run goes on, and a larger --trials adds to what is there.
+    """
+
+    experiment: Positional[str]
+    """For example minigrid/populations."""
+    out: Path = Path("runs/reproduction")
+    """Where the results go, one file a cell; those that ship with the repository are in results/."""
+    trials: int | None = None
+    """How many; as many as were published by default."""
+    methods: tuple[str, ...] = ()
+    """Only these of the experiment's methods."""
+    resume: bool = False
+    """Keep the trials that are done already."""
+    device: str = "auto"
+    """cpu, cuda, or auto for the best there is."""
+    workers: int | None = None
+    """Processes to run at once; as many as there are cores by default."""
+
+    def __call__(self) -> None:
+        chosen = experiments.experiment(self.experiment)
+        with _bar(self.experiment) as advance:
+            paths = experiments.reproduce(
+                chosen,
+                out=self.out,
+                trials=self.trials,
+                methods=self.methods or None,
+                resume=self.resume,
+                device=self.device,
+                workers=self.workers,
+                watch=advance,
+            )
+        Console().print(f"wrote {len(paths)} cells to {self.out / chosen.name}", highlight=False)
+
+
 _COMMANDS: Mapping[str, Callable[..., Any]] = {
     "demo": Demo,
     "inspect": Inspect,
@@ -305,6 +343,7 @@ _COMMANDS: Mapping[str, Callable[..., Any]] = {
     "report": Report,
     "demonstrate": Demonstrate,
     "pretrain": Pretrain,
+    "reproduce": Reproduce,
 }
 
 

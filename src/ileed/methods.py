@@ -155,8 +155,7 @@ class Ileed:
             ascents = _ascents(block, self, place, watch)
             seconds = (time.monotonic() - began) / len(block)
             found += [
-                Ascended.of(self, start, ascent, place, seconds)
-                for start, ascent in zip(block, ascents, strict=True)
+                Ascended.of(self, start, ascent, place, seconds) for start, ascent in zip(block, ascents, strict=True)
             ]
             began = time.monotonic()
         return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +17,26 @@ from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
 from ileed.tasks import AbstractTask, Actor, Progress, answered, as_actor
+from ileed.tasks.succession import SUCCESSIONS, part_seed, parts_of
 
-__all__ = ["POPULATIONS", "demonstrate", "slipping"]
+__all__ = [
+    "POPULATIONS",
+    "AbstractHabit",
+    "Biased",
+    "Persistent",
+    "demonstrate",
+    "demonstrator_rewards",
+    "multi_skill",
+    "slipping",
+]
+
+Skill = float | Mapping[str, float]
+"""How closely somebody follows the policy, from 0 to 1: everywhere, or in each part of a succession by its name."""
 
 Intention = Callable[[npt.NDArray[Any], npt.NDArray[np.bool_]], torch.Tensor]
 """From observations (env, feature) and starts (env,) to the policy's probabilities (env, action)."""
+
+_NONE = -1  # the action before an episode's first
 
 POPULATIONS: Mapping[str, tuple[float, ...]] = {
     "beta-1": (0.99,) + (0.01,) * 9,
@@ -30,15 +47,85 @@ POPULATIONS: Mapping[str, tuple[float, ...]] = {
 """The skills of the paper's four groups of ten demonstrators."""
 
 
+def multi_skill(beta: float) -> dict[str, dict[str, float]]:
+    """The skills of the paper's three demonstrators in 'minigrid/skills': perfect in one part, `beta` in the others.
+
+    >>> multi_skill(0.1)["skilled in lava"]
+    {'minigrid/unlock': 0.1, 'minigrid/lava': 1.0, 'minigrid/empty': 0.1}
+    """
+    parts = SUCCESSIONS["minigrid/skills"]
+    return {
+        f"skilled in {own.removeprefix('minigrid/')}": {part: 1.0 if part == own else beta for part in parts}
+        for own in parts
+    }
+
+
+class AbstractHabit(ABC):
+    """A way to err that is no demonstrator model: for simulation alone, to see what a fit makes of the wrong noise.
+
+    Laws, as for a demonstrator model: what is observed is normalised, and equals the policy where expertise is one.
+    """
+
+    @abstractmethod
+    def observed(self, policy: Categorical, expertise: torch.Tensor, previous: torch.Tensor) -> Categorical:
+        """The demonstrator's own distribution of actions; `expertise` and `previous` have the policy's batch shape.
+
+        `previous` is the action just before, in the same episode; -1 where there was none.
+        """
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Persistent(AbstractHabit):
+    """With probability `expertise` follow the policy, otherwise do the same again; at random where an episode starts.
+
+    Slips are as frequent as under `UniformMixture`, but come in runs and depend on what was done before.
+    """
+
+    def observed(self, policy: Categorical, expertise: torch.Tensor, previous: torch.Tensor) -> Categorical:
+        actions = policy.probs.shape[-1]
+        again = torch.nn.functional.one_hot(previous.clamp_min(0), actions).to(policy.probs)
+        uniform = torch.full_like(policy.probs, 1 / actions)
+        slip = torch.where((previous < 0).unsqueeze(-1), uniform, again)
+        return Categorical(probs=torch.lerp(slip, policy.probs, expertise.unsqueeze(-1)), validate_args=False)
+
+
+@final
+@dataclass(frozen=True)
+class Biased(AbstractHabit):
+    """With probability `expertise` follow the policy, otherwise take one of a few favourite `actions`, at random.
+
+    `Biased((2,))` always slips towards action 2; in MiniGrid `Biased((0, 1))` only ever turns left or right by mistake.
+    """
+
+    actions: tuple[int, ...]
+    """The favourites, each as likely as the others."""
+
+    def __post_init__(self) -> None:
+        if not self.actions or len(set(self.actions)) < len(self.actions) or min(self.actions) < 0:
+            raise SettingsError(
+                f"the favourite actions are {self.actions}; name one or more, each once, by number from 0"
+            )
+
+    def observed(self, policy: Categorical, expertise: torch.Tensor, previous: torch.Tensor) -> Categorical:
+        count = policy.probs.shape[-1]
+        if max(self.actions) >= count:
+            raise SettingsError(f"action {max(self.actions)} is a favourite, but there are {count}, numbered from 0")
+        slip = torch.zeros(count, dtype=policy.probs.dtype)
+        slip[list(self.actions)] = 1 / len(self.actions)
+        return Categorical(probs=torch.lerp(slip, policy.probs, expertise.unsqueeze(-1)), validate_args=False)
+
+
 def demonstrate(
     task: AbstractTask,
     policy: Any,
     *,
-    skill: Mapping[str, float] | Sequence[float],
+    skill: Mapping[str, Skill] | Sequence[Skill],
     steps: int,
     seed: int,
-    demonstrator: AbstractDemonstratorModel[Any] = UniformMixture(),  # noqa: B008 (frozen, so shared safely)
+    demonstrator: AbstractDemonstratorModel[Any] | AbstractHabit = UniformMixture(),  # noqa: B008 (frozen)
     sample: bool = False,
+    temperature: float = 1.0,
     progress: Progress | None = None,
 ) -> Demonstrations:
     """Let demonstrators of known skill play a task, `steps` steps each, the last episode cut where they are spent.
@@ -46,33 +133,30 @@ def demonstrate(
     `skill` names the demonstrators, or lists their skills, and then they are called "demonstrator 1", "demonstrator 2",
     and so on. What each of them does is drawn from `demonstrator.observed(pi, skill)`, where pi takes the policy's most
     likely action for certain, or is `policy.probabilities(observations)` with `sample=True`. (Under `Boltzmann` a
-    policy that is certain hardly ever slips, whatever the skill: sample.)
+    policy that is certain hardly ever slips, whatever the skill: sample. A trained expert is all but certain itself; a
+    `temperature` above 1 softens it to pi^(1/temperature), renormalised, which is then what a skill of 1 follows.)
+
+    In a succession `policy` may hold a policy for each part, and each skill a number for each part, by the part's name;
+    an episode is one part's, and the column "phase" of `skills` names the part of every step, for `Skills("phase")`.
+    (Each policy is shown all environments, and its answers count where the part is its own.)
 
     Each demonstrator has streams of chance of their own, named after `seed` and their name: adding one changes nobody
     else.
     """
-    named = _named(skill)
-    if not demonstrator.discrete:
-        raise SettingsError(
-            f"{demonstrator!r} is for continuous actions, but {task.name} has {task.action_count} actions"
-        )
-    expertise = torch.tensor(list(named.values()), dtype=torch.float64)
-    chances = _chances(named, steps=steps, seed=seed)
-    intended = _sampled(policy) if sample else _certain(policy, task)
-
-    def act(observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        observed = demonstrator.observed(
-            Categorical(probs=intended(observations, starts), validate_args=False), expertise
-        )
-        assert isinstance(observed, Categorical)
-        return _drawn(observed.probs.numpy(), next(chances))
-
+    named = _named(skill, task)
+    chances = _chances(tuple(named), steps=steps, seed=seed)
     played = task.play(
-        act,
+        _acting(
+            [_intention(own, task, sample=sample, temperature=temperature) for own in _policies(policy, task)],
+            skills=torch.tensor(list(named.values()), dtype=torch.float64),
+            demonstrator=_fitting(demonstrator, task),
+            chances=lambda count: next(chances),
+        ),
         steps=steps,
         seeds=[stream(seed, "episodes of", name).initial_seed() for name in named],
         progress=progress,
     )
+    part_names = np.array([part.name for part in parts_of(task)])
     return Demonstrations(
         observations=played.observations,
         actions=played.actions,
@@ -81,6 +165,7 @@ def demonstrate(
         names=tuple(named),
         rewards=played.rewards,
         terminals=played.terminals,
+        skills={} if played.phase is None else {"phase": part_names[played.phase]},
         action_count=task.action_count,
     )
 
@@ -91,54 +176,194 @@ def slipping(
     *,
     skill: float,
     seed: int,
-    demonstrator: AbstractDemonstratorModel[Any] = UniformMixture(),  # noqa: B008 (frozen, so shared safely)
+    demonstrator: AbstractDemonstratorModel[Any] | AbstractHabit = UniformMixture(),  # noqa: B008 (frozen)
+    sample: bool = False,
+    temperature: float = 1.0,
 ) -> Actor:
-    """An actor that follows `policy` as a demonstrator of that skill would, to score beside a learned policy."""
-    _named({"the actor": skill})
-    intended, generator = _certain(policy, task), stream(seed, "slips")
+    """An actor that follows `policy` as a demonstrator of that skill would, to score beside a learned policy.
+
+    It has one policy and one skill, since in a succession an actor is not told which part it is in: there
+    `demonstrator_rewards` scores somebody who differs from part to part. Other settings are those of `demonstrate`.
+    """
+    if isinstance(policy, Mapping) or isinstance(skill, Mapping):
+        raise SettingsError(
+            "slipping was given a policy or a skill by part, but an actor is not told which part it is in; "
+            "demonstrator_rewards scores a demonstrator part by part"
+        )
+    generator = stream(seed, "slips")
+    return _acting(
+        [_intention(policy, task, sample=sample, temperature=temperature)],
+        skills=torch.tensor([[_checked("the actor", skill)]], dtype=torch.float64),
+        demonstrator=_fitting(demonstrator, task),
+        chances=lambda count: torch.rand(count, generator=generator, dtype=torch.float64).numpy(),
+    )
+
+
+def demonstrator_rewards(
+    task: AbstractTask,
+    policy: Any,
+    *,
+    skill: Skill,
+    episodes: int,
+    seed: int,
+    demonstrator: AbstractDemonstratorModel[Any] | AbstractHabit = UniformMixture(),  # noqa: B008 (frozen)
+    sample: bool = False,
+    temperature: float = 1.0,
+) -> npt.NDArray[np.float64]:
+    """What a demonstrator of that skill earns in every part of each of `episodes` episodes, (part, episode).
+
+    The mean over parts is an episode's reward; a task of one piece has one part. `policy` and `skill` may hold one for
+    each part, by name. Other settings are those of `demonstrate`. A policy that is scored with the same seed meets the
+    same beginnings.
+    """
+    parts, policies = parts_of(task), _policies(policy, task)
+    skills = _by_part("the demonstrator", skill, task)
+    return np.stack(
+        [
+            part.score(
+                slipping(
+                    policies[number % len(policies)],
+                    part,
+                    skill=skills[number],
+                    seed=part_seed(task, part, seed),
+                    demonstrator=demonstrator,
+                    sample=sample,
+                    temperature=temperature,
+                ),
+                episodes=episodes,
+                seed=part_seed(task, part, seed),
+            )
+            for number, part in enumerate(parts)
+        ]
+    )
+
+
+def _acting(
+    intentions: Sequence[Intention],
+    *,
+    skills: torch.Tensor,
+    demonstrator: AbstractDemonstratorModel[Any] | AbstractHabit,
+    chances: Callable[[int], npt.NDArray[np.float64]],
+) -> Actor:
+    """An actor with one skill for each of the parts that it meets in turn, (env, part) or (1, part).
+
+    It knows the part by counting starts, and has an intention for each part, or one for all. `chances(count)` gives a
+    number in [0, 1) for each of `count` environments.
+    """
+    begun = previous = np.empty(0, dtype=np.int64)
 
     def act(observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        policy_here = Categorical(probs=intended(observations, starts), validate_args=False)
-        observed = demonstrator.observed(policy_here, torch.full((len(starts),), skill, dtype=torch.float64))
-        chance = torch.rand(len(starts), generator=generator, dtype=torch.float64)
+        nonlocal begun, previous
+        width = len(starts)
+        if len(begun) != width:
+            begun, previous = np.zeros(width, dtype=np.int64), np.empty(width, dtype=np.int64)
+        begun = begun + starts
+        previous = np.where(starts, _NONE, previous)
+        phase, row = torch.as_tensor((begun - 1) % skills.shape[1]), torch.arange(width)
+        meant = torch.stack([intended(observations, starts) for intended in intentions])
+        policy = Categorical(probs=meant[phase % len(intentions), row], validate_args=False)
+        expertise = skills.expand(width, -1)[row, phase]
+        observed = (
+            demonstrator.observed(policy, expertise, torch.as_tensor(previous))
+            if isinstance(demonstrator, AbstractHabit)
+            else demonstrator.observed(policy, expertise)
+        )
         assert isinstance(observed, Categorical)
-        return _drawn(observed.probs.numpy(), chance.numpy())
+        previous = _drawn(observed.probs.numpy(), chances(width))
+        return previous
 
     return act
 
 
-def _named(skill: Mapping[str, float] | Sequence[float]) -> dict[str, float]:
+def _fitting(
+    demonstrator: AbstractDemonstratorModel[Any] | AbstractHabit, task: AbstractTask
+) -> AbstractDemonstratorModel[Any] | AbstractHabit:
+    if isinstance(demonstrator, AbstractDemonstratorModel) and not demonstrator.discrete:
+        raise SettingsError(
+            f"{demonstrator!r} is for continuous actions, but {task.name} has {task.action_count} actions"
+        )
+    return demonstrator
+
+
+def _named(skill: Mapping[str, Skill] | Sequence[Skill], task: AbstractTask) -> dict[str, list[float]]:
+    """Each demonstrator's skill in every part of the task."""
     if not isinstance(skill, Mapping):
         skill = {f"demonstrator {number}": value for number, value in enumerate(skill, start=1)}
     if not skill:
         raise SettingsError("skill names no demonstrator; give at least one a number from 0 to 1")
-    for name, value in skill.items():
-        if not 0 <= value <= 1:
-            raise SettingsError(f"the skill of {name!r} is {value}, but skill goes from 0 to 1 (the policy's own)")
-    return dict(skill)
+    return {name: _by_part(repr(name), value, task) for name, value in skill.items()}
 
 
-def _chances(names: Mapping[str, float], *, steps: int, seed: int) -> Iterator[npt.NDArray[np.float64]]:
+def _by_part(who: str, skill: Skill, task: AbstractTask) -> list[float]:
+    if not isinstance(skill, Mapping):
+        return [_checked(who, skill)] * len(parts_of(task))
+    _all_parts(skill, f"the skill of {who}", task)
+    return [_checked(f"{who} in {part.name}", skill[part.name]) for part in parts_of(task)]
+
+
+def _checked(who: str, skill: float) -> float:
+    if not 0 <= skill <= 1:
+        raise SettingsError(f"the skill of {who} is {skill}, but skill goes from 0 to 1 (the policy's own)")
+    return skill
+
+
+def _policies(policy: Any, task: AbstractTask) -> list[Any]:
+    """The policy of every part, in the order of the parts, or one for all."""
+    if not isinstance(policy, Mapping):
+        return [policy]
+    _all_parts(policy, "the policy", task)
+    return [policy[part.name] for part in parts_of(task)]
+
+
+def _all_parts(named: Mapping[str, Any], what: str, task: AbstractTask) -> None:
+    parts = [part.name for part in parts_of(task)]
+    if odd := [name for name in named if name not in parts]:
+        raise SettingsError(
+            f"{what} names {odd[0]!r}, which is no part of {task.name}; the parts are {', '.join(parts)}"
+        )
+    if missing := [name for name in parts if name not in named]:
+        raise SettingsError(f"{what} lacks {missing[0]}; give one for each part of {task.name}: {', '.join(parts)}")
+
+
+def _chances(names: Sequence[str], *, steps: int, seed: int) -> Iterator[npt.NDArray[np.float64]]:
     """One number in [0, 1) for every demonstrator (env,), step after step."""
     own = [torch.rand(max(steps, 0), generator=stream(seed, "actions of", name), dtype=torch.float64) for name in names]
     return iter(torch.stack(own, dim=1).numpy())
 
 
+def _intention(policy: Any, task: AbstractTask, *, sample: bool, temperature: float) -> Intention:
+    if not temperature > 0:
+        raise SettingsError(f"temperature is {temperature}, but it must be above 0 (1 leaves the policy as it is)")
+    if sample:
+        return _sampled(policy, temperature)
+    if temperature != 1:
+        raise SettingsError(
+            f"temperature is {temperature}, but the policy takes its most likely action for certain; pass sample=True"
+        )
+    return _certain(policy, task)
+
+
 def _certain(policy: Any, task: AbstractTask) -> Intention:
     """All probability on the policy's most likely action."""
-    actor = as_actor(policy)
+    actor, certainty = as_actor(policy), torch.eye(task.action_count, dtype=torch.float64)
 
     def intended(observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> torch.Tensor:
         actions = torch.as_tensor(answered(actor, task, observations, starts))
-        return torch.nn.functional.one_hot(actions, task.action_count).double()
+        return certainty[actions]
 
     return intended
 
 
-def _sampled(policy: Any) -> Intention:
+def _sampled(policy: Any, temperature: float) -> Intention:
     if not hasattr(policy, "probabilities"):
         raise SettingsError(f"{policy!r} has no probabilities(observations) to sample from; leave out sample=True")
-    return lambda observations, starts: torch.as_tensor(policy.probabilities(observations), dtype=torch.float64)
+
+    def intended(observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> torch.Tensor:
+        probabilities = torch.as_tensor(policy.probabilities(observations), dtype=torch.float64)
+        softened = probabilities ** (1 / temperature)
+        return softened / softened.sum(-1, keepdim=True)
+
+    return intended
 
 
 def _drawn(probabilities: npt.NDArray[np.float64], chance: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -171,10 +171,12 @@ class Demonstrations:
         }
         return replace(self, **changed, skills={name: values[steps] for name, values in self.skills.items()})
 
-    def by(self, name: str) -> Demonstrations:
-        """One demonstrator's steps alone."""
-        theirs = self.select(self.demonstrator == self.index_of(name))
-        return replace(theirs, names=(name,), demonstrator=np.zeros(len(theirs), dtype=np.int64))
+    def by(self, *names: str) -> Demonstrations:
+        """The steps of one demonstrator, or of several, alone."""
+        place = np.full(len(self.names), -1)
+        place[[self.index_of(name) for name in names]] = np.arange(len(names))
+        theirs = self.select(place[self.demonstrator] >= 0)
+        return replace(theirs, names=names, demonstrator=place[theirs.demonstrator])
 
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""

@@ -17,9 +17,22 @@ import numpy.typing as npt
 from ileed.errors import SettingsError
 
 if TYPE_CHECKING:
-    from ileed.tasks.minigrid import Expert, MiniGridTask
+    from ileed.tasks.minigrid import Expert
 
-__all__ = ["AbstractTask", "Actor", "Playthrough", "Progress", "answered", "as_actor", "expert", "names", "task"]
+__all__ = [
+    "AbstractTask",
+    "Actor",
+    "Playthrough",
+    "Progress",
+    "World",
+    "answered",
+    "as_actor",
+    "expert",
+    "experts",
+    "in_lockstep",
+    "names",
+    "task",
+]
 
 Progress = Callable[[int, int], None]
 """Told how much is done, and of how much, from time to time; the last call says all."""
@@ -56,6 +69,8 @@ class Playthrough:
     """Which episode the step belongs to, counted through all environments, (step,)."""
     environment: npt.NDArray[np.int64]
     """Which environment the step was played in, (step,)."""
+    phase: npt.NDArray[np.int64] | None = None
+    """Which part of a succession the step was in, by its place in `parts`, (step,); None for a task of one piece."""
 
 
 class AbstractTask(ABC):
@@ -88,7 +103,7 @@ class AbstractTask(ABC):
 
     @abstractmethod
     def score(
-        self, actor: Actor, *, episodes: int, seed: int, environments: int = 64, progress: Progress | None = None
+        self, actor: Actor, *, episodes: int, seed: int, environments: int = 256, progress: Progress | None = None
     ) -> npt.NDArray[np.float64]:
         """Sum of rewards of each of exactly `episodes` episodes, in the order of their numbers."""
 
@@ -143,36 +158,123 @@ def answered(
     return actions.astype(np.int64)
 
 
-def task(name: str) -> MiniGridTask:
-    """The task of that name.
+class World(Protocol):
+    """One environment that is being played, stepped as gymnasium steps it."""
+
+    def step(self, action: int, /) -> tuple[npt.NDArray[Any], float, bool, bool, dict[str, Any]]:
+        """What is seen next, the reward, whether the task ended the episode, whether a limit did, and the rest."""
+        ...
+
+
+def in_lockstep(
+    task: AbstractTask,
+    actor: Actor,
+    begin: Callable[[int, int], tuple[World, npt.NDArray[Any]]],
+    *,
+    steps: int,
+    environments: int,
+    progress: Progress | None = None,
+) -> Playthrough:
+    """What `AbstractTask.play` promises, for a task that has worlds to step: all environments together, step by step.
+
+    `begin(environment, episode)` gives the world in which an environment plays its episode of that number, and what is
+    seen there first. Each environment begins its episodes in order, from 0.
+    """
+    _at_least_one(steps=steps, environments=environments)
+    begun = [begin(row, 0) for row in range(environments)]
+    worlds, now = [world for world, _ in begun], np.stack([seen for _, seen in begun])
+    starts = np.ones(environments, dtype=bool)
+    observations = np.empty((environments, steps, task.observation_size), dtype=now.dtype)
+    actions = np.empty((environments, steps), dtype=np.int64)
+    rewards = np.empty((environments, steps), dtype=np.float32)
+    terminals = np.zeros((environments, steps), dtype=bool)
+    episode = np.zeros((environments, steps), dtype=np.int64)
+    number = np.zeros(environments, dtype=np.int64)
+    for step in range(steps):
+        chosen = answered(actor, task, now, starts)
+        observations[:, step], actions[:, step], episode[:, step] = now, chosen, number
+        starts[:] = False
+        for row, action in enumerate(chosen.tolist()):
+            now[row], rewards[row, step], terminals[row, step], truncated, _ = worlds[row].step(action)
+            if terminals[row, step] or truncated:
+                number[row] += 1
+                worlds[row], now[row] = begin(row, int(number[row]))
+                starts[row] = True
+        if progress is not None:
+            progress(step + 1, steps)
+    first_episode = np.concatenate([[0], np.cumsum(episode[:, -1] + 1)[:-1]])
+    return Playthrough(
+        observations=observations.reshape(environments * steps, task.observation_size),
+        actions=actions.ravel(),
+        rewards=rewards.ravel(),
+        terminals=terminals.ravel(),
+        episode=(episode + first_episode[:, None]).ravel(),
+        environment=np.repeat(np.arange(environments), steps),
+    )
+
+
+def _at_least_one(**counts: int) -> None:
+    for what, count in counts.items():
+        if count < 1:
+            raise SettingsError(f"{what}={count}, but there must be at least one")
+
+
+def task(name: str) -> AbstractTask:
+    """The task of that name: one of `names()`, or a succession of several, 'minigrid/skills'.
 
     >>> task("minigrid/lava").action_count
     7
+    >>> task("minigrid/skills")
+    Succession('minigrid/skills', minigrid/unlock > minigrid/lava > minigrid/empty)
     """
     from ileed.tasks.minigrid import MiniGridTask
+    from ileed.tasks.succession import SUCCESSIONS, Succession
 
+    if name in SUCCESSIONS:
+        return Succession(name, tuple(MiniGridTask(part) for part in SUCCESSIONS[name]))
     return MiniGridTask(_known(name))
 
 
 def expert(name: str) -> Expert:
     """The trained policy that ships for a task; needs neither the task's library nor the one that trained it.
 
+    A succession has none of its own: `experts` gives those of its parts.
+
     >>> expert("minigrid/empty").action_count
     7
     """
     from ileed.tasks.minigrid import Expert, expert_path
+    from ileed.tasks.succession import SUCCESSIONS
 
+    if name in SUCCESSIONS:
+        raise SettingsError(
+            f"{name} has no expert of its own, but one for each of {', '.join(SUCCESSIONS[name])}: "
+            f"ileed.tasks.experts({name!r}) gives them by name"
+        )
     return Expert.load(expert_path(_known(name)))
 
 
+def experts(name: str) -> dict[str, Expert]:
+    """The trained policy of every part of a task, by the part's name; a task of one piece is its only part.
+
+    >>> list(experts("minigrid/skills"))
+    ['minigrid/unlock', 'minigrid/lava', 'minigrid/empty']
+    """
+    from ileed.tasks.succession import SUCCESSIONS
+
+    return {part: expert(part) for part in SUCCESSIONS.get(name, (name,))}
+
+
 def names() -> tuple[str, ...]:
-    """Every name that `task` knows."""
+    """Every task of one piece; each of them has an `expert`."""
     from ileed.tasks.minigrid import ENVIRONMENTS
 
     return tuple(ENVIRONMENTS)
 
 
 def _known(name: str) -> str:
+    from ileed.tasks.succession import SUCCESSIONS
+
     if name not in names():
-        raise SettingsError(f"there is no task {name!r}; the tasks are {', '.join(names())}")
+        raise SettingsError(f"there is no task {name!r}; the tasks are {', '.join((*names(), *SUCCESSIONS))}")
     return name

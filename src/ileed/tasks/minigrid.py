@@ -1,26 +1,36 @@
-"""The paper's four MiniGrid tasks, the experts trained in them, and how they were trained."""
+"""The paper's four MiniGrid tasks, and how an expert is trained in one of them."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as safetensors_bytes
 
 from ileed._torch import stream, threads
 from ileed.errors import IleedError, RunError, SettingsError, require
-from ileed.tasks import AbstractTask, Actor, Playthrough, Progress, answered
+from ileed.tasks import (
+    AbstractTask,
+    Actor,
+    Playthrough,
+    Progress,
+    World,
+    _at_least_one,
+    answered,
+    in_lockstep,
+)
+from ileed.tasks.drawing import OBSERVATION_SIZE, flat_view
+from ileed.tasks.pool import Pool
+from ileed.tasks.pretrained import Expert, expert_path
 
 __all__ = ["ENVIRONMENTS", "Expert", "MiniGridTask", "Pretraining", "expert_path", "flat_with_mission", "pretrain"]
 
@@ -48,8 +58,11 @@ ENVIRONMENTS = {
 }
 """The tasks by name, with the environment that each one is."""
 
-VIEW = 7
-OBSERVATION_SIZE = VIEW * VIEW * 3
+Engine = Literal["envpool", "minigrid"]
+"""What steps the environments: C++ or Python."""
+
+BLOCK = 1_024
+"""Episodes for which environments are there at once, at least; a pool takes some 10 KB for each."""
 
 
 @final
@@ -59,16 +72,26 @@ class MiniGridTask(AbstractTask):
 
     The observation is minigrid's own image, flattened; what is left out is the mission, which never varies within a
     task (`flat_with_mission` puts it back), and the compass. Playing needs the extra `minigrid`; the rest does not.
+
+    `score` is many times faster with EnvPool, from the extra `fast`. Its environments obey the same rules, but draw
+    their chance in another way: the same seed gives other episodes than with minigrid.
     """
 
     _name: str
+    engine: Literal["auto"] | Engine = field(default="auto", kw_only=True)
+    """What `score` steps environments with; 'auto' is EnvPool where it is installed. `play` always takes minigrid."""
 
     def __post_init__(self) -> None:
         if self._name not in ENVIRONMENTS:
             raise SettingsError(f"there is no MiniGrid task {self._name!r}; the tasks are {', '.join(ENVIRONMENTS)}")
+        if self.engine not in ("auto", *get_args(Engine)):
+            raise SettingsError(f"there is no engine {self.engine!r}; choose 'auto', 'envpool' or 'minigrid'")
+        if self.engine == "envpool":
+            require("envpool.minigrid", extra="fast")
 
     def __repr__(self) -> str:
-        return f"MiniGridTask(name={self._name!r})"
+        engine = "" if self.engine == "auto" else f", engine={self.engine!r}"
+        return f"MiniGridTask(name={self._name!r}{engine})"
 
     @property
     def name(self) -> str:
@@ -82,83 +105,109 @@ class MiniGridTask(AbstractTask):
     def action_count(self) -> int:
         return ENVIRONMENTS[self._name].action_count
 
+    @property
+    def scoring_engine(self) -> Engine:
+        """What `score` steps environments with, here and now."""
+        if self.engine != "auto":
+            return self.engine
+        try:
+            require("envpool.minigrid", extra="fast")
+        except IleedError:
+            return "minigrid"
+        return "envpool"
+
     def score(
-        self, actor: Actor, *, episodes: int, seed: int, environments: int = 64, progress: Progress | None = None
+        self, actor: Actor, *, episodes: int, seed: int, environments: int = 256, progress: Progress | None = None
     ) -> npt.NDArray[np.float64]:
         """Sum of rewards of each of exactly `episodes` episodes, in the order of their numbers.
 
         Episode k starts from the reset seed of `(seed, k)`. An environment that has finished one takes the next that
         nobody has started, so that long episodes are counted like short ones; when none are left its row stays in the
-        batch, unmoved, and its actions are not used.
+        batch, unmoved, and its actions are not used. EnvPool works rewards out in 32 bits, so they may differ from
+        minigrid's by 1e-7.
         """
         _at_least_one(episodes=episodes, environments=environments)
         width = min(environments, episodes)
-        worlds = [_environment(self._name) for _ in range(width)]
-        playing: list[int | None] = list(range(width))
-        observations = np.stack([world.reset(seed=_reset_seed(seed, row))[0] for row, world in enumerate(worlds)])
-        starts = np.ones(width, dtype=bool)
         rewards = np.zeros(episodes)
+        # No block is shorter than the batch is wide, so that every row begins anew with each of them.
+        for block in np.array_split(np.arange(episodes), max(1, episodes // max(BLOCK, width))):
+            tell = partial(_tell, progress, int(block[0]), episodes)
+            with closing(self._worlds([_reset_seed(seed, episode) for episode in block.tolist()], width)) as worlds:
+                rewards[block] = self._scored(actor, worlds, episodes=len(block), width=width, tell=tell)
+        return rewards
+
+    def _worlds(self, seeds: Sequence[int], width: int) -> Pool | _Worlds:
+        if self.scoring_engine == "envpool":
+            return Pool(ENVIRONMENTS[self._name].id, seeds, rows=width)
+        return _Worlds(self._name, seeds, rows=width)
+
+    def _scored(
+        self, actor: Actor, worlds: Pool | _Worlds, *, episodes: int, width: int, tell: Callable[[int], None]
+    ) -> npt.NDArray[np.float64]:
+        rewards = np.zeros(episodes)
+        rows, playing = np.arange(width), np.arange(width)
+        observations, starts = worlds.begin(rows, playing), np.ones(width, dtype=bool)
         begun, done = width, 0
-        while done < episodes:
+        while len(rows):
             actions = answered(actor, self, observations, starts)
             starts[:] = False
-            for row, episode in enumerate(playing):
-                if episode is None:
-                    continue
-                observations[row], reward, terminated, truncated, _ = worlds[row].step(actions[row].item())
-                rewards[episode] += reward
-                if not (terminated or truncated):
-                    continue
+            observations[rows], earned, over = worlds.step(rows, actions[rows])
+            rewards[playing[rows]] += earned
+            if not over.any():
+                continue
+            ended = rows[over]
+            again, idle = np.split(ended, [episodes - begun])
+            playing[again] = np.arange(begun, begun + len(again))
+            observations[again], starts[again] = worlds.begin(again, playing[again]), True
+            rows = np.setdiff1d(rows, idle, assume_unique=True)
+            begun += len(again)
+            for _ in ended:
                 done += 1
-                playing[row] = begun if begun < episodes else None
-                if begun < episodes:
-                    observations[row] = worlds[row].reset(seed=_reset_seed(seed, begun))[0]
-                    starts[row] = True
-                    begun += 1
-                if progress is not None:
-                    progress(done, episodes)
+                tell(done)
         return rewards
 
     def play(self, actor: Actor, *, steps: int, seeds: Sequence[int], progress: Progress | None = None) -> Playthrough:
         """Play `steps` steps in each of `len(seeds)` environments at once, episode after episode, and keep them all.
 
         Episode k of environment e starts from the reset seed of `(seeds[e], k)`. The last episode of an environment is
-        cut where its steps are spent.
+        cut where its steps are spent. Always plays in minigrid, so that a seed names the same data everywhere.
         """
-        _at_least_one(steps=steps, environments=len(seeds))
-        width = len(seeds)
         worlds = [_environment(self._name) for _ in seeds]
-        now = np.stack([world.reset(seed=_reset_seed(own, 0))[0] for world, own in zip(worlds, seeds, strict=True)])
-        starts = np.ones(width, dtype=bool)
-        observations = np.empty((width, steps, OBSERVATION_SIZE), dtype=now.dtype)
-        actions = np.empty((width, steps), dtype=np.int64)
-        rewards = np.empty((width, steps), dtype=np.float32)
-        terminals = np.zeros((width, steps), dtype=bool)
-        episode = np.zeros((width, steps), dtype=np.int64)
-        begun = np.zeros(width, dtype=np.int64)
-        for step in range(steps):
-            observations[:, step] = now
-            chosen = answered(actor, self, now, starts)
-            actions[:, step] = chosen
-            episode[:, step] = begun
-            starts[:] = False
-            for row, world in enumerate(worlds):
-                now[row], rewards[row, step], terminals[row, step], truncated, _ = world.step(chosen[row].item())
-                if terminals[row, step] or truncated:
-                    begun[row] += 1
-                    now[row] = world.reset(seed=_reset_seed(seeds[row], int(begun[row])))[0]
-                    starts[row] = True
-            if progress is not None:
-                progress(step + 1, steps)
-        first_episode = np.concatenate([[0], np.cumsum(episode[:, -1] + 1)[:-1]])
-        return Playthrough(
-            observations=observations.reshape(width * steps, OBSERVATION_SIZE),
-            actions=actions.ravel(),
-            rewards=rewards.ravel(),
-            terminals=terminals.ravel(),
-            episode=(episode + first_episode[:, None]).ravel(),
-            environment=np.repeat(np.arange(width), steps),
-        )
+
+        def begin(environment: int, episode: int) -> tuple[World, npt.NDArray[np.uint8]]:
+            world = worlds[environment]
+            return world, world.reset(seed=_reset_seed(seeds[environment], episode))[0]
+
+        return in_lockstep(self, actor, begin, steps=steps, environments=len(seeds), progress=progress)
+
+
+@final
+class _Worlds:
+    """What `Pool` is, in Python: one minigrid environment for each row, reset to the seed of every episode."""
+
+    def __init__(self, name: str, seeds: Sequence[int], *, rows: int) -> None:
+        self._worlds = [_environment(name) for _ in range(rows)]
+        self._seeds = seeds
+
+    def begin(self, rows: npt.NDArray[np.int64], episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        seen = np.empty((len(rows), OBSERVATION_SIZE), dtype=np.uint8)
+        for place, (row, episode) in enumerate(zip(rows.tolist(), episodes.tolist(), strict=True)):
+            seen[place], _ = self._worlds[row].reset(seed=self._seeds[episode])
+        return seen
+
+    def step(
+        self, rows: npt.NDArray[np.int64], actions: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        seen = np.empty((len(rows), OBSERVATION_SIZE), dtype=np.uint8)
+        rewards, over = np.empty(len(rows)), np.empty(len(rows), dtype=bool)
+        for place, (row, action) in enumerate(zip(rows.tolist(), actions.tolist(), strict=True)):
+            seen[place], rewards[place], terminated, truncated, _ = self._worlds[row].step(action)
+            over[place] = terminated or truncated
+        return seen, rewards, over
+
+    def close(self) -> None:
+        for world in self._worlds:
+            world.close()
 
 
 def flat_with_mission(observations: npt.NDArray[np.uint8], task: str) -> npt.NDArray[np.uint8]:
@@ -181,10 +230,9 @@ def flat_with_mission(observations: npt.NDArray[np.uint8], task: str) -> npt.NDA
     return np.concatenate([observations, mission], axis=-1, dtype=np.uint8)
 
 
-def _at_least_one(**counts: int) -> None:
-    for what, count in counts.items():
-        if count < 1:
-            raise SettingsError(f"{what}={count}, but there must be at least one")
+def _tell(progress: Progress | None, before: int, total: int, done: int) -> None:
+    if progress is not None:
+        progress(before + done, total)
 
 
 def _reset_seed(seed: int, episode: int) -> int:
@@ -197,163 +245,8 @@ def _environment(name: str) -> Any:
     gymnasium = require("gymnasium", extra="minigrid")
     require("minigrid", extra="minigrid")
     world = gymnasium.make(ENVIRONMENTS[name].id, disable_env_checker=True).unwrapped
-    world.gen_obs = partial(_view, world, _drawing(name), world.gen_obs_grid)
+    world.gen_obs = flat_view(world, ENVIRONMENTS[name].id)
     return world
-
-
-@dataclass(frozen=True)
-class _Drawing:
-    """What it takes to draw the view of one task quickly: shared by all its environments, filled by use."""
-
-    byte: dict[tuple[int, int, int], int]
-    """Kind, colour and state of a thing, packed into one number below 256."""
-    triple: npt.NDArray[np.uint8]
-    """The same, unpacked, (byte, 3)."""
-    outside: bytes
-    """What lies beyond the grid."""
-    cells: npt.NDArray[np.int64]
-    """The grid cell at each place of the view, (direction, x, y, place); one past the last cell is outside."""
-    hidden: dict[bytes, npt.NDArray[np.bool_]]
-    """Which places cannot be seen, for every view met so far, where walls hide what is behind them."""
-
-
-EMPTY = 1
-UNDERFOOT = VIEW * (VIEW // 2) + VIEW - 1
-"""The place in the view where the agent stands; it shows what is carried."""
-
-
-def _view(world: Any, drawing: _Drawing, reference: Callable[[], Any]) -> npt.NDArray[np.uint8]:
-    """What minigrid's `gen_obs()["image"].ravel()` gives, in a twentieth of the time.
-
-    Nine tenths of minigrid's time go into drawing: it copies the grid, turns it and encodes it thing by thing. Here a
-    cell is a byte and the view a lookup of 49 of them by position and direction. Which places are hidden is worked out
-    by minigrid itself when such a view first occurs, then remembered.
-    """
-    byte = drawing.byte
-    cells = bytes([EMPTY if thing is None else byte[thing.encode()] for thing in world.grid.grid])
-    x, y = world.agent_pos
-    view = np.frombuffer(cells + drawing.outside, dtype=np.uint8)[drawing.cells[world.agent_dir, x, y]]
-    hidden = None
-    if not world.see_through_walls:
-        key = view.tobytes()
-        if key not in drawing.hidden:
-            drawing.hidden[key] = ~reference()[1].ravel()
-        hidden = drawing.hidden[key]
-    view[UNDERFOOT] = EMPTY if world.carrying is None else byte[world.carrying.encode()]
-    image = drawing.triple[view]
-    if hidden is not None:
-        image[hidden] = 0
-    return np.asarray(image.ravel())
-
-
-@cache
-def _drawing(name: str) -> _Drawing:
-    constants = require("minigrid.core.constants", extra="minigrid")
-    kinds, colours, states = constants.OBJECT_TO_IDX, constants.COLOR_TO_IDX, constants.STATE_TO_IDX
-    triples = [(k, c, s) for s in range(len(states)) for c in range(len(colours)) for k in range(len(kinds))]
-    byte = {triple: number for number, triple in enumerate(triples)}
-    assert len(triples) <= 256
-    assert byte[(kinds["empty"], 0, 0)] == EMPTY
-    return _Drawing(
-        byte=byte,
-        triple=np.array(triples, dtype=np.uint8),
-        outside=bytes([byte[(kinds["wall"], colours["grey"], 0)]]),
-        cells=_cells_in_view(ENVIRONMENTS[name].id),
-        hidden={},
-    )
-
-
-def _cells_in_view(environment: str) -> npt.NDArray[np.int64]:
-    """Found by letting minigrid cut and turn a grid whose cells hold their own numbers."""
-    world = require("gymnasium", extra="minigrid").make(environment, disable_env_checker=True).unwrapped
-    width, height = world.grid.width, world.grid.height
-    numbered = type(world.grid)(width, height)
-    numbered.grid = list(range(width * height))
-    cells = np.empty((4, width, height, VIEW * VIEW), dtype=np.int64)
-    for direction, x, y in np.ndindex(4, width, height):
-        world.agent_pos, world.agent_dir = (x, y), direction
-        left, top, _, _ = world.get_view_exts()
-        view = numbered.slice(left, top, VIEW, VIEW)
-        for _ in range(direction + 1):
-            view = view.rotate_left()
-        places = [view.get(i, j) for i in range(VIEW) for j in range(VIEW)]
-        cells[direction, x, y] = [place if isinstance(place, int) else width * height for place in places]
-    return cells
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Expert:
-    """A trained policy: two layers of tanh and a score for every action; an `Actor` that takes the most likely action.
-
-    Reads observations of 147 numbers as they are. Runs on numpy alone.
-    """
-
-    layers: tuple[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]], ...]
-    """Weight (out, in) and bias (out,) of each layer, the last one giving the actions' scores."""
-    origin: dict[str, str]
-    """Where it comes from: task, settings, seed, versions, and the reward that it reached."""
-
-    def __repr__(self) -> str:
-        sizes = [weight.shape[1] for weight, _ in self.layers] + [self.action_count]
-        return f"Expert({self.origin.get('task', 'task unknown')}, {' x '.join(map(str, sizes))})"
-
-    @property
-    def action_count(self) -> int:
-        """How many actions there are."""
-        return len(self.layers[-1][1])
-
-    def __call__(
-        self, observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_] | None = None
-    ) -> npt.NDArray[np.int64]:
-        """The most likely action (env,) for observations (env, 147); of equals the first."""
-        return np.asarray(self._scores(observations).argmax(axis=-1))
-
-    def probabilities(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """The probability of every action, (env, action), for observations (env, 147)."""
-        scores = self._scores(observations).astype(np.float64)
-        likelihoods = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        return np.asarray(likelihoods / likelihoods.sum(axis=-1, keepdims=True))
-
-    def _scores(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        values = np.asarray(observations, dtype=np.float32)
-        *hidden, (weight, bias) = self.layers
-        for hidden_weight, hidden_bias in hidden:
-            values = np.tanh(values @ hidden_weight.T + hidden_bias)
-        return np.asarray(values @ weight.T + bias)
-
-    def save(self, path: str | Path) -> None:
-        """Write the weights and their origin to one safetensors file."""
-        tensors = {}
-        for number, (weight, bias) in enumerate(self.layers):
-            tensors[f"{number}.weight"], tensors[f"{number}.bias"] = weight, bias
-        content = safetensors_bytes(tensors, metadata={"origin": json.dumps(self.origin)})
-        unfinished = Path(path).with_name(Path(path).name + ".unfinished")
-        try:
-            unfinished.write_bytes(content)
-            unfinished.replace(path)
-        except OSError as error:
-            unfinished.unlink(missing_ok=True)
-            raise RunError(f"the expert cannot be written to {path}: {error.strerror}; choose another path") from error
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote."""
-        try:
-            with safe_open(path, framework="numpy") as file:
-                count = len(file.keys()) // 2
-                layers = tuple((file.get_tensor(f"{n}.weight"), file.get_tensor(f"{n}.bias")) for n in range(count))
-                return cls(layers, json.loads(file.metadata()["origin"]))
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise RunError(
-                f"{path} does not hold an expert that can be read ({error}); "
-                "train one with ileed.tasks.minigrid.pretrain"
-            ) from error
-
-
-def expert_path(task: str) -> Path:
-    """Where the expert that ships for a task lies."""
-    return Path(__file__).parent / "experts" / f"{task.replace('/', '-')}.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,7 +301,7 @@ def pretrain(
     `settings` defaults to those of the expert that ships, `timesteps` to theirs; with neither given, and the versions
     that the shipped expert names in its `origin`, its equal comes out. Needs the extra `minigrid`.
     """
-    world = MiniGridTask(task)
+    world = MiniGridTask(task, engine="minigrid")  # so that the shipped experts can be made again
     chosen = settings or PRETRAINING[task]
     if timesteps is not None:
         chosen = replace(chosen, timesteps=timesteps)

@@ -1,0 +1,154 @@
+"""Grids of experiments: interrupted, resumed, failed and refused."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strategies import world
+
+import ileed
+from ileed.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce
+from ileed.experiments.grid import cells, read_cell
+from ileed.methods import Ascended
+from ileed.tasks import AbstractTask
+
+
+@dataclass(frozen=True)
+class Small(AbstractExperiment):
+    """Two worlds, cloned and estimated; measured by cost alone, so that nothing has to be played."""
+
+    name: str = "tests/small"
+    trials: int = 3
+    unlucky: int = -1
+    steps: int = 12
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {"episodes": 0}
+
+    def settings(self) -> Sequence[Mapping[str, Any]]:
+        return [{"world": "one", "people": 2}, {"world": "two", "people": 3}]
+
+    def methods(self, setting: Mapping[str, Any]) -> Mapping[str, ileed.Ileed | None]:
+        return {
+            "bc": ileed.bc(restarts=2, steps=self.steps),
+            "ileed": ileed.Ileed(restarts=2, steps=self.steps),
+            "nobody": None,
+        }
+
+    def demonstrations(self, setting: Mapping[str, Any], trials: Sequence[int]) -> list[ileed.Demonstrations]:
+        return [world(people=setting["people"], seed=trial) for trial in trials]
+
+    def task(self, setting: Mapping[str, Any]) -> AbstractTask:
+        raise AssertionError("nothing here is played")
+
+    def measured(self, setting: Mapping[str, Any], method: str, trial: int, found: Ascended | None) -> dict[str, Any]:
+        if trial == self.unlucky:
+            raise ileed.IleedError("this trial was not lucky")
+        return {"people": setting["people"]} if found is None else {"cost": found.fitted().nats_per_action}
+
+
+def trials_of(path: Path) -> list[dict[str, Any]]:
+    """What was measured, without the time that it took."""
+    return [
+        {name: value for name, value in trial.items() if not name.endswith("seconds")}
+        for trial in read_cell(path)["trials"]
+    ]
+
+
+def test_every_cell_becomes_a_file_that_names_its_settings_and_origin(tmp_path):
+    heard: list[tuple[int, int]] = []
+    paths = reproduce(
+        Small(), out=tmp_path, device="cpu", workers=1, watch=lambda done, total: heard.append((done, total))
+    )
+    assert [path.name for path in paths] == [
+        f"{world}_{method}.json" for world in ("one_2", "two_3") for method in ("bc", "ileed", "nobody")
+    ]
+    cell = json.loads((tmp_path / "tests/small/two_3_ileed.json").read_text())
+    assert cell["setting"] == {"world": "two", "people": 3}
+    assert cell["settings"]["kind"] == "Ileed"
+    assert [trial["trial"] for trial in cell["trials"]] == [0, 1, 2]
+    assert cell["made"][0].keys() >= {"commit", "date", "machine", "device", "trials"}
+    assert heard[-1] == (18, 18)
+    alone = ileed.Ileed(restarts=2, steps=12).fit(world(people=3, seed=1), seed=1, device="cpu")
+    assert cell["trials"][1]["cost"] == pytest.approx(alone.nats_per_action, abs=1e-5)
+
+
+def test_a_resumed_run_adds_the_missing_trials_and_equals_one_that_was_never_interrupted(tmp_path):
+    reproduce(Small(), out=tmp_path / "whole", device="cpu", workers=1)
+    reproduce(Small(), out=tmp_path / "parts", trials=1, device="cpu", workers=1)
+    kept = (tmp_path / "parts/tests/small/one_2_bc.json").stat().st_mtime_ns
+    reproduce(Small(), out=tmp_path / "parts", methods=["ileed", "nobody"], resume=True, device="cpu", workers=1)
+    assert (tmp_path / "parts/tests/small/one_2_bc.json").stat().st_mtime_ns == kept
+    reproduce(Small(), out=tmp_path / "parts", resume=True, device="cpu", workers=1)
+    for cell in cells(Small()):
+        whole, parts = (trials_of(cell.path(tmp_path / name)) for name in ("whole", "parts"))
+        assert [trial["trial"] for trial in parts] == [0, 1, 2]
+        for one, other in zip(whole, parts, strict=True):
+            assert one == pytest.approx(other, abs=2e-5)
+
+
+def test_a_run_that_is_stopped_keeps_what_was_done(tmp_path):
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(Small(), out=tmp_path, device="cpu", workers=1, watch=stop)
+    written = list((tmp_path / "tests/small").iterdir())
+    assert len(written) == 1
+    assert len(trials_of(written[0])) == 3
+
+
+def test_a_trial_that_fails_is_recorded_in_its_own_words_and_the_others_go_on(tmp_path):
+    reproduce(Small(unlucky=1), out=tmp_path, methods=["bc"], device="cpu", workers=1)
+    trials = trials_of(tmp_path / "tests/small/one_2_bc.json")
+    assert trials[1] == {"trial": 1, "failed": "this trial was not lucky"}
+    assert all("cost" in trials[trial] for trial in (0, 2))
+
+
+def test_results_made_with_other_settings_are_not_added_to(tmp_path):
+    reproduce(Small(), out=tmp_path, trials=1, methods=["bc"], device="cpu", workers=1)
+    with pytest.raises(ileed.RunError, match=r"one_2_bc\.json was made with another settings: leave out --resume"):
+        reproduce(Small(steps=13), out=tmp_path, methods=["bc"], resume=True, device="cpu", workers=1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [({"trials": 0}, "trials is 0"), ({"methods": ["gpt"]}, "no method of tests/small is called")],
+)
+def test_impossible_wishes_are_refused(wrong, sentence, tmp_path):
+    with pytest.raises(ileed.SettingsError, match=sentence):
+        reproduce(Small(), out=tmp_path, device="cpu", **wrong)
+
+
+def test_an_unknown_experiment_is_refused_with_the_names_of_those_there_are():
+    with pytest.raises(ileed.SettingsError, match=r"there is no experiment 'minigrid/nothing'; .*minigrid/populations"):
+        experiment("minigrid/nothing")
+
+
+@pytest.mark.parametrize("known", EXPERIMENTS.values(), ids=EXPERIMENTS.keys())
+def test_every_cell_of_an_experiment_has_a_name_of_its_own_and_settings_that_json_holds(known):
+    grid = cells(known)
+    assert len({cell.slug for cell in grid}) == len(grid)
+    for cell in grid:
+        assert json.loads(json.dumps(cell.header())) == cell.header()
+
+
+def test_demonstrations_of_a_trial_are_the_same_whatever_other_trials_are_asked_for():
+    populations = EXPERIMENTS["minigrid/populations"]
+    setting = populations.settings()[0]
+    first, second = populations.demonstrations(setting, [0, 1])
+    (alone,) = populations.demonstrations(setting, [1])
+    assert alone.fingerprint() == second.fingerprint() != first.fingerprint()
+    assert alone.names[0] == "demonstrator 1"
+
+
+def test_a_damaged_cell_is_named(tmp_path):
+    cell = Cell(Small(), Small().settings()[0], "bc")
+    cell.path(tmp_path).parent.mkdir(parents=True)
+    cell.path(tmp_path).write_text("{}")
+    with pytest.raises(ileed.RunError, match=r"one_2_bc\.json is not a cell of results"):
+        replace(cell).read(tmp_path)
