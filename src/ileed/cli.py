@@ -257,7 +257,9 @@ class Demonstrate:
     out: Path
     """The parquet file to write."""
     population: Literal["beta-1", "beta-5", "beta-10", "unif"] = "unif"
-    """One of the paper's groups of ten demonstrators."""
+    """One of the paper's groups of ten demonstrators; for tasks of one piece."""
+    beta: float = 0.1
+    """What each of the paper's three demonstrators is worth outside their own part; for minigrid/skills."""
     steps: int = 1000
     """Steps of each demonstrator."""
     seed: int = 0
@@ -268,8 +270,10 @@ class Demonstrate:
         with _bar(f"playing {self.task}") as advance:
             data = simulation.demonstrate(
                 task,
-                tasks.expert(self.task),
-                skill=simulation.POPULATIONS[self.population],
+                tasks.experts(self.task),
+                skill=simulation.multi_skill(self.beta)
+                if self.task == "minigrid/skills"
+                else simulation.POPULATIONS[self.population],
                 steps=self.steps,
                 seed=self.seed,
                 progress=advance,
