@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark pictures speed-page browser clean
+.PHONY: demo test check lint types rooms benchmark pictures speed-page reproduction-page browser clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -34,6 +34,9 @@ pictures: $(READY)
 
 speed-page: $(READY)
 	$(BIN)/python benchmarks/speed_page.py
+
+reproduction-page: $(READY)
+	$(BIN)/ileed tables
 
 # A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.
 $(READY): pyproject.toml constraints.txt

@@ -21,6 +21,7 @@ from ileed import experiments, runs, simulation, tasks
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.evaluation import Scores, evaluate, rank_loss
+from ileed.experiments.tables import write_page
 from ileed.fitting import Progress as ClimbProgress
 from ileed.fitting import Watcher
 from ileed.methods import Ileed, bc, load
@@ -339,6 +340,20 @@ class Reproduce:
         Console().print(f"wrote {len(paths)} cells to {self.out / chosen.name}", highlight=False)
 
 
+@dataclass(frozen=True)
+class Tables:
+    """Write the page of published against reproduced numbers, from results that `ileed reproduce` wrote."""
+
+    results: Path = Path("results")
+    """Where they lie: what was given to `ileed reproduce` as --out."""
+    out: Path = Path("docs/reproduction.md")
+    """The Markdown file to write; it shows those of its pictures that lie in `images` beside it."""
+
+    def __call__(self) -> None:
+        write_page(self.results, self.out)
+        Console().print(f"wrote {self.out}", highlight=False)
+
+
 _COMMANDS: Mapping[str, Callable[..., Any]] = {
     "demo": Demo,
     "inspect": Inspect,
@@ -348,6 +363,7 @@ _COMMANDS: Mapping[str, Callable[..., Any]] = {
     "demonstrate": Demonstrate,
     "pretrain": Pretrain,
     "reproduce": Reproduce,
+    "tables": Tables,
 }
 
 

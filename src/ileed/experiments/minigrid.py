@@ -11,6 +11,7 @@ import numpy as np
 
 from ileed import tasks
 from ileed._torch import stream
+from ileed.baselines import FittedGail, Gail
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.evaluation import rank_loss
@@ -19,6 +20,7 @@ from ileed.methods import Ascended, Ileed, bc
 from ileed.model.demonstrators import AbstractDemonstratorModel, Boltzmann, OneVersusRest, UniformMixture
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded
+from ileed.model.policies import CategoricalMLP
 from ileed.policy import Fitted
 from ileed.simulation import (
     POPULATIONS,
@@ -38,6 +40,8 @@ TASKS = ("minigrid/empty", "minigrid/obstacles", "minigrid/lava", "minigrid/unlo
 STEPS = 1_000
 EPISODES = 200
 COMMITTEE = 10
+WIDER = CategoricalMLP(hidden=(8, 8))
+"""Twice the paper's units: one policy for three tasks has more to hold."""
 
 
 @final
@@ -105,6 +109,51 @@ class Populations(AbstractExperiment):
 
     def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
         return _learned(found, self.task(setting), POPULATIONS[setting["population"]], trial=trial)
+
+
+@final
+@dataclass(frozen=True)
+class Adversarial(AbstractExperiment):
+    """The same demonstrations given to GAIL, which may also play in the environment: one run a trial, no restarts.
+
+    Both ways to end an episode are run: as the environment does, which leaks reward to whoever ends early or does not,
+    and with an absorbing state up to the task's limit, which does not.
+    """
+
+    name: str = "minigrid/gail"
+    trials: int = 1
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {"episodes": EPISODES, "steps": STEPS}
+
+    def settings(self) -> Sequence[Setting]:
+        return Populations().settings()
+
+    def methods(self, setting: Setting) -> Mapping[str, Gail]:
+        return {"variable": Gail(horizon="variable"), "absorbing": Gail(horizon="absorbing")}
+
+    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
+        return Populations().demonstrations(setting, trials)
+
+    def task(self, setting: Setting) -> AbstractTask:
+        return tasks.task(setting["task"])
+
+    def measured(self, setting: Setting, method: str, trial: int, found: FittedGail) -> Measured:
+        """Reward of the most likely actions, as for all methods, and of actions drawn, as GAIL was trained."""
+
+        def drawn(observations: Any, starts: Any) -> Any:
+            return found.policy.predict(observations, deterministic=False)[0]
+
+        task = self.task(setting)
+        return {
+            "reward": _reward(found.policy, task, trial=trial),
+            "sampled_reward": _reward(drawn, task, trial=trial),
+            "curve": [
+                {"environment_steps": point.steps, "reward": point.episodic_reward, "critic_gap": point.critic_gap}
+                for point in found.history[9::10]
+            ],
+        }
 
 
 @final
@@ -204,7 +253,11 @@ class ManySkills(AbstractExperiment):
         return [{"beta": beta} for beta in (0.01, 0.1, 0.2, 0.5, 1.0)]
 
     def methods(self, setting: Setting) -> Mapping[str, Ileed | None]:
-        everywhere: dict[str, Ileed | None] = {"demonstrators": None, "ileed": Ileed(expertise=Embedded())}
+        everywhere: dict[str, Ileed | None] = {
+            "demonstrators": None,
+            "ileed": Ileed(expertise=Embedded()),
+            "wider": Ileed(expertise=Embedded(), policy=WIDER),
+        }
         if setting["beta"] not in (0.01, 0.2, 1.0):  # the ablation is published for these alone
             return everywhere
         return everywhere | {
@@ -420,7 +473,7 @@ def _expertise_by_part(fitted: Fitted, data: Demonstrations) -> dict[str, dict[s
 EXPERIMENTS: Mapping[str, AbstractExperiment] = {
     experiment.name: experiment
     for experiment in (
-        *(Experts(), Populations(), Restarts(), Ranking(), ManySkills()),
+        *(Experts(), Populations(), Adversarial(), Restarts(), Ranking(), ManySkills()),
         *(HowMuch(), WrongNoise()),
     )
 }

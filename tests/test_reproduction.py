@@ -1,0 +1,268 @@
+"""The page of published against reproduced numbers: that it is current and whole, and that its verdicts are just."""
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ileed
+from ileed.cli import run
+from ileed.experiments.comparison import Comparison, Estimate, Records, Verdict, counted, difference, shown, verdict
+from ileed.experiments.tables import page, published
+
+ROOT = Path(__file__).parents[1]
+RESULTS, IMAGES, PAGE = ROOT / "results", ROOT / "docs" / "images", ROOT / "docs" / "reproduction.md"
+ORDER = [Verdict.BELOW, Verdict.EQUAL, Verdict.ABOVE]
+
+hundredths = st.integers(-100, 100).map(lambda whole: whole / 100)
+widths = st.floats(0, 0.5)
+
+
+def estimate(mean: float, below: float, above: float) -> Estimate:
+    return Estimate(mean, mean - below, mean + above, trials=20)
+
+
+def cell(page_text: str, table: str, row: str, column: str) -> str:
+    """What stands in a table of the page: the section's heading, the row's first words, the column's head."""
+    section = page_text.split(f"# {table}\n", 1)[1]
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    head = next(line for line in lines if column in line)
+    found = next(line for line in lines[lines.index(head) :] if " | ".join(line).startswith(row))
+    return found[head.index(column) - len(head)]
+
+
+def without(results: Path, copy: Path, *missing: str) -> Path:
+    """Results with some cells left out."""
+    shutil.copytree(results / "minigrid", copy / "minigrid")
+    for path in missing:
+        (copy / path).unlink()
+    return copy
+
+
+# The page
+
+
+def test_the_page_is_what_the_results_say():
+    assert PAGE.read_text() == page(RESULTS, images=IMAGES), (
+        "docs/reproduction.md is stale: run `make reproduction-page`"
+    )
+
+
+def renumbered(numbers: Any, fresh: Iterator[int]) -> Any:
+    """The same tables with a number of its own in every place."""
+    if isinstance(numbers, dict):
+        return {name: renumbered(value, fresh) for name, value in numbers.items()}
+    return 5_000 + next(fresh) if isinstance(numbers, int) else 1_000 + next(fresh) / 100
+
+
+def leaves(numbers: Any) -> list[float]:
+    return [leaf for value in numbers.values() for leaf in leaves(value)] if isinstance(numbers, dict) else [numbers]
+
+
+def test_every_published_number_has_a_place_of_its_own_on_the_page():
+    unmistakable = renumbered(published(), count())
+    text = page(RESULTS, images=IMAGES, paper=unmistakable).replace(",", "")
+    for number in leaves(unmistakable):
+        words = f"{number}" if isinstance(number, int) else f"{number:.2f}"
+        assert re.search(rf"(?<![\d.]){re.escape(words)}(?!\d)", text), words
+
+
+def test_a_cell_that_was_not_run_says_so_and_still_shows_what_was_published(tmp_path):
+    gone = ("minigrid/populations/obstacles_unif_ileed.json", "minigrid/skills/0.5_demonstrators.json")
+    text = page(without(RESULTS, tmp_path, *gone), images=IMAGES)
+    assert cell(text, "Obstacles", "ILEED |", "unif") == "not run<br>published 0.90"
+    assert cell(text, "Obstacles", "ILEED less", "unif") == "not run"
+    assert cell(text, "Many skills", "0.50", "best demonstrator") == "not run<br>published 0.90 ± 0.01"
+    assert "1 not run" in text
+
+
+def test_with_no_results_at_all_every_cell_says_so(tmp_path):
+    text = page(tmp_path, images=tmp_path)
+    tables = text.split("## Experts")[1].split("## Where the numbers come from")[0]
+    cells = [part for line in tables.splitlines() if line.startswith("|") for part in line.split("|")]
+    assert not [part for part in cells if re.search(r"\(-?\d", part)]
+    assert sum("not run" in part for part in cells) > 200
+
+
+def test_a_cell_with_fewer_trials_than_planned_tells_how_many_and_leaves_out_those_that_failed(tmp_path):
+    changed = without(RESULTS, tmp_path) / "minigrid/populations/empty_unif_bc.json"
+    kept = json.loads(changed.read_text())
+    rewards = [trial["reward"] for trial in kept["trials"][:3]]
+    kept["trials"] = [*kept["trials"][:3], {"trial": 3, "failed": "the disk was full"}]
+    changed.write_text(json.dumps(kept))
+    text = page(tmp_path, images=IMAGES)
+    found = cell(text, "Empty", "BC |", "unif")
+    assert found.startswith(f"{fmean(rewards):.3f} (")
+    assert "3 of 20 trials" in found
+    assert "4 to 20 trials each, 1 failed" in text
+
+
+def test_baselines_that_play_are_shown_by_horizon_with_their_trials_as_soon_as_there_are_results(tmp_path):
+    results = without(RESULTS, tmp_path)
+    shutil.rmtree(results / "minigrid/gail", ignore_errors=True)
+    like = json.loads((results / "minigrid/populations/lava_unif_bc.json").read_text())
+    for method, rewards in (("variable", [0.01, 0.02]), ("absorbing", [0.9])):
+        trials = [
+            {"trial": trial, "reward": reward, "curve": [], "fit_seconds": 2.0, "score_seconds": 1.0}
+            for trial, reward in enumerate(rewards)
+        ]
+        made = like | {"experiment": "minigrid/gail", "method": method, "trials": trials}
+        path = results / f"minigrid/gail/lava_unif_{method}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(made))
+    text = page(results, images=IMAGES)
+    assert cell(text, "Lava", "GAIL, variable<br>2 trials", "unif") == "0.015 (0.010 to 0.020)<br>above 0.00"
+    assert cell(text, "Lava", "GAIL, absorbing<br>1 trial |", "unif") == "0.900<br>one trial, above 0.00"
+    assert cell(text, "Lava", "GAIL, variable", "beta-1") == "not run<br>published 0.00"
+    assert "`ileed reproduce minigrid/gail --trials 2 --out results`" in text
+    assert (
+        "- GAIL, absorbing: 1 with one trial and so without an interval, by the number alone 1 above; 15 not run."
+        in text
+    )
+
+
+def test_claims_about_populations_agree_with_a_count_made_another_way():
+    paper, text = published(), PAGE.read_text()
+    at_or_above = 0
+    for task, populations in paper["populations"].items():
+        for population, numbers in populations.items():
+            path = RESULTS / f"minigrid/populations/{task}_{population}_ileed.json"
+            rewards = [trial["reward"] for trial in json.loads(path.read_text())["trials"]]
+            at_or_above += round(fmean(rewards), 2) >= numbers["ileed"]
+    claim = next(line for line in text.splitlines() if line.startswith("- ILEED against the published ILEED"))
+    assert claim.endswith(f"at or above in {at_or_above} of 16.")
+
+
+@pytest.mark.parametrize("task", ["empty", "obstacles", "lava", "unlock"])
+def test_shares_of_beaten_demonstrators_agree_with_a_count_made_another_way(task):
+    trials = json.loads((RESULTS / f"minigrid/restarts/{task}_ileed.json").read_text())["trials"]
+    ahead = [trial["best_of"]["20"] >= sorted(trial["demonstrators"])[-1] for trial in trials]
+    row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| {task.capitalize()} | 20 |"))
+    assert row.split(" | ")[3].startswith(f"{sum(ahead) / len(ahead):.2f} (")
+
+
+def test_pictures_are_shown_where_they_lie_beside_the_page(tmp_path):
+    assert "](images/" not in page(RESULTS, images=tmp_path)
+    (tmp_path / "reproduction-populations.svg").touch()
+    assert "](images/reproduction-populations.svg)" in page(RESULTS, images=tmp_path)
+
+
+def test_the_command_writes_the_page_and_refuses_results_that_are_not_there(tmp_path, capsys):
+    assert run(["tables", "--results", str(RESULTS), "--out", str(tmp_path / "page.md")]) == 0
+    assert (tmp_path / "page.md").read_text() == page(RESULTS, images=tmp_path / "images")
+    assert run(["tables", "--results", str(tmp_path / "nowhere"), "--out", str(tmp_path / "other.md")]) == 2
+    assert "nowhere is not a directory of results: `ileed reproduce" in capsys.readouterr().err
+    assert not (tmp_path / "other.md").exists()
+
+
+def test_records_of_nothing_are_empty(tmp_path):
+    assert Records(tmp_path).experiments == []
+    with pytest.raises(ileed.SettingsError, match="not a directory of results"):
+        Records(tmp_path / "nowhere")
+
+
+# Verdicts
+
+
+@given(hundredths, st.floats(-0.0049, 0.0049), widths, widths)
+def test_a_mean_that_rounds_to_the_published_number_is_equal_to_it(number, off, below, above):
+    assert verdict(estimate(number + off, below, above), number) is Verdict.EQUAL
+
+
+@given(hundredths, hundredths, st.floats(0, 1), widths, widths)
+def test_more_of_ours_or_less_of_theirs_never_lowers_a_verdict(ours, number, more, below, above):
+    lower = verdict(estimate(ours, below, above), number)
+    assert ORDER.index(verdict(estimate(ours + more, below, above), number)) >= ORDER.index(lower)
+    assert ORDER.index(verdict(estimate(ours, below, above), number - more)) >= ORDER.index(lower)
+
+
+@given(hundredths, hundredths, widths, widths)
+def test_above_and_below_hold_for_all_of_the_interval_and_mirror_each_other(ours, number, below, above):
+    found = verdict(estimate(ours, below, above), number)
+    if found is Verdict.ABOVE:
+        assert ours - below > number
+    if found is Verdict.BELOW:
+        assert ours + above < number
+    mirrored = verdict(estimate(-ours, above, below), -number)
+    assert ORDER.index(mirrored) == 2 - ORDER.index(found)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=30))
+def test_trials_that_average_the_published_number_are_never_called_below(rewards):
+    assert verdict(Estimate.over(rewards), fmean(rewards)) is Verdict.EQUAL
+
+
+def test_one_trial_or_none_gives_no_verdict():
+    assert verdict(Estimate.over([0.5]), 0.5) is Verdict.OPEN
+    assert verdict(Estimate.over([]), 0.5) is Verdict.NOT_RUN
+
+
+def test_a_loss_is_worse_where_it_is_above_and_bold_says_so():
+    loss = Comparison("here", estimate(0.3, 0.1, 0.1), 0.1, less_is_better=True)
+    reward = Comparison("here", estimate(0.3, 0.1, 0.1), 0.1)
+    assert (loss.words, reward.words) == ("**above 0.10**", "above 0.10")
+    assert counted([loss]) == "at or below in 0 of 1 cell (0 below, 0 equal); **above** in here (0.300 against 0.10)."
+
+
+@given(st.integers(1, 200).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials))))
+def test_the_interval_of_a_share_ends_where_the_share_would_just_be_surprising(counts):
+    hits, trials = counts
+    ours = Estimate.share(hits, trials)
+    assert 0 <= ours.low <= ours.mean <= ours.high <= 1
+    for end in (ours.low, ours.high):
+        surprise = abs(ours.mean - end) / math.sqrt(max(end * (1 - end) / trials, 1e-300))
+        assert end in (0, 1) or surprise == pytest.approx(1.959964, abs=1e-4)
+
+
+def test_a_difference_pairs_trials_by_their_number():
+    ours = difference({0: 0.9, 1: 0.5, 2: 0.7}, {2: 0.6, 1: 0.4, 5: 0.0})
+    assert ours is not None
+    assert (ours.mean, ours.trials) == (pytest.approx(0.1), 2)
+
+
+@given(st.floats(-0.0004, 0.0004))
+def test_a_number_that_rounds_to_zero_has_no_sign(value):
+    assert "0.000" in shown(estimate(value, 0, 0), signed=True)
+    assert "-" not in shown(estimate(value, 0, 0))
+    assert "+" not in shown(estimate(value, 0, 0), signed=True)
+
+
+# The other documents
+
+GENERATED = [PAGE, ROOT / "docs" / "speed.md"]
+WRITTEN = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*GENERATED})
+NOT_MEASURED = {
+    "3.11": "the oldest Python",
+}
+
+
+def numbers(text: str) -> set[str]:
+    """Those with two or more places after the point."""
+    return set(re.findall(r"(?<![\w.])-?\d*\.\d{2,}(?![\w.]*\d)", text))
+
+
+def outside_fences(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", WRITTEN, ids=lambda path: path.name)
+def test_a_measured_number_in_a_document_stands_on_a_generated_page(document):
+    known = {number for generated in GENERATED for number in numbers(generated.read_text())}
+    unknown = numbers(outside_fences(document)) - known - NOT_MEASURED.keys()
+    assert not unknown, (
+        f"{document.name} has {sorted(unknown)}, which no generated page has: quote it as it stands there"
+    )
+
+
+def test_numbers_that_are_excused_still_occur():
+    written = {number for document in WRITTEN for number in numbers(outside_fences(document))}
+    assert written >= NOT_MEASURED.keys()
