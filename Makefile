@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark pictures speed-page reproduction-page browser clean
+.PHONY: demo test check lint types rooms benchmark pictures speed-page reproduction-page reproduction-figures browser clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -37,6 +37,10 @@ speed-page: $(READY)
 
 reproduction-page: $(READY)
 	$(BIN)/ileed tables
+
+reproduction-figures: $(READY)
+	$(BIN)/python -m ileed.experiments.figures --out docs/images
+	$(BIN)/python -m ileed.experiments.trajectories --out docs/images/reproduction-trajectories.svg
 
 # A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.
 $(READY): pyproject.toml constraints.txt

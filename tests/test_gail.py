@@ -13,7 +13,7 @@ import torch
 
 from ileed import simulation, tasks
 from ileed.baselines import Gail, GailPolicy
-from ileed.baselines.critic import ABSORBING, Behaviour, Critic, scores, slopes
+from ileed.baselines.critic import ABSORBING, UNIT, Behaviour, Critic, scores, slopes
 from ileed.baselines.gail import _demonstrated, _Judge
 from ileed.baselines.practice import PooledWorlds, Practice, PythonWorlds, vectorised
 from ileed.demonstrations import Demonstrations
@@ -129,7 +129,7 @@ def test_a_contrast_weighs_each_distinct_step_by_its_share_of_time():
     expected = Counter()
     for sign, own in ((1, one), (-1, other)):
         for seen, action in zip(own.observations, own.actions, strict=True):
-            step = (*(seen / 10).astype(np.float32).tolist(), *np.eye(3)[action].tolist(), 0.0)
+            step = (*(seen / UNIT).astype(np.float32).tolist(), *np.eye(3)[action].tolist(), 0.0)
             expected[step] += sign / (len(own) + own.absorbed)
         expected[(0.0,) * 5 + (ABSORBING,)] += sign * own.absorbed / (len(own) + own.absorbed)
     found = dict(zip(map(tuple, contrast.inputs.tolist()), contrast.weight.tolist(), strict=True))

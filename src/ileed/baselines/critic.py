@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,9 @@ __all__ = ["Behaviour", "Contrast", "Critic", "scores", "slopes"]
 Layers = Sequence[tuple[Tensor, Tensor]]
 """Weight (out, in) and bias (out,) of each layer."""
 
-UNIT = 10
-"""What an observation is divided by: a view holds whole numbers up to 10, an action is a single 1 among zeros."""
+UNIT = 5
+"""What an observation is divided by, its mean taken off: then most numbers of a view lie within one of zero, as an
+action's do, a single 1 among zeros."""
 ABSORBING = 0.25
 """How far the absorbing state stands off along an input of its own: apart, yet close to everything, since a slope of
 one over a long way would let the worth of ending drown that of acting."""
@@ -68,11 +69,14 @@ class Contrast:
     """Two behaviours side by side: each distinct (observation, action) once, and the absorbing state in the last row.
 
     Counting equal steps once makes the gap exact and cheap: ten thousand steps hold a few hundred distinct ones in the
-    easier tasks. It also lets what both sides share cancel before the critic sees it.
+    easier tasks. It also lets what both sides share cancel before the critic sees it. Inputs that never vary are left
+    out: centred, they are zero.
     """
 
     inputs: Tensor
-    """What the critic reads, (row, input)."""
+    """What the critic reads, (row, used): those of its inputs that are not zero in every row."""
+    used: Tensor
+    """Which inputs these are, (used,)."""
     weight: Tensor
     """Share of the demonstrated time minus share of the practised time, (row,)."""
     demonstrated: Tensor
@@ -136,8 +140,10 @@ class Critic:
         both = (demonstrated, practised)
         time = [_shares(count, absorbing, own.absorbed) for count, own in zip(steps, both, strict=True)]
         chance = [_shares(count, absorbing, own.ends) for count, own in zip(steps, both, strict=True)]
+        used = np.flatnonzero(inputs.any(axis=0))
         return Contrast(
-            inputs=torch.from_numpy(inputs),
+            inputs=torch.from_numpy(inputs[:, used]),
+            used=torch.from_numpy(used),
             weight=torch.from_numpy(time[0] - time[1]),
             demonstrated=torch.from_numpy(chance[0]),
             practised=torch.from_numpy(chance[1]),
@@ -147,7 +153,7 @@ class Critic:
     def learn(self, contrast: Contrast, *, epochs: int) -> None:
         """Take one gradient step an epoch, each over all rows."""
         for _ in range(epochs):
-            layers = self._thinned()
+            layers = self._thinned(contrast.used)
             gap = contrast.weight @ scores(layers, contrast.inputs)
             steepness = slopes(layers, contrast.lines(LINES, self._generator))
             loss = self._penalty * (steepness - 1).square().mean() - gap
@@ -159,12 +165,13 @@ class Critic:
     @torch.no_grad()
     def scores(self, contrast: Contrast) -> Tensor:
         """The score of every row, (row,), by the whole network."""
-        return scores(self._layers, contrast.inputs)
+        (weight, bias), *rest = self._layers
+        return scores([(weight[:, contrast.used], bias), *rest], contrast.inputs)
 
-    def _thinned(self) -> Layers:
-        """A network that lacks some hidden units, the others' part made up for it."""
-        first, *rest = self._layers
-        return [first, *((weight * self._mask(weight.shape[1]), bias) for weight, bias in rest)]
+    def _thinned(self, used: Tensor) -> Layers:
+        """The network without its other inputs and without some hidden units, the rest making up for these."""
+        (weight, bias), *rest = self._layers
+        return [(weight[:, used], bias), *((after * self._mask(after.shape[1]), bias) for after, bias in rest)]
 
     def _mask(self, units: int) -> Tensor:
         return (torch.rand(units, generator=self._generator) < self._kept) / self._kept
@@ -209,6 +216,6 @@ def _shares(steps: npt.NDArray[np.float32], absorbing: int, more: int) -> npt.ND
 def _distinct(rows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The first row of each distinct kind, and the kind of every row."""
     whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1]))).ravel()
-    kinds: dict[bytes, int] = {}
+    kinds: dict[Any, int] = {}
     kind = np.fromiter((kinds.setdefault(row, len(kinds)) for row in whole.tolist()), np.int64, len(rows))
     return np.unique(kind, return_index=True)[1], kind

@@ -29,7 +29,7 @@ from ileed.experiments.comparison import (
     verdict,
 )
 from ileed.experiments.grid import Measured
-from ileed.experiments.minigrid import EXPERIMENTS
+from ileed.experiments.minigrid import EXPERIMENTS, WIDER
 from ileed.methods import Ileed
 from ileed.simulation import multi_skill
 
@@ -341,30 +341,41 @@ class _Race:
         return [trial for trial, lead in zip(self.trials, self.leads, strict=True) if lead == 0]
 
 
+_COMMITTEES = {"committee": "ileed", "wider committee": "wider"}
+"""Choices that are no number of restarts, with the methods whose they are."""
+
+
 def _of(choice: str, trial: Measured) -> float:
-    return float(trial["committee"] if choice == "committee" else trial["best_of"][choice])
+    return float(trial["committee"] if choice in _COMMITTEES else trial["best_of"][choice])
 
 
 def _restarts(records: Records, paper: Paper, show: Show) -> _Section:
     experiment, most = EXPERIMENTS["minigrid/restarts"], list(paper["restarts"]["empty"])[-1]
     found = {
-        task: list(records.trials(experiment.name, "ileed", task=f"minigrid/{task}").values())
+        (task, method): list(records.trials(experiment.name, method, task=f"minigrid/{task}").values())
         for task in paper["restarts"]
+        for method in _COMMITTEES.values()
     }
     races = {
         (task, choice): [
-            _Race(task, choice, rival, found[task], numbers.get(choice, numbers[most])[rival])
+            _Race(
+                task,
+                choice,
+                rival,
+                found[task, _COMMITTEES.get(choice, "ileed")],
+                numbers.get(choice, numbers[most])[rival],
+            )
             for rival in ("mean", "best")
         ]
         for task, numbers in paper["restarts"].items()
-        for choice in (*numbers, "committee")
+        for choice in (*numbers, *_COMMITTEES)
     }
     compared: dict[str, list[Comparison]] = {}
     rows = []
     for (task, choice), pair in races.items():
         cells = [race.comparison() for race in pair]
         compared.setdefault(_restart_words(choice), []).extend(cells)
-        ties = str(len(pair[1].tied)) if found[task] else ""
+        ties = str(len(pair[1].tied)) if pair[1].trials else ""
         rows.append(
             [_title(task), choice, *(beside(cell, digits=2, planned=experiment.trials) for cell in cells), ties]
         )
@@ -372,8 +383,9 @@ def _restarts(records: Records, paper: Paper, show: Show) -> _Section:
         f"Ten demonstrators whose noise is drawn from 0 to 0.5, {experiment.plan['steps']:,} steps each. p is the "
         "share of trials in which the policy earns at least the demonstrators' mean, p* at least what the best of "
         f"them earns, everybody in the same {experiment.plan['episodes']} episodes. Published over "
-        f"{paper['trials']['restarts']} trials, ours over {experiment.trials}, with Wilson's intervals. The committee "
-        f"of the {experiment.plan['committee']} likeliest restarts is held against the published {most}.",
+        f"{paper['trials']['restarts']} trials, ours over {experiment.trials}, with Wilson's intervals. "
+        f"Committees of the {experiment.plan['committee']} likeliest restarts, with the paper's policy and with a "
+        f"*wider* one of {' and '.join(map(str, WIDER.hidden))} units, are held against the published {most}.",
         show("restarts", "Chance of beating the mean and the best demonstrator, by restarts, ours beside published"),
         table(["task", "restarts", "p", "p*", "ties in p*"], rows),
         "\n".join(f"- {words}: {counted(cells)}" for words, cells in compared.items()),
@@ -381,7 +393,7 @@ def _restarts(records: Records, paper: Paper, show: Show) -> _Section:
         "How hard the demonstrators are to beat, in mean reward:",
         table(
             ["task", "mean of demonstrators", "best demonstrator", f"ILEED, {most} restarts", "committee"],
-            [[_title(task), *_rewards(trials, most, experiment.trials)] for task, trials in found.items()],
+            [[_title(task), *_rewards(found[task, "ileed"], most, experiment.trials)] for task in paper["restarts"]],
         ),
         _hard_to_beat(records, paper),
     ]
@@ -389,7 +401,7 @@ def _restarts(records: Records, paper: Paper, show: Show) -> _Section:
 
 
 def _restart_words(choice: str) -> str:
-    return choice if choice == "committee" else plural(int(choice), "restart")
+    return choice if choice in _COMMITTEES else plural(int(choice), "restart")
 
 
 def _rewards(trials: Sequence[Measured], most: str, planned: int) -> list[str]:
@@ -466,7 +478,15 @@ def _ranking(records: Records, paper: Paper) -> _Section:
     return _Section("Ranking", paragraphs, {"reward": rewards, "rank loss (below is better)": losses})
 
 
-_SKILLED = {"all": "all demonstrators", "best": "best demonstrator", "ileed": "ILEED", "committee": "committee"}
+_SKILLED = {
+    "all": "all demonstrators",
+    "best": "best demonstrator",
+    "ileed": "ILEED",
+    "committee": "committee",
+    "wider": "wider ILEED",
+    "wider committee": "wider committee",
+}
+_OURS = ("ILEED", "committee", "wider ILEED", "wider committee")
 _ABLATED = {"best": "best demonstrator", "bc": "BC", "constant": "SInd", "shared": "DInd", "ileed": "ILEED"}
 
 
@@ -480,7 +500,7 @@ def _skills(records: Records, paper: Paper, show: Show) -> _Section:
         rewards = _rewards_of_many_skills(records, float(beta))
         leads[beta] = difference(rewards["ileed"], rewards["best"])
         for name, column in _SKILLED.items():
-            number = numbers["ileed" if name == "committee" else name]
+            number = numbers[name if name in numbers else "ileed"]
             ours = Estimate.over(rewards[name].values())
             compared[column].append(Comparison(f"beta {beta}", ours, number["mean"], number["deviation"]))
         for name, number in paper["ablation"].get(beta, {}).items():
@@ -494,13 +514,14 @@ def _skills(records: Records, paper: Paper, show: Show) -> _Section:
         "Unlock, Lava and Empty in succession, their rewards averaged; three demonstrators, each perfect in one of "
         f"them and following the expert with probability beta in the others, {experiment.plan['steps']:,} steps each. "
         "ILEED has embedded expertise. Mean ± standard deviation over trials, published over "
-        f"{paper['trials']['skills']}, ours over {planned} with {experiment.plan['episodes']} episodes each. The "
-        "committee is held against the published ILEED.",
+        f"{paper['trials']['skills']}, ours over {planned} with {experiment.plan['episodes']} episodes each unless a "
+        "cell says otherwise. A committee of the likeliest restarts, and a *wider* policy with layers of "
+        f"{' and '.join(map(str, WIDER.hidden))} units, are held against the published ILEED.",
         table(
             ["beta", *_SKILLED.values(), "ILEED less our best demonstrator"],
             _by_beta(compared, planned, {beta: shown(lead, signed=True) for beta, lead in leads.items()}),
         ),
-        "\n".join([*(f"- {name}: {counted(compared[name])}" for name in ("ILEED", "committee")), _against_best(leads)]),
+        "\n".join([*(f"- {name}: {counted(compared[name])}" for name in _OURS), _against_best(leads)]),
         show("trajectories", "Trajectories of the learned policy above those of the demonstrators, successes framed"),
         "### Ablation",
         "SInd has one number of expertise a demonstrator (our `Constant()`), DInd an embedding of states and no "
@@ -519,7 +540,7 @@ def _rewards_of_many_skills(records: Records, beta: float) -> dict[str, dict[int
     """Rewards by trial of each method, of all demonstrators' mean, and of the one who is best over all trials."""
     found = {
         method: records.trials("minigrid/skills", method, beta=beta)
-        for method in ("demonstrators", "ileed", "bc", "constant", "shared")
+        for method in ("demonstrators", "ileed", "wider", "bc", "constant", "shared")
     }
     everybody = {trial: measured["demonstrators"] for trial, measured in found.pop("demonstrators").items()}
     names: Iterable[str] = next(iter(everybody.values()), {})
@@ -528,6 +549,7 @@ def _rewards_of_many_skills(records: Records, beta: float) -> dict[str, dict[int
         "all": {trial: fmean(rewards.values()) for trial, rewards in everybody.items()},
         "best": max(each, key=lambda rewards: fmean(rewards.values()), default={}),
         "committee": {trial: measured["committee_reward"] for trial, measured in found["ileed"].items()},
+        "wider committee": {trial: measured["committee_reward"] for trial, measured in found["wider"].items()},
     } | {method: {trial: measured["reward"] for trial, measured in trials.items()} for method, trials in found.items()}
 
 

@@ -162,44 +162,37 @@ def drawn(
     lefts, left = {}, _EDGE + _GUTTER
     for part, walk in first.items():
         lefts[part], left = left, left + walk.width * _CELL + _GAP
-    top = 40 + 17 * len(subtitle) + 30
+    top = 70 + 17 * len(subtitle)
     width, height = left - _GAP + _EDGE, top + len(rows) * (tallest + _GAP) + 26
-    root = Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "viewBox": f"0 0 {width} {height}",
-            "width": f"{width}",
-            "height": f"{height}",
-            "font-family": "sans-serif",
-            "font-size": "13",
-            "fill": _INK,
-            "role": "img",
-        },
-    )
-    SubElement(root, "title").text = title
-    _add(root, "rect", width=width, height=height, fill="white")
-    _write(root, title, _EDGE, 24, font_size=16, font_weight="bold")
-    for number, line in enumerate(subtitle):
-        _write(root, line, _EDGE, 44 + 17 * number)
+    root = _canvas(width, height, title, subtitle)
     for part, walk in first.items():
         middle = lefts[part] + walk.width * _CELL / 2
         _write(root, names[part], middle, top - 12, font_weight="bold", text_anchor="middle")
     for number, (who, row) in enumerate(rows.items()):
         upper = top + number * (tallest + _GAP)
-        for line, words in enumerate(_folded(who)):
+        for below, words in enumerate(_folded(who)):
             weight = "bold" if number == 0 else "normal"
-            _write(root, words, _EDGE, upper + tallest / 2 - 4 + 17 * line, font_weight=weight)
+            _write(root, words, _EDGE, upper + tallest / 2 - 4 + 17 * below, font_weight=weight)
         for part, walk in row.items():
-            panel = _add(
-                root, "g", transform=f"translate({lefts[part]},{upper + (tallest - walk.height * _CELL) / 2:g})"
-            )
+            place = f"translate({lefts[part]},{upper + (tallest - walk.height * _CELL) / 2:g})"
+            panel = _add(root, "g", transform=place, **{"class": "solved" if walk.succeeded else "failed"})
             SubElement(panel, "title").text = f"{who}, {names[part]}: {_told(walk)}"
-            panel.set("class", "solved" if walk.succeeded else "failed")
             _panel(panel, walk)
     _key(root, height - 16)
     ElementTree.indent(root, space=" ")
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=False) + b"\n"
+    return ElementTree.tostring(root, encoding="utf-8") + b"\n"
+
+
+def _canvas(width: int, height: int, title: str, subtitle: Sequence[str]) -> Element:
+    root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {width} {height}", "role": "img"})
+    root.attrib |= {"width": f"{width}", "height": f"{height}", "font-family": "sans-serif", "font-size": "13"}
+    root.set("fill", _INK)
+    SubElement(root, "title").text = title
+    _add(root, "rect", width=width, height=height, fill="white")
+    _write(root, title, _EDGE, 24, font_size=16, font_weight="bold")
+    for number, line in enumerate(subtitle):
+        _write(root, line, _EDGE, 44 + 17 * number, font_size=12)
+    return root
 
 
 def _panel(group: Element, walk: Walk) -> None:
@@ -214,16 +207,13 @@ def _panel(group: Element, walk: Walk) -> None:
         if thing.kind != "wall":
             _thing(group, thing)
     _path(group, walk)
-    frame = {"stroke": _SUCCESS, "stroke_width": 4} if walk.succeeded else {"stroke": _FAILURE, "stroke_width": 2.5}
-    dashes = {} if walk.succeeded else {"stroke_dasharray": "7 5"}
-    _add(group, "rect", width=width, height=height, rx=2, fill="none", **frame, **dashes)
+    _frame(group, 0, 0, width, height, solved=walk.succeeded)
     _sign(group, width - 48, 8, solved=walk.succeeded)
     _write(group, f"{walk.reward:.2f}", width - 8, 18, text_anchor="end", font_weight="bold")
     _write(group, _steps(walk), 8, height - 8, font_size=12)
     if walk.solved_share is not None:
-        _write(
-            group, f"{walk.solved_share:.0%}".replace("%", " %"), width - 8, height - 8, font_size=12, text_anchor="end"
-        )
+        share = f"{100 * walk.solved_share:.0f} %"
+        _write(group, share, width - 8, height - 8, font_size=12, text_anchor="end")
 
 
 def _path(group: Element, walk: Walk) -> None:
@@ -288,14 +278,20 @@ def _key(root: Element, y: float) -> None:
     _write(at, "early to late", 112, 0)
     _add(at, "path", d="M9,0L-6,6L-6,-6z", transform="translate(212,-4)", fill=_at_time(1.0))
     _write(at, "end", 227, 0)
-    _add(at, "rect", x=266, y=-13, width=22, height=16, fill="none", stroke=_SUCCESS, stroke_width=4)
+    _frame(at, 266, -13, 22, 16, solved=True)
     _sign(at, 298, -10, solved=True)
     _write(at, "solved", 314, 0)
-    failure = {"stroke": _FAILURE, "stroke_width": 2.5, "stroke_dasharray": "7 5"}
-    _add(at, "rect", x=376, y=-13, width=22, height=16, fill="none", **failure)
+    _frame(at, 376, -13, 22, 16, solved=False)
     _sign(at, 408, -10, solved=False)
     _write(at, "not solved", 424, 0)
     _write(at, f"%: share of {_EPISODES} episodes solved", 502, 0)
+
+
+def _frame(group: Element, x: int, y: int, width: int, height: int, *, solved: bool) -> None:
+    look: dict[str, Any] = {"stroke": _FAILURE, "stroke_width": 2.5, "stroke_dasharray": "7 5"}
+    if solved:
+        look = {"stroke": _SUCCESS, "stroke_width": 4}
+    _add(group, "rect", x=x, y=y, width=width, height=height, rx=2, fill="none", **look, **{"class": "frame"})
 
 
 def _sign(group: Element, x: float, y: float, *, solved: bool) -> None:
@@ -322,9 +318,9 @@ def _folded(words: str) -> list[str]:
 
 
 def _add(parent: Element, tag: str, **attributes: Any) -> Element:
-    named = {name.replace("_", "-"): f"{value:g}" if isinstance(value, float) else str(value)
-             for name, value in attributes.items()}  # fmt: skip
-    return SubElement(parent, tag, named)
+    """A child element; numbers are written short, and underscores in names become hyphens."""
+    written = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in attributes.items()}
+    return SubElement(parent, tag, {name.replace("_", "-"): value for name, value in written.items()})
 
 
 def _write(parent: Element, words: str, x: float, y: float, **attributes: Any) -> None:
