@@ -131,7 +131,10 @@ class Adversarial(AbstractExperiment):
         return Populations().settings()
 
     def methods(self, setting: Setting) -> Mapping[str, Gail]:
-        return {"variable": Gail(horizon="variable"), "absorbing": Gail(horizon="absorbing")}
+        return {
+            "variable": Gail(horizon="variable", iterations=60),
+            "absorbing": Gail(horizon="absorbing", iterations=60),
+        }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
         return Populations().demonstrations(setting, trials)
