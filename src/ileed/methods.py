@@ -273,7 +273,7 @@ def _blocks(starts: Sequence[_Start], device: torch.device) -> list[list[_Start]
     return blocks
 
 
-_AT_ONCE = {"cpu": 800_000, "cuda": 200_000_000}  # members x cells: what a cache holds, and what a GPU's memory does
+_AT_ONCE = {"cpu": 400_000, "cuda": 200_000_000}  # members x cells: what a cache holds, and what a GPU's memory does
 
 
 def _in_part(watch: Watcher, number: int, parts: int, progress: Progress) -> None:

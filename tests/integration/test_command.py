@@ -204,10 +204,26 @@ def test_inspect_speaks_of_thin_data(tmp_path, capsys):
     assert any("poorly determined" in finding["says"] for finding in told["findings"])
 
 
-@pytest.mark.parametrize("name", ["demo", "inspect", "fit", "evaluate", "report", "demonstrate", "pretrain"])
+@pytest.mark.parametrize(
+    "name", ["demo", "inspect", "fit", "evaluate", "report", "demonstrate", "pretrain", "reproduce", "tables"]
+)
 def test_every_command_explains_itself(name, capsys):
     assert command(name, "--help") == 0
     assert f"usage: ileed {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["minigrid/nothing"], "there is no experiment 'minigrid/nothing'; the experiments are minigrid/experts"),
+        (["minigrid/ranking", "--trials", "0"], "trials is 0: an experiment needs one or more"),
+        (["minigrid/ranking", "--methods", "gpt"], "no method of minigrid/ranking is called"),
+    ],
+)
+def test_an_experiment_that_cannot_be_run_gets_one_sentence_and_leaves_nothing(words, sentence, tmp_path, capsys):
+    assert command("reproduce", *words, "--out", tmp_path / "results") == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_program_ends_with_the_exit_code_and_no_traceback():
