@@ -92,11 +92,11 @@ def test_the_gradient_of_the_penalty_is_that_of_finite_differences_of_slopes():
     layers, inputs = small_network(), np.random.default_rng(1).normal(size=(40, 5))
 
     def penalty():
-        return ((slope_by_differences(layers, inputs, step=1e-3) - 1) ** 2).mean()
+        return ((slope_by_differences(layers, inputs) - 1) ** 2).mean()
 
     tensors = [(weight.requires_grad_(), bias) for weight, bias in as_tensors(layers)]
     (slopes(tensors, torch.tensor(inputs)) - 1).square().mean().backward()
-    step, checked = 1e-5, 0
+    step, checked = 1e-4, 0
     for (weight, _), (tensor, _) in zip(layers, tensors, strict=True):
         for place in np.ndindex(weight.shape):
             before = weight[place]
@@ -105,8 +105,8 @@ def test_the_gradient_of_the_penalty_is_that_of_finite_differences_of_slopes():
             weight[place] = before - step
             below = penalty()
             weight[place] = before
-            # a few of the 40 points may lie within a step of a corner, where a difference says nothing: hence 2e-2
-            assert tensor.grad[place].item() == pytest.approx((above - below) / (2 * step), abs=2e-2)
+            # rounding in the slopes, about 1e-9, divided by the step
+            assert tensor.grad[place].item() == pytest.approx((above - below) / (2 * step), abs=1e-4)
             checked += 1
     assert checked == 5 * 4 + 4 * 3 + 3
 
