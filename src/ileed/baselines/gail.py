@@ -236,6 +236,11 @@ class FittedGail:
     history: tuple[Iteration, ...]
     method: Gail
 
+    @property
+    def seconds(self) -> float:
+        """How long the fit took."""
+        return self.history[-1].seconds
+
     def __repr__(self) -> str:
         last = self.history[-1]
         return f"FittedGail({self.method.horizon} horizon, {last.steps:,} steps of practice in {last.seconds:.0f} s)"

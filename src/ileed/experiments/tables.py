@@ -271,7 +271,9 @@ def _about_populations(paper: Paper) -> list[str]:
         "equation.",
         "*GAIL* plays in the environment while it learns, which none of the others does, and is run once, without "
         "restarts. With a variable horizon an episode ends where the task ends it, so that its length leaks reward; "
-        "with an absorbing horizon it is continued to a fixed length in an absorbing state.",
+        "with an absorbing horizon it is continued to a fixed length in an absorbing state. Its settings are the "
+        "paper's where the paper names them; some that it does not name were [tuned](decisions/gail.md) on Obstacles "
+        "beta-10.",
     ]
 
 
