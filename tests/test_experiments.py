@@ -10,7 +10,7 @@ import pytest
 from strategies import world
 
 import ileed
-from ileed.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce
+from ileed.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce, running
 from ileed.experiments.grid import cells, read_cell
 from ileed.methods import Ascended
 from ileed.tasks import AbstractTask
@@ -88,6 +88,17 @@ def test_a_resumed_run_adds_the_missing_trials_and_equals_one_that_was_never_int
         whole, parts = (trials_of(cell.path(tmp_path / name)) for name in ("whole", "parts"))
         assert [trial["trial"] for trial in parts] == [0, 1, 2]
         for one, other in zip(whole, parts, strict=True):
+            assert one == pytest.approx(other, abs=2e-5)
+
+
+def test_fits_between_the_cores_give_what_fits_on_the_cores_give(tmp_path, monkeypatch):
+    """The way that a GPU takes, walked on a CPU."""
+    reproduce(Small(), out=tmp_path / "cores", trials=2, device="cpu", workers=1)
+    monkeypatch.setattr(running, "_on_cores", running._on_a_gpu)
+    reproduce(Small(), out=tmp_path / "between", trials=2, device="cpu", workers=1)
+    for cell in cells(Small()):
+        cores, between = (trials_of(cell.path(tmp_path / name)) for name in ("cores", "between"))
+        for one, other in zip(cores, between, strict=True):
             assert one == pytest.approx(other, abs=2e-5)
 
 

@@ -131,13 +131,13 @@ def _on_a_gpu(
     scoring: dict[Future[list[Measured]], Cell] = {}
     with _pool(workers) as pool:
         ahead = [
-            [pool.submit(_data, experiment, setting, block) for block in _blocks(trials)]
+            [pool.submit(experiment.demonstrations, setting, block) for block in _blocks(trials)]
             if any(isinstance(cell.learner, Ileed) for cell in own)
             else []
             for setting, own, trials in jobs
         ]
         for (_, own, trials), data in zip(jobs, ahead, strict=True):
-            datasets = [each for future in data for each in pickle.loads(future.result())]
+            datasets = [each for future in data for each in future.result() if each is not None]
             data.clear()
             for cell in own:
                 if isinstance(cell.learner, Ileed):
@@ -172,12 +172,8 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _data(experiment: AbstractExperiment, setting: Setting, trials: Sequence[int]) -> bytes:
-    # Pickled here, because torch would otherwise pass every tensor through a file descriptor of its own.
-    return pickle.dumps(experiment.demonstrations(setting, trials))
-
-
 def _scored(cell: Cell, packed: bytes) -> list[Measured]:
+    # Packed by this run itself and never a file: torch would pass every tensor through a file descriptor of its own.
     found: Ascended = pickle.loads(packed)
     return [_recorded(cell, found.seed, found)]
 
