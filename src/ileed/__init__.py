@@ -4,13 +4,24 @@ from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, IleedError, RunError, SettingsError
 from ileed.evaluation import Scores, evaluate, rank_loss
 from ileed.fitting import Outcome, Progress
-from ileed.methods import Ileed, bc, load
+from ileed.methods import Ileed, bc, bc_rnn, load
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
-from ileed.model.policies import CategoricalMLP, MixtureMLP
+from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.policy import Expertise, Fitted, Policy
-from ileed.readers import by_column, read, read_parquet, shipped, write_parquet
+from ileed.readers import (
+    by_column,
+    by_mask,
+    by_one,
+    label_robomimic,
+    read,
+    read_parquet,
+    read_robomimic,
+    shipped,
+    write_parquet,
+    write_robomimic,
+)
 from ileed.report import report
 from ileed.simulation import demonstrate
 
@@ -26,6 +37,7 @@ __all__ = [
     "Ileed",
     "IleedError",
     "LatentDynamics",
+    "MixtureLSTM",
     "MixtureMLP",
     "OneVersusRest",
     "Outcome",
@@ -39,15 +51,21 @@ __all__ = [
     "UniformMixture",
     "VarianceScaling",
     "bc",
+    "bc_rnn",
     "by_column",
+    "by_mask",
+    "by_one",
     "demonstrate",
     "evaluate",
+    "label_robomimic",
     "load",
     "rank_loss",
     "read",
     "read_parquet",
+    "read_robomimic",
     "report",
     "shipped",
     "write_parquet",
+    "write_robomimic",
 ]
 __version__ = "0.1.0"

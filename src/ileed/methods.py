@@ -40,7 +40,7 @@ from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.joint import Joint, Parts, taken_apart
 from ileed.model.joint import side_by_side as models_side_by_side
 from ileed.model.lens import Lens
-from ileed.model.policies import CategoricalMLP, MixtureMLP
+from ileed.model.policies import CategoricalMLP, GaussianNet, MixtureLSTM, MixtureMLP
 from ileed.nets import members
 from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
 
@@ -55,7 +55,7 @@ class Ileed:
     `restarts` independent fits run side by side, and the one of greatest likelihood is kept.
     """
 
-    policy: CategoricalMLP | MixtureMLP | None = None
+    policy: CategoricalMLP | MixtureMLP | MixtureLSTM | None = None
     """The policy's network; None follows the kind of actions."""
     demonstrator: UniformMixture | OneVersusRest | Boltzmann | VarianceScaling | None = None
     """How a person of given expertise acts; None is UniformMixture or VarianceScaling, by the kind of actions."""
@@ -74,7 +74,9 @@ class Ileed:
     skill_learning_rate: float = 1e-2
     """Of each demonstrator's own numbers, w."""
     batch_size: int | None = None
-    """Steps drawn for each gradient; None takes all where observations repeat, 256 where they do not."""
+    """Steps drawn for each gradient; None takes all where observations repeat, 256 where they do not.
+
+    A policy with a memory learns from windows: so many of them, 100 where this is None."""
     clip: float | None = None
     """Bound on each restart's own gradient norm."""
     held_out: float = 0.0
@@ -96,10 +98,12 @@ class Ileed:
         """The part of the settings that says how to climb."""
         return Climb(**{item.name: getattr(self, item.name) for item in fields(Climb)})
 
-    def parts(self, *, discrete: bool) -> Parts:
+    def parts(self, data: Demonstrations) -> Parts:
         """The model's parts, with what was left to the data filled in."""
-        policy = self.policy or (CategoricalMLP() if discrete else MixtureMLP())
-        demonstrator = self.demonstrator or (UniformMixture() if discrete else VarianceScaling())
+        policy = self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
+        demonstrator = self.demonstrator or (UniformMixture() if data.discrete else VarianceScaling())
+        if isinstance(demonstrator, VarianceScaling) and demonstrator.exempt is None:
+            demonstrator = replace(demonstrator, exempt=data.two_valued)
         return Parts(policy, demonstrator, self.expertise, self.dynamics)
 
     def fit(
@@ -162,6 +166,7 @@ class Ileed:
 
     def _start(self, data: Demonstrations, seed: int, device: torch.device, weights: Array | None = None) -> _Start:
         """The data made ready, and every restart where it begins."""
+        parts = self.parts(data)
         prepared = prepare(
             data,
             self.climb,
@@ -172,11 +177,12 @@ class Ileed:
             skill=self.expertise.column if isinstance(self.expertise, Skills) else None,
             transitions=self.dynamics is not None,
             weights=weights,
+            length=parts.policy.length,
         )
         generators = [stream(seed, "init", restart) for restart in range(self.restarts)]
-        joint = Joint(self.parts(discrete=data.discrete), prepared.sizes, generators)
-        if prepared.action_spread is not None:
-            joint.policy.action_shift, joint.policy.action_scale = prepared.action_spread
+        joint = Joint(parts, prepared.sizes, generators)
+        if prepared.action_scale is not None and isinstance(joint.policy, GaussianNet):
+            joint.policy.measure(prepared.action_scale)
         return _Start(data, seed, prepared, joint)
 
 
@@ -286,6 +292,12 @@ def bc(**settings: Any) -> Ileed:
     return Ileed(expertise=Perfect(), **settings)
 
 
+def bc_rnn(**settings: Any) -> Ileed:
+    """Behaviour cloning with a memory, as robomimic's BC-RNN has it: one fit of `MixtureLSTM`, in 20,000 steps."""
+    usual = {"policy": MixtureLSTM(), "expertise": Perfect(), "restarts": 1, "steps": 20_000}
+    return Ileed(**(usual | settings))
+
+
 def load(path: str | Path) -> Fitted:
     """A fit as `Fitted.save` left it."""
     run = runs.read_run(Path(path))
@@ -322,7 +334,8 @@ def load(path: str | Path) -> Fitted:
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Ileed, Parts, Sizes, CategoricalMLP, MixtureMLP, UniformMixture, OneVersusRest, Boltzmann, VarianceScaling),
+        *(Ileed, Parts, Sizes, CategoricalMLP, MixtureMLP, MixtureLSTM),
+        *(UniformMixture, OneVersusRest, Boltzmann, VarianceScaling),
         *(Perfect, Constant, Embedded, Skills, LatentDynamics),
     )
 }

@@ -35,12 +35,18 @@ class Linear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Float[Tensor, "member output place"]:
         """`inputs` is (input, place), shared by all members, or (group, input, place); a group may be one member."""
-        members, outputs, width = self.weight.shape
-        if inputs.ndim == 2:
-            return torch.addmm(self.bias.flatten(0, 1), self.weight.flatten(0, 1), inputs).view(members, outputs, -1)
-        groups = len(inputs)
-        bias, weight = self.bias.view(groups, -1, 1), self.weight.view(groups, -1, width)
-        return torch.baddbmm(bias, weight, inputs).view(members, outputs, -1)
+        return _affine(self.weight, self.bias, inputs)
+
+
+def _affine(
+    weight: Float[Tensor, "member output input"], bias: Float[Tensor, "member output 1"], inputs: Tensor
+) -> Float[Tensor, "member output place"]:
+    """Each member's weight times the inputs, (input, place) or (group, input, place), plus its bias."""
+    members, outputs, width = weight.shape
+    if inputs.ndim == 2:
+        return torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), inputs).view(members, outputs, -1)
+    groups = len(inputs)
+    return torch.baddbmm(bias.view(groups, -1, 1), weight.view(groups, -1, width), inputs).view(members, outputs, -1)
 
 
 @final
@@ -64,6 +70,50 @@ class MLP(nn.Module):
         for layer in rest:
             outputs = layer(outputs.relu())
         return outputs
+
+
+Memory = tuple[Tensor, Tensor]
+"""What a recurrent layer remembers of each row: hidden values and cells, both (member, unit, row)."""
+
+
+@final
+class LSTM(nn.Module):
+    """A layer of long short-term memory for each member, with the equations and initial draws of `torch.nn.LSTM`.
+
+    Its two biases are one here. Gates stand in the order input, forget, output, candidate, so that one call of the
+    logistic function serves three of them.
+    """
+
+    def __init__(self, inputs: int, units: int, *, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        bound = units**-0.5
+        self.units = units
+        self.seen = nn.Parameter(uniform((4 * units, inputs), bound, generators))
+        self.remembered = nn.Parameter(uniform((4 * units, units), bound, generators))
+        self.bias = nn.Parameter(
+            uniform((4 * units, 1), bound, generators) + uniform((4 * units, 1), bound, generators)
+        )
+
+    def forward(
+        self, inputs: Tensor, length: int, memory: Memory | None = None
+    ) -> tuple[Float[Tensor, "member unit place"], Memory]:
+        """Walk along `length` moments from `memory`, or from nothing; a place is (moment, row), moments first."""
+        whole = _affine(self.seen, self.bias, inputs)
+        moments = whole.unflatten(-1, (length, -1)).unbind(-2)
+        hidden, cell = memory if memory is not None else (None, None)
+        walked = []
+        for gates in moments:
+            if hidden is not None:
+                gates = torch.baddbmm(gates, self.remembered, hidden)
+            keep, candidate = gates.split([3 * self.units, self.units], dim=1)
+            enter, forget, leave = keep.sigmoid().split(self.units, dim=1)
+            fresh = enter * candidate.tanh()
+            cell = fresh if cell is None else torch.addcmul(fresh, forget, cell)
+            hidden = leave * cell.tanh()
+            walked.append(hidden)
+        assert hidden is not None
+        assert cell is not None  # there is one moment or more
+        return torch.cat(walked, dim=-1), (hidden, cell)
 
 
 @final

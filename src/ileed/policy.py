@@ -22,7 +22,7 @@ from ileed.model.batch import Batch
 from ileed.model.expertise import Perfect
 from ileed.model.joint import Joint
 from ileed.model.lens import Lens
-from ileed.model.policies import Choice, mixture, mixture_parts
+from ileed.model.policies import Choice, RecurrentNet, mixture, mixture_parts
 
 
 @final
@@ -33,11 +33,15 @@ class Policy:
 
     `act` answers with the most likely actions, or draws them with `sample=True` from a random stream of the policy's
     own, which `reset(seed)` starts anew. `predict` is the same for stable-baselines3's evaluators.
+
+    A policy with a memory remembers from one call to the next: each row is an episode that goes on, until `reset`.
+    `predict` leaves that to its caller, who passes the state that it returned.
     """
 
     def __init__(self, joint: Joint, lens: Lens) -> None:
         self._net, self._lens, self._sizes = joint.policy.eval(), lens, joint.sizes
         self._generator = stream(0, "act")
+        self._state: State | None = None
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
@@ -46,24 +50,22 @@ class Policy:
     def reset(self, seed: int = 0) -> None:
         """Forget the episode so far and start the stream of sampled actions anew."""
         self._generator = stream(seed, "act")
+        self._state = None
 
     @torch.no_grad()
     def distribution(
         self, observations: Array | Tensor, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
-        """The policy's distribution of actions after each of (place, *shape) observations."""
-        seen = self._lens(_batched(observations, self._lens.shape))
-        allowed = None if legal is None else self._legal(legal, seen.shape[1]).T
-        found = self._net(seen, allowed)
-        if isinstance(found, Choice):
-            return Categorical(logits=_mean_of_members(found.logits))
-        return mixture(*_modes_of_all_members(*mixture_parts(found)))
+        """The policy's distribution of actions after each of (place, *shape) observations.
+
+        A policy with a memory takes them as the next of as many episodes.
+        """
+        found, self._state = self._next(observations, self._state, None, legal=legal)
+        return found
 
     def act(self, observations: Array | Tensor, *, sample: bool = False, legal: Array | Tensor | None = None) -> Array:
         """One action for each observation: the most likely one, or one drawn from the policy."""
-        distribution = self.distribution(observations, legal=legal)
-        chosen = self._drawn(distribution) if sample else _most_likely(distribution)
-        return np.asarray(chosen.numpy())
+        return self._chosen(self.distribution(observations, legal=legal), sample=sample)
 
     def predict(
         self,
@@ -74,17 +76,51 @@ class Policy:
     ) -> tuple[Array, tuple[Array, ...] | None]:
         """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
         single = np.shape(observation) == self._lens.shape
-        actions = self.act(np.asarray(observation)[None] if single else observation, sample=not deterministic)
+        batch = np.asarray(observation)[None] if single else observation
+        starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
+        distribution, state = self._next(batch, state, starts)
+        actions = self._chosen(distribution, sample=not deterministic)
         return (actions[0] if single else actions), state
 
-    def _drawn(self, distribution: Categorical | MixtureSameFamily) -> Tensor:
+    @torch.no_grad()
+    def _next(
+        self,
+        observations: Array | Tensor,
+        state: State | None,
+        starts: Array | None,
+        *,
+        legal: Array | Tensor | None = None,
+    ) -> tuple[Categorical | MixtureSameFamily, State | None]:
+        """What to do next, and what to remember; rows that start an episode remember nothing."""
+        seen = self._lens(_batched(observations, self._lens.shape))
+        if isinstance(self._net, RecurrentNet):
+            mixtures, state = _walked(self._net, seen, state, starts)
+            return mixture(*_modes_of_all_members(*mixture_parts(mixtures))), state
+        allowed = None if legal is None else self._legal(legal, seen.shape[1]).T
+        found = self._net(seen, allowed)
+        if isinstance(found, Choice):
+            return Categorical(logits=_mean_of_members(found.logits)), state
+        return mixture(*_modes_of_all_members(*mixture_parts(found))), state
+
+    def _chosen(self, distribution: Categorical | MixtureSameFamily, *, sample: bool) -> Array:
+        if sample:
+            chosen = self._drawn(distribution)
+        elif isinstance(distribution, MixtureSameFamily) and getattr(self._net, "low_noise", False):
+            chosen = self._drawn(distribution, noise=False)
+        else:
+            chosen = _most_likely(distribution)
+        return np.asarray(chosen.numpy())
+
+    def _drawn(self, distribution: Categorical | MixtureSameFamily, *, noise: bool = True) -> Tensor:
         if isinstance(distribution, Categorical):
             return torch.multinomial(distribution.probs, 1, generator=self._generator)[:, 0]
         logits, means, deviations = mixture_parts(distribution)
         mode = torch.multinomial(logits.softmax(-1), 1, generator=self._generator)[..., None]
         index = mode.expand(-1, 1, means.shape[-1])
-        noise = torch.randn(means.shape[0], means.shape[-1], generator=self._generator)
-        return means.gather(1, index)[:, 0] + deviations.gather(1, index)[:, 0] * noise
+        centre, deviation = (part.gather(1, index)[:, 0] for part in (means, deviations))
+        return (
+            centre if noise == 0 else centre + noise * deviation * torch.randn(centre.shape, generator=self._generator)
+        )
 
     def _legal(self, legal: Array | Tensor, places: int) -> Tensor:
         tensor = _tensor(legal).bool()
@@ -95,6 +131,38 @@ class Policy:
         if not tensor.any(1).all():
             raise DemonstrationError("some observation has no legal action: there must be one or more for each")
         return tensor
+
+
+State = tuple[Array, ...]
+"""What a policy remembers of every row: two arrays for each layer, (row, member, unit), and the row's age in steps."""
+
+
+def _walked(
+    net: RecurrentNet, seen: Tensor, state: State | None, starts: Array | None
+) -> tuple[MixtureSameFamily, State]:
+    """One step of every row; a row forgets at the start of an episode, and after as many steps as it learned from."""
+    rows = seen.shape[1]
+    if state is not None and len(state[-1]) != rows:
+        raise DemonstrationError(
+            f"there are {rows} observations, and the policy remembers {len(state[-1])} episodes: pass as many, "
+            "or reset() the policy"
+        )
+    age = np.zeros(rows, dtype=np.int64) if state is None else state[-1]
+    if starts is not None:
+        age = np.where(starts, 0, age)
+    memory = net.nothing(rows)
+    if state is not None:
+        kept = torch.from_numpy(age % net.length > 0)
+        pairs = zip(state[:-1:2], state[1:-1:2], strict=True)
+        memory = [(_remembered(hidden, kept), _remembered(cell, kept)) for hidden, cell in pairs]
+    mixtures, memory = net.step(seen, memory)
+    after = [values.permute(2, 0, 1).numpy() for pair in memory for values in pair]
+    return mixtures, (*after, age + 1)
+
+
+def _remembered(values: Array, kept: Tensor) -> Tensor:
+    """(member, unit, row) from (row, member, unit), with nothing in the rows that are not kept."""
+    return torch.from_numpy(values).permute(1, 2, 0) * kept
 
 
 def _mean_of_members(log_probs: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from strategies import every_act
 from torch import nn
 from torch.distributions import Categorical
 
-from ileed import CategoricalMLP, MixtureMLP, SettingsError
+from ileed import CategoricalMLP, MixtureLSTM, MixtureMLP, SettingsError
 from ileed._torch import stream
 from ileed.model.batch import Sizes
 from ileed.model.policies import Choice, mixture_parts
@@ -21,6 +21,9 @@ HEADS = (
     CategoricalMLP(hidden=()),
     MixtureMLP(hidden=(4, 3), modes=2),
     MixtureMLP(hidden=(5,), modes=1),
+    MixtureMLP(hidden=(5,), modes=2, shared_deviations=True),
+    MixtureLSTM(hidden=(4, 3), length=7, modes=2),
+    MixtureLSTM(hidden=(4,), length=1, modes=2, shared_deviations=True),
 )
 each_head = pytest.mark.parametrize("head", HEADS, ids=repr)
 
@@ -210,6 +213,9 @@ def test_a_pick_of_everything_in_order_gives_the_table_itself():
         (lambda: MixtureMLP(modes=0), "modes is 0"),
         (lambda: MixtureMLP(deviation_floor=0.0), "deviation_floor is 0.0"),
         (lambda: MixtureMLP(deviation_floor=float("nan")), "deviation_floor is nan"),
+        (lambda: MixtureLSTM(hidden=()), "one or more"),
+        (lambda: MixtureLSTM(length=0), "length is 0"),
+        (lambda: MixtureLSTM(modes=0), "modes is 0"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -47,7 +47,7 @@ def test_with_a_learned_embedding_the_likelihood_is_the_same_but_a_states_scale_
     data, method = EXAMPLE["demonstrations"](), EXAMPLE["method"](ileed.Embedded(dim=2, hidden=()))
     members = 40
     prepared = prepare(data, method.climb, seed=0, device=torch.device("cpu"), members=members, normalise=False)
-    joint = Joint(method.parts(discrete=True), prepared.sizes, [stream(0, "init", k) for k in range(members)])
+    joint = Joint(method.parts(data), prepared.sizes, [stream(0, "init", k) for k in range(members)])
     ascent = climb(joint, prepared, method.climb)
     with torch.no_grad():
         policies = joint.policy(prepared.lens(torch.eye(3))).probs.numpy()

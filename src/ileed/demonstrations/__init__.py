@@ -160,6 +160,20 @@ class Demonstrations:
         """The demonstrator of each episode, as an index into `names`."""
         return self.demonstrator[np.unique(self.episode, return_index=True)[1]]
 
+    @property
+    def two_valued(self) -> tuple[int, ...]:
+        """Dimensions of continuous actions that are hardly ever off the ends of their range, like a gripper's.
+
+        A dimension counts where 19 in 20 of its values lie within a twentieth of the range from either end, and where
+        it never changes at all.
+        """
+        if self.discrete:
+            return ()
+        low, high = self.actions.min(axis=0), self.actions.max(axis=0)
+        margin = (high - low) / 20
+        at_an_end = (self.actions <= low + margin) | (self.actions >= high - margin)
+        return tuple(np.flatnonzero(at_an_end.mean(axis=0) >= 0.95).tolist())
+
     def select(self, steps: Array) -> Demonstrations:
         """The steps of a boolean mask, as a data set of its own; names and `action_count` are kept."""
         if not steps.any():

@@ -81,8 +81,8 @@ def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
         elif len(values) == 2:
             yield Finding(
                 f"actions[{axis}]",
-                f"two values only ({values[0]:g}, {values[1]:g}), like a gripper: a mixture of Gaussians will collapse "
-                "on it; leave it out or fit it as a discrete action",
+                f"two values only ({values[0]:g}, {values[1]:g}), like a gripper: its spread says nothing of "
+                "expertise, so VarianceScaling leaves it unscaled",
             )
 
 

@@ -3,9 +3,10 @@
 from ileed.fitting.adam import Adam
 from ileed.fitting.checkpoint import Checkpoint
 from ileed.fitting.climbing import climb
+from ileed.fitting.preparing import Prepared, SideBySide, prepare, side_by_side, stands_beside
 from ileed.fitting.results import Ascent, History, Outcome, Progress, Watcher
 from ileed.fitting.settings import Climb
-from ileed.fitting.supply import Prepared, SideBySide, Supply, prepare, side_by_side, stands_beside
+from ileed.fitting.supply import Supply
 
 __all__ = [
     "Adam",

@@ -13,9 +13,10 @@ from ileed._torch import Float, keep_freed_memory, threads
 from ileed.errors import SettingsError
 from ileed.fitting.adam import Adam
 from ileed.fitting.checkpoint import Checkpoint
+from ileed.fitting.preparing import Prepared, SideBySide
 from ileed.fitting.results import Ascent, History, Progress, Watcher
 from ileed.fitting.settings import Climb
-from ileed.fitting.supply import Prepared, SideBySide, Supply
+from ileed.fitting.supply import Supply
 from ileed.model.batch import Batch
 from ileed.model.joint import Joint, upright
 

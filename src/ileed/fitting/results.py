@@ -88,7 +88,8 @@ class Ascent:
     def part(self, joint: Joint, first: int) -> Ascent:
         """What was found for the members of one model among several that climbed side by side."""
         own = slice(first, first + len(next(joint.parameters())))
-        history = History(self.history.step, self.history.nats_per_action[:, own])
+        held_out = None if self.history.held_out is None else self.history.held_out[:, own]
+        history = History(self.history.step, self.history.nats_per_action[:, own], held_out)
         return Ascent(joint, self.nats_per_action[own], history, history.outcome)
 
 

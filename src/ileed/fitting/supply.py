@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, final, runtime_checkable
 
@@ -10,15 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ileed._torch import Float, stream
+from ileed._torch import Float, Int, stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
-from ileed.fitting.settings import Climb
 from ileed.model.batch import Batch, Sizes, Transitions, Visits
-from ileed.model.lens import Lens, lens_for
 from ileed.nets import Pick
 
-_FEW_STEPS = 4096  # data this small are taken whole, whether their observations repeat or not
 _EVALUATED_AT_ONCE = 4096  # steps scored together where data come in mini-batches
 
 
@@ -35,108 +32,7 @@ class Supply(Protocol):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """A data set made ready for a device: sizes, lens, and a supply of batches."""
-
-    sizes: Sizes
-    lens: Lens
-    collapsed: Collapsed
-    supply: Supply
-    has_held_out: bool
-    action_spread: tuple[Tensor, Tensor] | None = None
-
-
-def prepare(
-    data: Demonstrations,
-    climb: Climb,
-    *,
-    seed: int,
-    device: torch.device,
-    members: int,
-    normalise: bool | None = None,
-    skill: str | None = None,
-    transitions: bool = False,
-    weights: Array | None = None,
-) -> Prepared:
-    """Collapse the data, choose between the whole batch and mini-batches, and put them on the device."""
-    collapsed = data.collapse(skill)
-    step_weight, held_out = _step_weights(data, climb, weights, members, seed)
-    sizes = Sizes(
-        inputs=collapsed.observations.shape[1],
-        demonstrators=len(data.names),
-        actions=data.action_count if data.discrete else data.actions.shape[1],
-        discrete=data.discrete,
-        skills=len(collapsed.skill_names),
-        has_legal_actions=data.legal is not None,
-    )
-    places = torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
-    visits = torch.from_numpy(np.bincount(collapsed.step_place, minlength=places.shape[1])).double()
-    lens = lens_for(
-        data.observations.shape[1:],
-        torch.from_numpy(collapsed.varying),
-        places,
-        visits,
-        normalise=data.observations.dtype.kind == "f" if normalise is None else normalise,
-    )
-    seen = lens.focus(places).to(device)
-    repeats = 2 * len(collapsed.observations) <= len(data) or len(data) <= _FEW_STEPS
-    whole = repeats if climb.batch_size is None else climb.batch_size >= len(data)
-    kind = _Whole if whole else _Shuffled
-    batch_size = min(climb.batch_size or 256, len(data))
-    supply = kind(_Material(data, collapsed, sizes, seen, step_weight, held_out, batch_size, seed, transitions))
-    spread = None
-    if not data.discrete:
-        actions = _tensor(data.actions, torch.device("cpu")).double()
-        spread = actions.mean(0).float(), actions.std(0, correction=0).clamp_min(1e-6).float()
-    return Prepared(sizes, lens, collapsed, supply, held_out is not None, spread)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class SideBySide:
-    """Several data sets as one supply, each for as many members in a row."""
-
-    supply: Supply
-    has_held_out: bool = False
-
-
-def side_by_side(prepared: Sequence[Prepared], *, members: int, device: torch.device) -> SideBySide:
-    """One supply of several data sets; each must be supplied whole, have discrete actions, and hold nothing out."""
-    batches = [each.supply.batch() for each in prepared]
-    sizes = [each.sizes for each in prepared]
-    return SideBySide(_Fixed(Batch.side_by_side(batches, sizes, members=members, device=device)))
-
-
-def stands_beside(prepared: Prepared) -> bool:
-    """Whether a data set can be supplied side by side with others."""
-    plain = prepared.sizes.discrete and not prepared.sizes.has_legal_actions and not prepared.sizes.skills
-    return plain and isinstance(prepared.supply, _Whole) and not prepared.has_held_out
-
-
-def _step_weights(
-    data: Demonstrations, climb: Climb, weights: Array | None, members: int, seed: int
-) -> tuple[Array, Array | None]:
-    """(*member, step) weights to learn from, and (step,) weights of what is held out."""
-    by_episode = np.ones(data.episode_count) if weights is None else np.asarray(weights, dtype=np.float64)
-    if by_episode.shape not in ((data.episode_count,), (members, data.episode_count)):
-        raise SettingsError(
-            f"weights have shape {by_episode.shape}: pass one for each of the {data.episode_count} episodes, "
-            f"or ({members}, {data.episode_count}) to give every restart its own"
-        )
-    if not np.isfinite(by_episode).all() or (by_episode < 0).any() or (by_episode.sum(-1) == 0).any():
-        raise SettingsError("weights must be finite and not negative, and some must be above zero for every restart")
-    if climb.held_out == 0:
-        return by_episode[..., data.episode], None
-    numpy_seed = int(torch.randint(2**31, (), generator=stream(seed, "held out")))
-    kept, out = data.split(climb.held_out, generator=np.random.default_rng(numpy_seed))
-    if ((by_episode * kept).sum(-1) == 0).any():
-        raise SettingsError("all the weight of a restart is on held-out episodes: weigh more episodes, or held_out=0")
-    return (by_episode * kept)[..., data.episode], out[data.episode].astype(np.float64)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Material:
+class Material:
     """What a supply is made from."""
 
     data: Demonstrations
@@ -148,29 +44,31 @@ class _Material:
     batch_size: int
     seed: int
     transitions: bool
+    members: int
+    length: int
 
 
 @final
-class _Whole:
+class Whole:
     """Every step in every batch, as counts of distinct acts: exact, and the same tensors from first to last."""
 
-    def __init__(self, material: _Material) -> None:
+    def __init__(self, material: Material) -> None:
         collapsed, sizes = material.collapsed, material.sizes
         seen, device = material.seen, material.seen.device
         self._batch = Batch.of(
             sizes=sizes,
             observations=seen,
-            place=_tensor(collapsed.place, device),
-            demonstrator=_tensor(collapsed.demonstrator, device),
-            action=_action_tensor(collapsed.action, device),
-            weight=_tensor(collapsed.weights(material.step_weight), device).float(),
-            legal=None if collapsed.legal is None else _tensor(collapsed.legal.T, device),
-            skills=None if collapsed.skills is None else _tensor(collapsed.skills.T, device),
+            place=tensor(collapsed.place, device),
+            demonstrator=tensor(collapsed.demonstrator, device),
+            action=action_tensor(collapsed.action, device),
+            weight=tensor(collapsed.weights(material.step_weight), device).float(),
+            legal=None if collapsed.legal is None else tensor(collapsed.legal.T, device),
+            skills=None if collapsed.skills is None else tensor(collapsed.skills.T, device),
             transitions=_collapsed_transitions(material) if material.transitions else None,
         )
         self._held_out = self._batch
         if material.held_out is not None:
-            weight = _tensor(collapsed.weights(material.held_out), device).float()
+            weight = tensor(collapsed.weights(material.held_out), device).float()
             self._held_out = replace(self._batch, weight=weight, transitions=None)
 
     def load(self, step: int) -> None:
@@ -185,7 +83,7 @@ class _Whole:
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Fixed:
+class Fixed:
     """One batch for ever."""
 
     _batch: Batch
@@ -201,43 +99,51 @@ class _Fixed:
 
 
 @final
-class _Shuffled:
+class Order:
+    """An endless row of items: all of them once an epoch, in an order drawn for that epoch alone."""
+
+    def __init__(self, items: Int[Tensor, " item"], *, seed: int, device: torch.device) -> None:
+        self._items, self._seed, self._device = items, seed, device
+        self._epochs: dict[int, Tensor] = {}
+
+    def taken(self, first: int, count: int) -> Int[Tensor, " count"]:
+        """So many items from a place in the row on."""
+        length = len(self._items)
+        epochs = range(first // length, (first + count - 1) // length + 1)
+        self._epochs = {epoch: self._epochs[epoch] if epoch in self._epochs else self._drawn(epoch) for epoch in epochs}
+        offset = first - epochs.start * length
+        return torch.cat(list(self._epochs.values()))[offset : offset + count]
+
+    def _drawn(self, epoch: int) -> Tensor:
+        order = torch.randperm(len(self._items), generator=stream(self._seed, "order", epoch))
+        return self._items[order].to(self._device)
+
+
+@final
+class Shuffled:
     """Mini-batches of steps: every step once an epoch, in an order drawn for that epoch alone."""
 
-    def __init__(self, material: _Material) -> None:
+    def __init__(self, material: Material) -> None:
         data, collapsed, sizes = material.data, material.collapsed, material.sizes
         seen, device = material.seen, material.seen.device
-        self._sizes, self._seen, self._seed = sizes, seen, material.seed
-        self._place = _tensor(collapsed.step_place, device)
-        self._action = _action_tensor(data.actions, device)
-        self._demonstrator = _tensor(data.demonstrator, device)
+        self._sizes, self._seen = sizes, seen
+        self._place = tensor(collapsed.step_place, device)
+        self._action = action_tensor(data.actions, device)
+        self._demonstrator = tensor(data.demonstrator, device)
         self._people = torch.eye(sizes.demonstrators, device=device)
-        self._weight = _tensor(material.step_weight, device).float()
-        self._held_out = None if material.held_out is None else _tensor(material.held_out, device).float()
-        self._legal = None if collapsed.legal is None else _tensor(collapsed.legal.T, device)
-        self._skills = None if collapsed.skills is None else _tensor(collapsed.skills.T, device)
+        self._weight = tensor(material.step_weight, device).float()
+        self._held_out = None if material.held_out is None else tensor(material.held_out, device).float()
+        self._legal = None if collapsed.legal is None else tensor(collapsed.legal.T, device)
+        self._skills = None if collapsed.skills is None else tensor(collapsed.skills.T, device)
         continues = np.append(data.episode[1:] == data.episode[:-1], False)
-        self._continues = _tensor(continues, device).float() if material.transitions else None
+        self._continues = tensor(continues, device).float() if material.transitions else None
         learned_from = np.flatnonzero(material.step_weight.reshape(-1, len(data)).sum(0) > 0)
-        self._learned_from = torch.from_numpy(learned_from)
+        self._order = Order(torch.from_numpy(learned_from), seed=material.seed, device=device)
         self._size = min(material.batch_size, len(learned_from))
         self._loaded = torch.zeros(self._size, dtype=torch.long, device=device)
-        self._order: dict[int, Tensor] = {}
 
     def load(self, step: int) -> None:
-        count = len(self._learned_from)
-        start = step * self._size
-        epochs = range(start // count, (start + self._size - 1) // count + 1)
-        drawn = torch.cat([self._epoch(epoch) for epoch in epochs])
-        offset = start - epochs.start * count
-        self._loaded.copy_(drawn[offset : offset + self._size])
-        self._order = {epoch: self._order[epoch] for epoch in epochs}
-
-    def _epoch(self, epoch: int) -> Tensor:
-        if epoch not in self._order:
-            order = torch.randperm(len(self._learned_from), generator=stream(self._seed, "order", epoch))
-            self._order[epoch] = self._learned_from[order].to(self._seen.device)
-        return self._order[epoch]
+        self._loaded.copy_(self._order.taken(step * self._size, self._size))
 
     def batch(self) -> Batch:
         return self._of(self._loaded, self._weight)
@@ -291,7 +197,7 @@ class _Shuffled:
         return chosen if places == len(place) else torch.cat([chosen, chosen], dim=1)
 
 
-def _collapsed_transitions(material: _Material) -> Transitions:
+def _collapsed_transitions(material: Material) -> Transitions:
     """Counted distinct (place, action, next place) of steps that another step of their episode follows."""
     data, collapsed, sizes = material.data, material.collapsed, material.sizes
     step_weight, device = material.step_weight, material.seen.device
@@ -308,10 +214,10 @@ def _collapsed_transitions(material: _Material) -> Transitions:
     rows = step_weight[..., start].reshape(-1, len(start))
     weight = np.stack([np.bincount(kind, weights=row, minlength=len(here)) for row in rows])
     return Transitions(
-        place=Pick.of(_tensor(here, device), places),
-        action=_action_columns(_action_tensor(action, device), sizes),
-        next_place=Pick.of(_tensor(after, device), places),
-        weight=_tensor(weight.reshape(*step_weight.shape[:-1], -1), device).float(),
+        place=Pick.of(tensor(here, device), places),
+        action=_action_columns(action_tensor(action, device), sizes),
+        next_place=Pick.of(tensor(after, device), places),
+        weight=tensor(weight.reshape(*step_weight.shape[:-1], -1), device).float(),
     )
 
 
@@ -320,10 +226,12 @@ def _action_columns(action: Tensor, sizes: Sizes) -> Float[Tensor, "action trans
     return torch.nn.functional.one_hot(action, sizes.actions).T.float() if sizes.discrete else action.T
 
 
-def _action_tensor(actions: Array, device: torch.device) -> Tensor:
-    tensor = _tensor(actions, device)
-    return tensor.float() if tensor.is_floating_point() else tensor
+def action_tensor(actions: Array, device: torch.device) -> Tensor:
+    """Actions as the models read them: whole numbers, or numbers of single precision."""
+    found = tensor(actions, device)
+    return found.float() if found.is_floating_point() else found
 
 
-def _tensor(array: Array, device: torch.device) -> Tensor:
+def tensor(array: Array, device: torch.device) -> Tensor:
+    """A copy of the array on the device."""
     return torch.from_numpy(np.array(array, order="C")).to(device)

@@ -103,11 +103,11 @@ class Batch:
     place: Pick
     demonstrator: Pick
     visits: Visits
-    action: Tensor  # (*group, cell) whole numbers, or (cell, dimension)
+    action: Tensor  # (*group, cell) whole numbers, or (*member, cell, dimension)
     weight: Float[Tensor, "*member cell"]
     taken: Pick | None = None  # (action, place) of each cell, flat; discrete actions only
     legal: Bool[Tensor, "action place"] | None = None
-    skills: Float[Tensor, "skill place"] | None = None
+    skills: Float[Tensor, "*group skill place"] | None = None
     transitions: Transitions | None = None
 
     @property

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
-from ileed._torch import Float
+from ileed._torch import Bool, Float
 from ileed.model.batch import Batch
 from ileed.model.policies import Choice, mixture, mixture_at, mixture_parts
 
@@ -128,15 +128,29 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
     The paper's formula can also be read as the standard deviation divided by it: `scaled="deviation"`. Expertise shares
     its scale with the policy's own spread, so only ratios of expertise mean anything. Expertise below 1e-6 is taken as
     1e-6, where the density is flat for every practical purpose.
+
+    `exempt` names dimensions of the action that everybody draws from the policy as it is: a gripper that is open or
+    shut has no spread to scale, and would say of everybody that they never err. None leaves out those that
+    `Demonstrations.two_valued` finds in the data.
     """
 
     scaled: Literal["variance", "deviation"] = "variance"
+    exempt: tuple[int, ...] | None = None
     discrete = False
 
     def observed(self, policy: MixtureSameFamily, expertise: Tensor) -> MixtureSameFamily:
         logits, means, deviations = mixture_parts(policy)
         factor = expertise.clamp_min(1e-6)[..., None, None]
-        return mixture(logits, means, deviations / (factor.sqrt() if self.scaled == "variance" else factor))
+        wider = factor.rsqrt() if self.scaled == "variance" else factor.reciprocal()
+        if self.exempt:
+            wider = torch.where(self._is_exempt(deviations), 1.0, wider)
+        return mixture(logits, means, deviations * wider)
+
+    def _is_exempt(self, deviations: Float[Tensor, "*batch mode dimension"]) -> Bool[Tensor, " dimension"]:
+        exempt = torch.zeros(deviations.shape[-1], dtype=torch.bool, device=deviations.device)
+        for dimension in self.exempt or ():
+            exempt[dimension] = True
+        return exempt
 
     def log_likelihood(
         self, policy: MixtureSameFamily, expertise: Float[Tensor, "member cell"], batch: Batch

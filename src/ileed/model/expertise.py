@@ -151,9 +151,11 @@ class _Skilled(ExpertiseNet):
         super().__init__()
         self.skill = nn.Parameter(uniform((sizes.skills, sizes.demonstrators), 1.0, generators))
 
-    def embedding(self, batch: Batch) -> Float[Tensor, "1 skill place"]:
+    def embedding(self, batch: Batch) -> Float[Tensor, "*member skill place"]:
         assert batch.skills is not None
-        return batch.skills.unsqueeze(0)
+        if batch.skills.ndim == 2:
+            return batch.skills.unsqueeze(0)
+        return batch.skills.repeat_interleave(len(self.skill) // len(batch.skills), dim=0)
 
     def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member cell"]:
         assert embedding is not None

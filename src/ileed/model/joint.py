@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from ileed._torch import Float, beside
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes, padded
-from ileed.model.demonstrators import AbstractDemonstratorModel, OneVersusRest, policy_log_likelihood
+from ileed.model.demonstrators import AbstractDemonstratorModel, OneVersusRest, VarianceScaling, policy_log_likelihood
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Embedded, Perfect, Skills
-from ileed.model.policies import AbstractPolicyHead
+from ileed.model.policies import AbstractPolicyHead, GaussianNet
 
 
 @final
@@ -58,6 +58,15 @@ class Parts:
         if self.dynamics is not None and not isinstance(self.expertise, Embedded):
             raise SettingsError(
                 f"LatentDynamics shapes a learned embedding and {expertise} has none: use Embedded, or dynamics=None"
+            )
+        if self.dynamics is not None and self.policy.length > 1:
+            raise SettingsError(
+                f"LatentDynamics is not made for windows, which {policy} learns from: use dynamics=None"
+            )
+        exempt = self.demonstrator.exempt if isinstance(self.demonstrator, VarianceScaling) else None
+        if stray := [axis for axis in exempt or () if not 0 <= axis < sizes.actions]:
+            raise SettingsError(
+                f"exempt names dimension {stray[0]} but actions have {sizes.actions}, numbered from 0: leave it out"
             )
 
 
@@ -114,12 +123,14 @@ class Joint(nn.Module):
         return self.parts.demonstrator.log_likelihood(policy, expertise, batch)
 
     def skill_parameters(self) -> list[nn.Parameter]:
-        """w, which learns at a rate of its own."""
-        return [self.expertise.skill]
+        """w, and the spreads that all states share: they measure people and learn at a rate of their own."""
+        spreads = [self.policy.spreads] if isinstance(self.policy, GaussianNet) and self.policy.shared else []
+        return [self.expertise.skill, *spreads]
 
     def network_parameters(self) -> list[nn.Parameter]:
-        """Everything but w."""
-        return [parameter for parameter in self.parameters() if parameter is not self.expertise.skill]
+        """Everything else."""
+        others = {id(parameter) for parameter in self.skill_parameters()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in others]
 
 
 @torch.no_grad()
@@ -134,6 +145,8 @@ def side_by_side(joints: Sequence[Joint]) -> Joint:
         each = [joint.get_parameter(name).detach() for joint in joints]
         shape = tuple(max(lengths) for lengths in zip(*(values.shape[1:] for values in each), strict=True))
         parameter.data = torch.cat([padded(values, (len(values), *shape)) for values in each])
+    if isinstance(whole.policy, GaussianNet):
+        whole.policy.measure_each([joint.policy for joint in joints if isinstance(joint.policy, GaussianNet)])
     return whole
 
 

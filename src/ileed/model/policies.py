@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, final
 
 import torch
@@ -14,7 +15,7 @@ from torch.distributions import Categorical, Distribution, Independent, MixtureS
 from ileed._torch import Bool, Float
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes
-from ileed.nets import MLP, Pick
+from ileed.nets import LSTM, MLP, Memory, Pick, uniform
 
 
 class AbstractPolicyHead(ABC):
@@ -25,6 +26,8 @@ class AbstractPolicyHead(ABC):
     """
 
     discrete: bool
+    length: int = 1
+    """How many moments in a row the network must be shown; one where it has no memory."""
 
     @abstractmethod
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
@@ -32,7 +35,11 @@ class AbstractPolicyHead(ABC):
 
 
 class PolicyNet(nn.Module, ABC):
-    """A policy network of every member; `body` maps what is seen to the numbers a distribution is made of."""
+    """A policy network of every member; `body` ends in the numbers that a distribution is made of.
+
+    A network with a memory has `step`, which it is acted with; called as the others are, it is shown (moment, row)
+    places and begins each row with nothing to remember.
+    """
 
     body: MLP
 
@@ -58,23 +65,60 @@ class MixtureMLP(AbstractPolicyHead):
     """A multi-layer perceptron with a mixture of `modes` diagonal Gaussians over continuous actions.
 
     Actions are modelled in units of their spread in the data, so their scale does not matter; `deviation_floor` is
-    the least standard deviation, in those units.
+    the least standard deviation, in those units. With `shared_deviations` each mode has one deviation for all
+    states: what differs between people can then only be their expertise.
     """
 
     hidden: tuple[int, ...] = (64, 64)
     modes: int = 5
     deviation_floor: float = 1e-3
+    shared_deviations: bool = False
     discrete = False
 
     def __post_init__(self) -> None:
         check_hidden(self.hidden)
-        if self.modes < 1:
-            raise SettingsError(f"modes is {self.modes}: a mixture needs one or more")
-        if not 0 < self.deviation_floor < float("inf"):
-            raise SettingsError(f"deviation_floor is {self.deviation_floor}: it must be a number above zero")
+        _check_mixture(self)
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
         return _MixtureNet(self, sizes, generators)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MixtureLSTM(AbstractPolicyHead):
+    """Layers of long short-term memory that end in a mixture of `modes` diagonal Gaussians over continuous actions.
+
+    It learns from windows of `length` steps, each begun with an empty memory, and when it acts it forgets as often.
+    Means are bounded by the range of the actions in the data, through the hyperbolic tangent; deviations are as in
+    `MixtureMLP`. With `low_noise` it acts by the mean of a component drawn by its weight, as robomimic evaluates;
+    without, by the mean of the heaviest.
+    """
+
+    hidden: tuple[int, ...] = (400, 400)
+    length: int = 10
+    modes: int = 5
+    deviation_floor: float = 1e-3
+    shared_deviations: bool = False
+    low_noise: bool = True
+    discrete = False
+
+    def __post_init__(self) -> None:
+        check_hidden(self.hidden)
+        _check_mixture(self)
+        if not self.hidden:
+            raise SettingsError("hidden layers are (): a recurrent policy needs one or more")
+        if self.length < 1:
+            raise SettingsError(f"length is {self.length}: a window needs one step or more")
+
+    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> RecurrentNet:
+        return RecurrentNet(self, sizes, generators)
+
+
+def _check_mixture(head: MixtureMLP | MixtureLSTM) -> None:
+    if head.modes < 1:
+        raise SettingsError(f"modes is {head.modes}: a mixture needs one or more")
+    if not 0 < head.deviation_floor < float("inf"):
+        raise SettingsError(f"deviation_floor is {head.deviation_floor}: it must be a number above zero")
 
 
 class Choice(Categorical):
@@ -112,24 +156,116 @@ class _CategoricalNet(PolicyNet):
 
 
 @final
-class _MixtureNet(PolicyNet):
-    def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+@dataclass(frozen=True, eq=False)
+class ActionScale:
+    """Where the actions of a data set lie, in each dimension."""
+
+    mean: Float[Tensor, " dimension"]
+    spread: Float[Tensor, " dimension"]
+    low: Float[Tensor, " dimension"]
+    high: Float[Tensor, " dimension"]
+
+
+class GaussianNet(PolicyNet, ABC):
+    """A network whose outputs are read as the weights, means and deviations of Gaussians, in the actions' own units."""
+
+    action_shift: Tensor
+    action_scale: Tensor
+
+    def __init__(self, settings: MixtureMLP | MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.modes, self.floor = settings.modes, settings.deviation_floor
-        self.body = MLP(
-            (sizes.inputs, *settings.hidden, settings.modes * (1 + 2 * sizes.actions)), generators=generators
-        )
-        self.action_shift: Tensor
-        self.action_scale: Tensor
+        self.modes, self.floor, self.shared = settings.modes, settings.deviation_floor, settings.shared_deviations
+        self.outputs = settings.modes * (1 + (1 if self.shared else 2) * sizes.actions)
+        if self.shared:
+            self.spreads = nn.Parameter(uniform((1, settings.modes, sizes.actions), 0.1, generators))
         self.register_buffer("action_shift", torch.zeros(sizes.actions))
         self.register_buffer("action_scale", torch.ones(sizes.actions))
 
-    def forward(self, observations: Float[Tensor, "input place"], legal: None = None) -> MixtureSameFamily:
-        outputs = self.body(observations).transpose(-1, -2)
-        weights = outputs[..., : self.modes]
-        means, spreads = outputs[..., self.modes :].unflatten(-1, (self.modes, -1)).chunk(2, -1)
-        deviations = nn.functional.softplus(spreads) + self.floor
-        return mixture(weights, means * self.action_scale + self.action_shift, deviations * self.action_scale)
+    def measure(self, scale: ActionScale) -> None:
+        """Speak of actions in the units in which the data hold them."""
+        self.action_shift, self.action_scale = scale.mean, scale.spread
+
+    def measure_each(self, nets: Sequence[GaussianNet]) -> None:
+        """Speak of actions as each of these networks does, whose members stand here one network after the other."""
+        for name, _ in self.named_buffers():
+            rows = [net.get_buffer(name).expand(len(net.body.last.weight), 1, 1, -1) for net in nets]
+            setattr(self, name, torch.cat(rows))
+
+    @abstractmethod
+    def means(self, raw: Float[Tensor, "member place mode dimension"]) -> Float[Tensor, "member place mode dimension"]:
+        """The components' means, in the actions' own units, from what the network gives for them."""
+
+    def read(self, outputs: Float[Tensor, "member output place"]) -> MixtureSameFamily:
+        """The mixture that these outputs stand for."""
+        outputs = outputs.mT
+        weights, rest = outputs[..., : self.modes], outputs[..., self.modes :].unflatten(-1, (self.modes, -1))
+        raw, spreads = (rest, self.spreads) if self.shared else rest.chunk(2, -1)
+        means = self.means(raw)
+        deviations = (nn.functional.softplus(spreads) + self.floor) * self.action_scale
+        return mixture(weights, means, deviations.expand_as(means))
+
+
+@final
+class _MixtureNet(GaussianNet):
+    def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+        super().__init__(settings, sizes, generators)
+        self.body = MLP((sizes.inputs, *settings.hidden, self.outputs), generators=generators)
+
+    def forward(self, observations: Float[Tensor, "*group input place"], legal: None = None) -> MixtureSameFamily:
+        return self.read(self.body(observations))
+
+    def means(self, raw: Float[Tensor, "member place mode dimension"]) -> Float[Tensor, "member place mode dimension"]:
+        return self.action_shift + self.action_scale * raw
+
+
+@final
+class RecurrentNet(GaussianNet):
+    """The network of `MixtureLSTM`."""
+
+    action_middle: Tensor
+    action_reach: Tensor
+
+    def __init__(self, settings: MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+        super().__init__(settings, sizes, generators)
+        self.register_buffer("action_middle", torch.zeros(sizes.actions))
+        self.register_buffer("action_reach", torch.ones(sizes.actions))
+        self.length, self.low_noise = settings.length, settings.low_noise
+        self.units = settings.hidden
+        widths = (sizes.inputs, *settings.hidden)
+        self.layers = nn.ModuleList(LSTM(before, after, generators=generators) for before, after in pairwise(widths))
+        self.body = MLP((widths[-1], self.outputs), generators=generators)
+
+    def forward(self, observations: Float[Tensor, "*group input place"], legal: None = None) -> MixtureSameFamily:
+        return self._walk(observations, self.length, [None for _ in self.layers])[0]
+
+    def step(
+        self, observations: Float[Tensor, "input row"], memory: Sequence[Memory]
+    ) -> tuple[MixtureSameFamily, list[Memory]]:
+        """The mixture of each row's next action, and what to remember."""
+        return self._walk(observations, 1, memory)
+
+    def measure(self, scale: ActionScale) -> None:
+        super().measure(scale)
+        self.action_middle, self.action_reach = (scale.low + scale.high) / 2, (scale.high - scale.low) / 2
+
+    def means(self, raw: Float[Tensor, "member place mode dimension"]) -> Float[Tensor, "member place mode dimension"]:
+        return self.action_middle + self.action_reach * raw.tanh()
+
+    def nothing(self, rows: int) -> list[Memory]:
+        """What is remembered before anything was seen: zeros."""
+        weight = self.body.last.weight
+        empty = [weight.new_zeros(len(weight), units, rows) for units in self.units]
+        return [(values, values) for values in empty]
+
+    def _walk(
+        self, observations: Tensor, length: int, memory: Sequence[Memory | None]
+    ) -> tuple[MixtureSameFamily, list[Memory]]:
+        kept = []
+        values = observations
+        for layer, before in zip(self.layers, memory, strict=True):
+            values, after = layer(values, length, before)
+            kept.append(after)
+        return self.read(self.body(values)), kept
 
 
 def mixture(logits: Tensor, means: Tensor, deviations: Tensor) -> MixtureSameFamily:

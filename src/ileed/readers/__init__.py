@@ -6,12 +6,25 @@ from pathlib import Path
 
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError
-from ileed.readers.labels import Labeller, by_column
+from ileed.readers.labels import Labeller, by_column, by_mask, by_one
 from ileed.readers.parquet import read_parquet, write_parquet
+from ileed.readers.robomimic import label_robomimic, read_robomimic, write_robomimic
 
-__all__ = ["Labeller", "by_column", "read", "read_parquet", "shipped", "write_parquet"]
+__all__ = [
+    "Labeller",
+    "by_column",
+    "by_mask",
+    "by_one",
+    "label_robomimic",
+    "read",
+    "read_parquet",
+    "read_robomimic",
+    "shipped",
+    "write_parquet",
+    "write_robomimic",
+]
 
-_READERS = {".parquet": read_parquet}
+_READERS = {".parquet": read_parquet, ".hdf5": read_robomimic, ".h5": read_robomimic}
 
 
 def read(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
