@@ -11,10 +11,8 @@ import argparse
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from math import isfinite
 from pathlib import Path
 from statistics import fmean
-from textwrap import wrap
 from types import ModuleType
 from typing import Any
 
@@ -23,40 +21,38 @@ import numpy as np
 from ileed import runs
 from ileed.errors import require
 from ileed.experiments.comparison import Estimate, Records
+from ileed.experiments.drawing import (
+    BLUE,
+    CONFIG,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    Row,
+    Size,
+    as_row,
+    coloured,
+    curves_with_bands,
+    end_labels,
+    estimated,
+    measured_in,
+    panel_heading,
+    ring_where_published,
+    rows_where,
+    shown_range,
+    span,
+    those_present,
+    titled,
+    vertical_axis,
+)
 from ileed.experiments.grid import Measured
 from ileed.experiments.minigrid import GENERATORS, TASKS
 from ileed.experiments.tables import published
 from ileed.simulation import POPULATIONS, multi_skill
 
 __all__ = ["figures"]
-
-Row = dict[str, Any]
-Size = tuple[int, int]
-Vertical = Callable[[str], Any]
-"""From a field to its place on the vertical axis that all layers of a panel share."""
-
-_BLUE, _ORANGE, _SKY, _GREEN, _PURPLE = "#0072B2", "#D55E00", "#3a9bd4", "#009E73", "#a8598a"  # after Okabe and Ito
-_INK, _GREY, _PALE = "#1f2933", "#77818b", "#c9d0d6"
-_LETTERS = 126  # in a line of explanation, short enough for a reader's font that is wider than ours
-
-_TEXT = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelColor": _INK, "titleColor": _INK}
-_CONFIG: dict[str, Any] = {
-    "background": "white",
-    "padding": {"left": 10, "right": 12, "top": 6, "bottom": 6},
-    "font": "sans-serif",
-    "view": {"stroke": None},
-    "axis": {**_TEXT, "gridColor": "#e6e9ec", "domainColor": _PALE, "tickColor": _PALE},
-    "title": {
-        "anchor": "start",
-        "color": _INK,
-        "fontSize": 16,
-        "subtitleColor": _INK,
-        "subtitleFontSize": 12,
-        "subtitlePadding": 6,
-        "subtitleLineHeight": 17,
-        "offset": 14,
-    },
-}
 
 
 def figures(results: Path, out: Path) -> dict[str, Path]:
@@ -70,7 +66,7 @@ def figures(results: Path, out: Path) -> dict[str, Path]:
     for name, draw in _FIGURES.items():
         chart = draw(alt, records)
         if chart is not None:
-            drawn = convert.vegalite_to_svg(chart.to_dict() | {"config": _CONFIG})
+            drawn = convert.vegalite_to_svg(chart.to_dict() | {"config": CONFIG})
             written[name] = out / f"reproduction-{name}.svg"
             runs.write_file(written[name], str(drawn).encode())
     return written
@@ -86,11 +82,11 @@ _POPULATIONS = {
     "unif": "from poor to good",
 }
 _METHODS: Mapping[str, tuple[str, str, str, str | None, str]] = {
-    "BC": ("minigrid/populations", "bc", "reward", "bc", _ORANGE),
-    "ILEED": ("minigrid/populations", "ileed", "reward", "ileed", _BLUE),
-    "ILEED committee": ("minigrid/populations", "ileed", "committee_reward", None, _SKY),
-    "GAIL variable": ("minigrid/gail", "variable", "reward", "gail", _GREEN),
-    "GAIL absorbing": ("minigrid/gail", "absorbing", "reward", None, _PURPLE),
+    "BC": ("minigrid/populations", "bc", "reward", "bc", ORANGE),
+    "ILEED": ("minigrid/populations", "ileed", "reward", "ileed", BLUE),
+    "ILEED committee": ("minigrid/populations", "ileed", "committee_reward", None, SKY),
+    "GAIL variable": ("minigrid/gail", "variable", "reward", "gail", GREEN),
+    "GAIL absorbing": ("minigrid/gail", "absorbing", "reward", None, PURPLE),
 }
 """Experiment, method, what is measured, the published column to stand beside, and colour."""
 
@@ -104,22 +100,22 @@ def _populations(alt: ModuleType, records: Records) -> Any:
                 line = f"{population}|{method}"
                 where = {"task": task, "experiment": experiment, "line": line, "method": method}
                 theirs = _published("populations", _short(task), population, column)
-                rows += _estimated(_of(trials, field), **where, published=theirs)
+                rows += estimated(measured_in(trials, field), **where, published=theirs)
     if not any(row["experiment"] == "minigrid/populations" for row in rows):
         return None
     lines: list[str] = []
     for population, words in _POPULATIONS.items():
         own = [line for method in _METHODS if (line := f"{population}|{method}") in {row["line"] for row in rows}]
         lines += [words, *own] if own else []
-    tasks = _present(TASKS, rows, "task")
+    tasks = those_present(TASKS, rows, "task")
     panels = [
-        _population_panel(alt, _where(rows, task=task), _expert(records, task), lines, first=task == tasks[0])
+        _population_panel(alt, rows_where(rows, task=task), _expert(records, task), lines, first=task == tasks[0])
         for task in tasks
     ]
-    playing = _where(rows, experiment="minigrid/gail")
-    counts = _span(row["trials"] for row in _where(rows, experiment="minigrid/populations"))
-    counts += f" (GAIL: {_span(row['trials'] for row in playing)})" if playing else ""
-    return _titled(
+    playing = rows_where(rows, experiment="minigrid/gail")
+    counts = span(row["trials"] for row in rows_where(rows, experiment="minigrid/populations"))
+    counts += f" (GAIL: {span(row['trials'] for row in playing)})" if playing else ""
+    return titled(
         alt,
         alt.hconcat(*panels, spacing=14),
         "Does ILEED learn more than behaviour cloning from a mixed group of demonstrators?",
@@ -146,25 +142,25 @@ def _population_panel(alt: ModuleType, rows: list[Row], expert: float | None, li
 
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=alt.Y("line:N", sort=None, title=None, scale=alt.Scale(domain=lines), axis=y_axis),
-        color=_coloured(alt, "method:N", {method: colour for method, (*_, colour) in _METHODS.items()}),
+        color=coloured(alt, "method:N", {method: colour for method, (*_, colour) in _METHODS.items()}),
     )
     width = 138
     layers = [
         base.mark_rule(aria=False, strokeWidth=2.5).encode(x=x("low:Q"), x2="high:Q"),
         base.mark_point(filled=True, size=45, opacity=1).encode(x=x("mean:Q"), description="told:N"),
-        _hollow(base).encode(x=x("published:Q")),
-        _heading(alt, _title(rows[0]["task"]), width),
+        ring_where_published(base).encode(x=x("published:Q")),
+        panel_heading(alt, _title(rows[0]["task"]), width),
     ]
     if expert is not None:
         at = alt.Chart(alt.Data(values=[{"mean": expert}]))
-        layers.insert(0, at.mark_rule(aria=False, strokeDash=[4, 3], color=_INK).encode(x=x("mean:Q")))
+        layers.insert(0, at.mark_rule(aria=False, strokeDash=[4, 3], color=INK).encode(x=x("mean:Q")))
     return alt.layer(*layers).properties(width=width, height=alt.Step(17))
 
 
 # --- restarts
 
 
-_RIVALS = {"mean": _GREY, "best": _ORANGE}
+_RIVALS = {"mean": GREY, "best": ORANGE}
 """Whom a policy is held against among the demonstrators, with a colour."""
 
 
@@ -176,11 +172,11 @@ def _restarts(alt: ModuleType, records: Records) -> Any:
     first = next(iter(found))
     rewards = [_reward_by_restarts(alt, task, trials, first=task == first) for task, trials in found.items()]
     beaten = [_beaten_by_restarts(alt, task, trials, first=task == first) for task, trials in found.items()]
-    return _titled(
+    return titled(
         alt,
         alt.concat(*rewards, *beaten, columns=len(found), spacing={"row": 16, "column": 10}),
         "How many restarts does it take to beat the demonstrators?",
-        f"Mean of {_span(map(len, found.values()))} trials with its 95 % interval; ten demonstrators whose noise is "
+        f"Mean of {span(map(len, found.values()))} trials with its 95 % interval; ten demonstrators whose noise is "
         "drawn from 0 to 0.5. The likeliest of so many restarts acts alone; in the committee the likeliest ten of 20 "
         "act together. Above: what that earns (blue), and what the mean and the best demonstrator earn. Below: how "
         "often it earns as much as they do or more; filled is ours, hollow is published.",
@@ -200,21 +196,21 @@ def _demonstrators(trials: Sequence[Measured]) -> dict[str, list[float]]:
 
 def _reward_by_restarts(alt: ModuleType, task: str, trials: Sequence[Measured], *, first: bool) -> Any:
     size, choices = (116, 150), _choices(trials)
-    rows = [row for k, name in enumerate(choices) for row in _estimated(choices[name], choice=name, place=k)]
-    lines = [row for rival, rewards in _demonstrators(trials).items() for row in _estimated(rewards, rival=rival)]
-    domain = _domain([*rows, *lines])
-    y = _vertical(alt, domain, "reward of an episode" if first else None)
-    rivals = alt.Chart(alt.Data(values=lines)).encode(color=_coloured(alt, "rival:N", _RIVALS))
+    rows = [row for k, name in enumerate(choices) for row in estimated(choices[name], choice=name, place=k)]
+    lines = [row for rival, rewards in _demonstrators(trials).items() for row in estimated(rewards, rival=rival)]
+    domain = shown_range([*rows, *lines])
+    y = vertical_axis(alt, domain, "reward of an episode" if first else None)
+    rivals = alt.Chart(alt.Data(values=lines)).encode(color=coloured(alt, "rival:N", _RIVALS))
     base = alt.Chart(alt.Data(values=rows)).encode(x=_choice_axis(alt, list(choices), title=None))
     alone = base.transform_filter("datum.choice != 'committee'")
     return alt.layer(
         rivals.mark_rect(aria=False, opacity=0.18).encode(y=y("low:Q"), y2="high:Q"),
         rivals.mark_rule(aria=False, strokeWidth=2).encode(y=y("mean:Q")),
-        alone.mark_line(aria=False, color=_BLUE, strokeWidth=1).encode(y=y("mean:Q")),
-        base.mark_rule(aria=False, color=_BLUE, strokeWidth=2.5).encode(y=y("low:Q"), y2="high:Q"),
-        base.mark_point(color=_BLUE, filled=True, size=55, opacity=1).encode(y=y("mean:Q"), description="told:N"),
-        _labels(alt, {row["rival"]: row["mean"] for row in lines}, _RIVALS, y, domain, size),
-        _heading(alt, _title(task), size[0]),
+        alone.mark_line(aria=False, color=BLUE, strokeWidth=1).encode(y=y("mean:Q")),
+        base.mark_rule(aria=False, color=BLUE, strokeWidth=2.5).encode(y=y("low:Q"), y2="high:Q"),
+        base.mark_point(color=BLUE, filled=True, size=55, opacity=1).encode(y=y("mean:Q"), description="told:N"),
+        end_labels(alt, {row["rival"]: row["mean"] for row in lines}, _RIVALS, y, domain, size),
+        panel_heading(alt, _title(task), size[0]),
     ).properties(width=size[0], height=size[1])
 
 
@@ -231,11 +227,11 @@ def _beaten_by_restarts(alt: ModuleType, task: str, trials: Sequence[Measured], 
                 "rival": rival,
                 "published": _published("restarts", _short(task), choice, rival),
             }
-            numbers = _numbers(Estimate.share(hits, len(trials)))
+            numbers = as_row(Estimate.share(hits, len(trials)))
             rows.append(row | numbers | {"told": f"as much as the {rival} or more: {numbers['told']}"})
-    y = _vertical(alt, domain, "share of trials" if first else None, values=[0, 0.5, 1], numbered=first)
+    y = vertical_axis(alt, domain, "share of trials" if first else None, values=[0, 0.5, 1], numbered=first)
     base = alt.Chart(alt.Data(values=rows)).encode(
-        x=_choice_axis(alt, list(choices), title="restarts"), color=_coloured(alt, "rival:N", _RIVALS)
+        x=_choice_axis(alt, list(choices), title="restarts"), color=coloured(alt, "rival:N", _RIVALS)
     )
     last = {row["rival"]: row["mean"] for row in rows if row["choice"] == "committee"}
     alone = base.transform_filter("datum.choice != 'committee'")
@@ -243,8 +239,8 @@ def _beaten_by_restarts(alt: ModuleType, task: str, trials: Sequence[Measured], 
         alone.mark_line(aria=False, strokeWidth=1).encode(y=y("mean:Q")),
         base.mark_rule(aria=False, strokeWidth=2.5).encode(y=y("low:Q"), y2="high:Q"),
         base.mark_point(filled=True, size=45, opacity=1).encode(y=y("mean:Q"), description="told:N"),
-        _hollow(base).encode(y=y("published:Q")),
-        _labels(alt, last, _RIVALS, y, domain, size),
+        ring_where_published(base).encode(y=y("published:Q")),
+        end_labels(alt, last, _RIVALS, y, domain, size),
     ).properties(width=size[0], height=size[1])
 
 
@@ -277,12 +273,12 @@ def _calibration(alt: ModuleType, records: Records) -> Any:
         for beta, trials in found.items():
             edges = {"first": beta == next(iter(found)), "top": part == parts[0], "bottom": part == parts[-1]}
             panels.append(_calibration_panel(alt, beta, part, trials, **edges))
-    return _titled(
+    return titled(
         alt,
         alt.concat(*panels, columns=len(found), spacing={"row": 10, "column": 10}),
         "Is expertise that depends on the state estimated rightly?",
         "Each dot is one demonstrator's mean estimate in a part of the multi-skill task, the larger the more trials "
-        f"(of {_span(map(len, found.values()))}) gave it; a bar is the mean over trials. Who is skilled in that part "
+        f"(of {span(map(len, found.values()))}) gave it; a bar is the mean over trials. Who is skilled in that part "
         "has a true expertise of 1 (blue), the two others have beta (orange, side by side). On the line the estimate "
         "is true; the mean distance from it stands in each panel.",
     )
@@ -312,8 +308,8 @@ def _calibration_panel(
         title="true expertise" if bottom else None,
         axis=alt.Axis(values=ticks, labels=bottom, ticks=bottom),
     )
-    y = _vertical(alt, (-0.28, 1.12), [_title(part), "estimated"] if first else None, values=ticks, numbered=first)
-    colour = alt.condition("datum.own", alt.value(_BLUE), alt.value(_ORANGE))
+    y = vertical_axis(alt, (-0.28, 1.12), [_title(part), "estimated"] if first else None, values=ticks, numbered=first)
+    colour = alt.condition("datum.own", alt.value(BLUE), alt.value(ORANGE))
     area = alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[4, 150]))
 
     def marks(*rows: Row) -> Any:
@@ -322,22 +318,22 @@ def _calibration_panel(
     diagonal = marks({"true": 0, "estimated": 0}, {"true": 1, "estimated": 1})
     error = marks({"true": 1.1, "estimated": -0.19, "told": f"off by {fmean(distances):.2f}"})
     layers = [
-        diagonal.mark_line(aria=False, color=_GREY, strokeWidth=1.2),
+        diagonal.mark_line(aria=False, color=GREY, strokeWidth=1.2),
         marks(*dots).mark_circle(opacity=0.55).encode(color=colour, size=area, description="told:N"),
         marks(*means)
         .mark_tick(aria=False, orient="horizontal", width=11, thickness=2.5, opacity=1)
         .encode(color=colour),
-        error.mark_text(aria=False, align="right", fontSize=12, color=_INK).encode(text="told:N"),
+        error.mark_text(aria=False, align="right", fontSize=12, color=INK).encode(text="told:N"),
     ]
     if top:
-        layers.append(_heading(alt, f"beta {beta:g}", size[0]))
+        layers.append(panel_heading(alt, f"beta {beta:g}", size[0]))
     return alt.layer(*layers).properties(width=size[0], height=size[1])
 
 
 # --- how much
 
 
-_LEARNERS = {"BC": _ORANGE, "ILEED": _BLUE}
+_LEARNERS = {"BC": ORANGE, "ILEED": BLUE}
 _MEASURES = {
     "reward": ["reward of", "an episode"],
     "rank_loss": ["rank loss: share of", "pairs misordered"],
@@ -358,11 +354,11 @@ def _how_much(alt: ModuleType, records: Records) -> Any:
         return None
     size, panels = (186, 120), []
     for measure, words in _MEASURES.items():
-        own = {title: _where(rows, measure=measure) for title, rows in columns.items()}
+        own = {title: rows_where(rows, measure=measure) for title, rows in columns.items()}
         everything = [row for rows in own.values() for row in rows]
         if not everything:
             continue
-        domain = _domain(everything, least=None if measure == "reward" else 0.0)
+        domain = shown_range(everything, least=None if measure == "reward" else 0.0)
         for title, rows in own.items():
             first, bottom = title == next(iter(own)), measure == list(_MEASURES)[-1]
             places = sorted({row["x"] for row in columns[title]})
@@ -372,16 +368,16 @@ def _how_much(alt: ModuleType, records: Records) -> Any:
                 scale=alt.Scale(type="log", domain=[0.85 * places[0], 1.18 * places[-1]], nice=False),
                 axis=alt.Axis(values=places, format=",d", grid=False),
             )
-            y = _vertical(alt, domain, words if first else None, numbered=first)
-            panels.append(_curves(alt, rows, _LEARNERS, x, y, domain, size))
+            y = vertical_axis(alt, domain, words if first else None, numbered=first)
+            panels.append(curves_with_bands(alt, rows, _LEARNERS, x, y, domain, size))
     devices = sorted({origin["device"] for cell in cells for origin in cell["made"] if "device" in origin})
     on = f" ({' and '.join(devices)})" if devices else ""
-    return _titled(
+    return titled(
         alt,
         alt.concat(*panels, columns=len(columns), spacing={"row": 14, "column": 14}),
         "How much data and how many restarts are enough, and what do they cost?",
         "Obstacles, demonstrators of evenly spread skill from 0.05 to 0.95. Mean of "
-        f"{_span(row['trials'] for rows in columns.values() for row in rows)} trials with its 95 % interval. Cost: one "
+        f"{span(row['trials'] for rows in columns.values() for row in rows)} trials with its 95 % interval. Cost: one "
         f"trial's share of the time in which many were fitted side by side{on}; the likeliest of fewer restarts is "
         "taken from the same fit, so there is one cost for all of them. BC ranks nobody.",
     )
@@ -395,8 +391,8 @@ def _swept(cells: Sequence[Mapping[str, Any]], name: str) -> list[Row]:
         row
         for cell in sorted(own, key=lambda cell: float(cell["setting"][name]))
         for measure in _MEASURES
-        for row in _estimated(
-            _of(cell["trials"], measure), x=cell["setting"][name], kind=cell["method"].upper(), measure=measure
+        for row in estimated(
+            measured_in(cell["trials"], measure), x=cell["setting"][name], kind=cell["method"].upper(), measure=measure
         )
     ]
 
@@ -409,10 +405,10 @@ def _swept_restarts(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
         for among in sorted({int(among) for trial in trials for among in trial["best_of"]}):
             chosen = [trial["best_of"][str(among)] for trial in trials]
             for measure in ("reward", "rank_loss"):
-                rows += _estimated(_of(chosen, measure), x=among, kind=kind, measure=measure)
+                rows += estimated(measured_in(chosen, measure), x=among, kind=kind, measure=measure)
         every = (cell.get("settings") or {}).get("restarts")
         if every:
-            rows += _estimated(_of(trials, "fit_seconds"), x=every, kind=kind, measure="fit_seconds")
+            rows += estimated(measured_in(trials, "fit_seconds"), x=every, kind=kind, measure="fit_seconds")
     return rows
 
 
@@ -437,22 +433,22 @@ def _wrong_noise(alt: ModuleType, records: Records) -> Any:
                 trials = records.trials("minigrid/wrong-noise", model, task=task, generator=generator).values()
                 for measure in ("reward", "rank_loss"):
                     where = {"task": task, "generator": generator, "model": model, "measure": measure}
-                    rows += _estimated(_of(trials, measure), **where)
+                    rows += estimated(measured_in(trials, measure), **where)
     if not rows:
         return None
-    tasks, generators = _present(TASKS, rows, "task"), _present(GENERATORS, rows, "generator")
+    tasks, generators = those_present(TASKS, rows, "task"), those_present(GENERATORS, rows, "generator")
     grids = []
     for task in tasks:
-        own, last = _where(rows, task=task), task == tasks[-1]
+        own, last = rows_where(rows, task=task), task == tasks[-1]
         by_reward = _matrix(alt, own, rows, "reward", list(_MODELS), generators, named=True, last=last)
         by_rank = _matrix(alt, own, rows, "rank_loss", list(_MODELS)[1:], generators, named=False, last=last)
         grids.append(alt.hconcat(by_reward, by_rank, spacing=16).resolve_scale(color="independent"))
-    return _titled(
+    return titled(
         alt,
         alt.vconcat(*grids, spacing=16).resolve_scale(color="independent"),
         "What does it cost to assume the wrong kind of error?",
         "Rows: what demonstrators do when they slip. Columns: what is assumed of them; framed where that is what they "
-        f"do. Darker is worse. Mean of {_span(row['trials'] for row in rows)} trials ± half of its 95 % interval. Rank "
+        f"do. Darker is worse. Mean of {span(row['trials'] for row in rows)} trials ± half of its 95 % interval. Rank "
         "loss: share of pairs put in the wrong order; 0 is best, 0.5 is chance.",
     )
 
@@ -469,13 +465,13 @@ def _matrix(
     last: bool,
 ) -> Any:
     """A cell for each way of erring and each model, its colour on the scale of everything that was so measured."""
-    values = [row["mean"] for row in _where(everything, measure=measure)] or [0.0]
+    values = [row["mean"] for row in rows_where(everything, measure=measure)] or [0.0]
     worst, best = (min(values), max(values)) if measure == "reward" else (max(values), 0.0)
     cells: list[Row] = []
     for generator in generators:
         for model in models:
             cell: Row = {"assumed": _MODELS[model], "erring": _two_lines(generator), "told": "not run"}
-            for row in _where(own, measure=measure, generator=generator, model=model):
+            for row in rows_where(own, measure=measure, generator=generator, model=model):
                 mean, reach = row["mean"], (row["high"] - row["low"]) / 2
                 is_dark = abs(mean - worst) < abs(mean - best)
                 cell |= {
@@ -493,12 +489,12 @@ def _matrix(
         y=alt.Y("erring:N", sort=None, title=None, axis=y_axis),
     )
     colour = alt.Color("mean:Q", legend=None, scale=alt.Scale(scheme="cividis", domain=[worst, best]))
-    ink = alt.condition("datum.dark", alt.value("white"), alt.value(_INK))
+    ink = alt.condition("datum.dark", alt.value("white"), alt.value(INK))
     band = {"width": {"band": 0.96}, "height": {"band": 0.92}}
     words = {"reward": "reward of an episode", "rank_loss": "rank loss"}[measure]
     return alt.layer(
         base.transform_filter("isValid(datum.mean)").mark_rect(aria=False, **band).encode(color=colour),
-        base.transform_filter("datum.right").mark_rect(aria=False, fill=None, stroke=_INK, strokeWidth=3, **band),
+        base.transform_filter("datum.right").mark_rect(aria=False, fill=None, stroke=INK, strokeWidth=3, **band),
         base.mark_text(aria=False, fontSize=12).encode(text="told:N", color=ink),
     ).properties(
         width=alt.Step(94),
@@ -515,7 +511,7 @@ def _two_lines(generator: str) -> str:
 # --- GAIL
 
 
-_HORIZONS = {"variable": _GREEN, "absorbing": _PURPLE}
+_HORIZONS = {"variable": GREEN, "absorbing": PURPLE}
 _POINTS = 40
 """Of a training curve, about so many are drawn."""
 
@@ -525,17 +521,17 @@ def _gail(alt: ModuleType, records: Records) -> Any:
     for cell in records.cells("minigrid/gail"):
         if cell["method"] in _HORIZONS:
             where = {"task": cell["setting"]["task"], "population": cell["setting"].get("population", "")}
-            rows += _mean_curve(_of(cell["trials"], "curve"), kind=cell["method"], **where)
+            rows += _mean_curve(measured_in(cell["trials"], "curve"), kind=cell["method"], **where)
     if not rows:
         return None
-    tasks, populations = _present(TASKS, rows, "task"), _present((*POPULATIONS, ""), rows, "population")
+    tasks, populations = those_present(TASKS, rows, "task"), those_present((*POPULATIONS, ""), rows, "population")
     panels = []
     for population in populations:
         for task in tasks:
-            below = min(row["low"] for row in _where(rows, task=task)) < -0.1
+            below = min(row["low"] for row in rows_where(rows, task=task)) < -0.1
             panel = _gail_panel(
                 alt,
-                _where(rows, task=task, population=population),
+                rows_where(rows, task=task, population=population),
                 (min(240, 520 // len(tasks)), 90),
                 expert=_expert(records, task),
                 below=below,
@@ -545,11 +541,11 @@ def _gail(alt: ModuleType, records: Records) -> Any:
                 labels=task == tasks[-1],
             )
             panels.append(panel)
-    return _titled(
+    return titled(
         alt,
         alt.concat(*panels, columns=len(tasks), spacing={"row": 12, "column": 10}),
         "How does GAIL learn, when it may play in the environment?",
-        f"Reward of an episode while it learns; mean of {_span(row['trials'] for row in rows)} trials with its 95 % "
+        f"Reward of an episode while it learns; mean of {span(row['trials'] for row in rows)} trials with its 95 % "
         "interval. Variable (green): episodes end when the task ends them. Absorbing (purple, dashed): they go on in "
         "an absorbing state to a fixed length. Thin line: the expert itself.",
     )
@@ -568,7 +564,7 @@ def _mean_curve(curves: Iterable[Sequence[Mapping[str, Any]]], **what: Any) -> l
     steps = [step for step in known[0][:, 0].tolist() if start <= step <= end]
     rows: list[Row] = []
     for step in steps[:: max(1, len(steps) // _POINTS)]:
-        rows += _estimated([float(np.interp(step, curve[:, 0], curve[:, 1])) for curve in known], x=step, **what)
+        rows += estimated([float(np.interp(step, curve[:, 0], curve[:, 1])) for curve in known], x=step, **what)
     return rows
 
 
@@ -588,141 +584,18 @@ def _gail_panel(
     scale = alt.Scale(nice=False, zero=True)
     x = alt.X("x:Q", title="environment steps" if bottom else None, axis=thousands, scale=scale)
     domain = (-1.1 if below else -0.06, 1.06)
-    y = _vertical(alt, domain, title, values=[-1, 0, 1] if below else [0, 0.5, 1])
-    curves = _curves(alt, rows, _HORIZONS, x, y, domain, size, labels=labels, points=False, dashed="absorbing")
+    y = vertical_axis(alt, domain, title, values=[-1, 0, 1] if below else [0, 0.5, 1])
+    curves = curves_with_bands(
+        alt, rows, _HORIZONS, x, y, domain, size, labels=labels, points=False, dashed="absorbing"
+    )
     layers = [curves]
     if expert is not None:
         layers.append(
-            alt.Chart(alt.Data(values=[{"mean": expert}])).mark_rule(aria=False, color=_INK).encode(y=y("mean:Q"))
+            alt.Chart(alt.Data(values=[{"mean": expert}])).mark_rule(aria=False, color=INK).encode(y=y("mean:Q"))
         )
     if heading is not None:
-        layers.append(_heading(alt, heading, size[0]))
+        layers.append(panel_heading(alt, heading, size[0]))
     return alt.layer(*layers).properties(width=size[0], height=size[1])
-
-
-# --- what the figures share
-
-
-def _titled(alt: ModuleType, chart: Any, question: str, explanation: str) -> Any:
-    return chart.properties(title=alt.Title(question, subtitle=wrap(explanation, _LETTERS)))
-
-
-def _heading(alt: ModuleType, words: str, width: int) -> Any:
-    """A panel's heading as a mark: a title would stand higher over a panel whose uppermost number sticks out."""
-    text = alt.Chart(alt.Data(values=[{"heading": words}])).mark_text(
-        aria=False, fontSize=13, fontWeight="bold", color=_INK
-    )
-    return text.encode(x=alt.value(width / 2), y=alt.value(-14), text="heading:N")
-
-
-def _vertical(
-    alt: ModuleType,
-    domain: tuple[float, float],
-    title: str | list[str] | None,
-    *,
-    values: Sequence[float] | None = None,
-    numbered: bool = True,
-) -> Vertical:
-    """One axis to give to every layer of a panel: a layer that has none of its own would take the title away."""
-    ticks: dict[str, Any] = {"tickCount": 4} if values is None else {"values": list(values)}
-    axis, scale = alt.Axis(labels=numbered, ticks=numbered, **ticks), alt.Scale(domain=list(domain), nice=False)
-    return lambda field: alt.Y(field, title=title, scale=scale, axis=axis)
-
-
-def _coloured(alt: ModuleType, field: str, colours: Mapping[str, str]) -> Any:
-    return alt.Color(field, legend=None, scale=alt.Scale(domain=list(colours), range=list(colours.values())))
-
-
-def _hollow(base: Any) -> Any:
-    """A ring where a number is published, wide enough to be seen around ours."""
-    known = base.transform_filter("isValid(datum.published)").transform_calculate(
-        told="'published: ' + datum.published"
-    )
-    return known.mark_point(filled=False, size=120, strokeWidth=1.5, opacity=1).encode(description="told:N")
-
-
-def _curves(
-    alt: ModuleType,
-    rows: list[Row],
-    colours: Mapping[str, str],
-    x: Any,
-    y: Vertical,
-    domain: tuple[float, float],
-    size: Size,
-    *,
-    labels: bool = True,
-    points: bool = True,
-    dashed: str | None = None,
-) -> Any:
-    """A curve with its band for each `kind`, named at its end."""
-    base = alt.Chart(alt.Data(values=rows)).encode(x=x, color=_coloured(alt, "kind:N", colours))
-    pattern = alt.condition(f"datum.kind == '{dashed}'", alt.value([5, 3]), alt.value([1, 0]))
-    layers = [
-        base.mark_area(aria=False, opacity=0.2).encode(y=y("low:Q"), y2="high:Q"),
-        base.mark_line(aria=False, strokeWidth=2).encode(y=y("mean:Q"), strokeDash=pattern),
-    ]
-    if points:
-        layers.append(base.mark_rule(aria=False, strokeWidth=1.5).encode(y=y("low:Q"), y2="high:Q"))
-        layers.append(base.mark_point(filled=True, size=40, opacity=1).encode(y=y("mean:Q"), description="told:N"))
-    if labels and rows:
-        ends = {row["kind"]: row["mean"] for row in sorted(rows, key=lambda row: float(row["x"]))}
-        layers.append(_labels(alt, ends, colours, y, domain, size))
-    return alt.layer(*layers).properties(width=size[0], height=size[1])
-
-
-def _labels(
-    alt: ModuleType,
-    heights: Mapping[str, float],
-    colours: Mapping[str, str],
-    y: Vertical,
-    domain: tuple[float, float],
-    size: Size,
-) -> Any:
-    """Names at the right of a panel, each beside its line, moved apart where they would overlap."""
-    line = 13 * (domain[1] - domain[0]) / size[1]
-    placed: dict[str, float] = {}
-    for name in sorted(heights, key=lambda name: heights[name]):
-        placed[name] = max([heights[name], *(other + line for other in placed.values())])
-    excess = max([0.0, *(height - domain[1] for height in placed.values())])
-    told = [{"name": name, "mean": height - excess} for name, height in placed.items()]
-    text = alt.Chart(alt.Data(values=told)).mark_text(aria=False, align="left", fontSize=12, fontWeight="bold")
-    colour = _coloured(alt, "name:N", colours)
-    return text.encode(x=alt.value(size[0] + 4), y=y("mean:Q"), text="name:N", color=colour)
-
-
-def _domain(rows: Sequence[Row], *, least: float | None = None) -> tuple[float, float]:
-    """From the lowest to the highest interval, with some room; from `least` where that is given."""
-    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
-    room = 0.06 * (high - low) or 0.05
-    return (low - room if least is None else least - room / 2), high + room
-
-
-def _of(trials: Iterable[Measured], measure: str) -> list[Any]:
-    """What was measured, in the trials that have it."""
-    return [trial[measure] for trial in trials if trial.get(measure) is not None and "failed" not in trial]
-
-
-def _estimated(values: Iterable[float], **what: Any) -> list[Row]:
-    """A row with the mean and its interval, or none where nothing was measured."""
-    ours = Estimate.over(values)
-    return [] if ours is None else [what | _numbers(ours)]
-
-
-def _numbers(ours: Estimate) -> Row:
-    """A single trial has no interval, and none is drawn."""
-    low, high = (end if isfinite(end) else ours.mean for end in (ours.low, ours.high))
-    told = f"{ours.mean:.3f} ({low:.3f} to {high:.3f})"
-    return {"mean": ours.mean, "low": low, "high": high, "trials": ours.trials, "told": told}
-
-
-def _where(rows: Iterable[Row], **what: Any) -> list[Row]:
-    return [row for row in rows if all(row[name] == value for name, value in what.items())]
-
-
-def _present(names: Iterable[str], rows: Iterable[Row], field: str) -> list[str]:
-    """Those of the names that occur, in their order."""
-    found = {row[field] for row in rows}
-    return [name for name in names if name in found]
 
 
 _paper = cache(published)
@@ -737,14 +610,8 @@ def _published(*path: str | None) -> float | None:
 
 def _expert(records: Records, task: str) -> float | None:
     """What the expert of a task earns when it always follows itself."""
-    rewards = _of(records.trials("minigrid/experts", "uniform noise", task=task, beta=1.0).values(), "reward")
+    rewards = measured_in(records.trials("minigrid/experts", "uniform noise", task=task, beta=1.0).values(), "reward")
     return fmean(rewards) if rewards else None
-
-
-def _span(counts: Iterable[int]) -> str:
-    """One number, or from the least to the most."""
-    known = sorted(set(counts))
-    return f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}"
 
 
 def _short(task: str) -> str:
