@@ -270,3 +270,37 @@ def test_a_dimension_that_is_not_there_cannot_be_exempt():
 def test_a_dimension_that_never_changes_is_exempt_too():
     still = replace(operators(), actions=np.column_stack([operators().actions, np.zeros(len(operators()))]))
     assert still.two_valued == (2,)
+
+
+# --- judging other data
+
+
+@pytest.mark.parametrize("policy", [MixtureLSTM(hidden=(6,), length=4, modes=2), ileed.MixtureMLP(hidden=(4,))])
+def test_the_cost_of_the_data_themselves_is_what_the_fit_reports(policy):
+    data = operators()
+    fitted = recurrent(policy=policy, restarts=1).fit(data, seed=0)
+    assert fitted.nats(data).mean() == pytest.approx(fitted.nats_per_action, abs=1e-5)  # float32 over 46 steps
+
+
+def test_the_cost_follows_given_skills_by_their_labels():
+    phase = np.where(np.arange(46) < 20, "near", "far")
+    data = operators(skills={"phase": phase})
+    fitted = recurrent(expertise=Skills("phase"), restarts=1).fit(data, seed=0)
+    assert fitted.nats(data).mean() == pytest.approx(fitted.nats_per_action, abs=1e-5)
+    near = data.select(phase == "near")  # one label alone must not be taken for the first
+    whole = data.episode[phase == "near"] != data.episode[19]  # the episode that is cut has another memory
+    np.testing.assert_allclose(fitted.nats(near)[whole], fitted.nats(data)[phase == "near"][whole], rtol=1e-5)
+
+
+def test_the_cost_of_other_data_follows_names_not_their_order():
+    data = operators()
+    fitted = recurrent().fit(data, seed=0)
+    turned = data.by("2", "0")
+    chosen = data.demonstrator != 1
+    np.testing.assert_allclose(fitted.nats(turned), fitted.nats(data)[chosen], rtol=1e-5)
+
+
+def test_a_stranger_cannot_be_judged():
+    fitted = recurrent().fit(operators(), seed=0)
+    with pytest.raises(DemonstrationError, match=r"'3'.*knows '0', '1', '2'"):
+        fitted.nats(operators((5, 5, 5, 5), people=4))

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import demonstrations, world
 
 import ileed
-from ileed import DemonstrationError, Demonstrations, by_column, by_mask, by_one, read_robomimic, write_robomimic
+from ileed import (
+    DemonstrationError,
+    Demonstrations,
+    by_column,
+    by_mask,
+    by_one,
+    label_robomimic,
+    read_robomimic,
+    write_robomimic,
+)
+from ileed.integrations import robomimic as plugin
+from ileed.readers.robomimic import demonstrators_of
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'ileed[robot]'")
 
@@ -264,6 +278,51 @@ def test_a_mask_whose_episodes_are_not_here_is_left_out_with_a_word(tmp_path):
     assert caught[0].filename == __file__  # it points at the caller
 
 
+def test_a_labelled_copy_says_who_in_every_step_and_keeps_everything_else(tmp_path):
+    masks = {"left": ["demo_2", "demo_99"], "right": ["demo_10"], "gone": ["demo_98"], "lost": ["demo_3"]}
+    states = {"states": np.arange(6.0).reshape(3, 2)}
+    path = plain_file(tmp_path / "a.hdf5", {f"demo_{k}": episode(**states) for k in (2, 3, 10)}, masks=masks)
+    before = path.read_bytes()
+    assert label_robomimic(path, tmp_path / "b.hdf5", demonstrator=by_mask("right", "left", unmatched="drop")) == (
+        "right",
+        "left",
+    )
+    assert path.read_bytes() == before
+    assert demonstrators_of(tmp_path / "b.hdf5") == ("right", "left")
+    with h5py.File(tmp_path / "b.hdf5") as file:
+        assert set(file["data"]) == {"demo_2", "demo_10"}
+        assert file["data/demo_2/demonstrator"][()].tolist() == [1, 1, 1]
+        np.testing.assert_array_equal(file["data/demo_2/states"], states["states"])
+        assert {name: file["mask"][name][()].tolist() for name in file["mask"]} == {
+            "left": [b"demo_2"],
+            "right": [b"demo_10"],
+        }
+    assert ileed.read(tmp_path / "b.hdf5").names == ("right", "left")
+
+
+def test_labels_in_words_are_numbered_in_a_labelled_copy(tmp_path):
+    words = {"demo_0": "ben", "demo_1": "ann", "demo_2": "ben"}
+    episodes = {name: episode(operator=np.array([word.encode()] * 3)) for name, word in words.items()}
+    path = plain_file(tmp_path / "data.hdf5", episodes)
+    assert label_robomimic(path, path, demonstrator=by_column("operator")) == ("ann", "ben")  # in place is allowed
+    assert ileed.read(path).episode_demonstrator.tolist() == [1, 0, 1]
+
+
+def test_names_are_refused_where_the_file_does_not_say_who(tmp_path):
+    path = plain_file(
+        tmp_path / "data.hdf5", {"demo_0": episode(demonstrator=np.array([2, 2, 2])), "demo_1": episode()}
+    )
+    with pytest.raises(DemonstrationError, match=r"demo_1 of .* does not say who demonstrated: ileed.label_robomimic"):
+        demonstrators_of(path)
+    with h5py.File(path, "r+") as file:
+        del file["data/demo_1"]
+    assert demonstrators_of(path) == ("0", "1", "2")
+    with h5py.File(path, "r+") as file:
+        file["data"].attrs["ileed"] = json.dumps({"names": ["ann"]})
+    with pytest.raises(DemonstrationError, match=r"demonstrator 2 of .* has no name: there are 1 names"):
+        demonstrators_of(path)
+
+
 # --- which observations
 
 
@@ -418,7 +477,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path_factory, share):
 
 
 def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ileed.IleedError, match=r"pip install 'ileed\[robot\]'"):
         read_robomimic(tmp_path / "data.hdf5")
 
@@ -428,3 +487,28 @@ def test_labellers_refuse_what_makes_no_sense():
         by_mask("a", "b", "a")
     with pytest.raises(DemonstrationError, match="pass 'error' or 'drop'"):
         by_mask("a", unmatched="skip")
+
+
+# --- the plug-in, as far as it goes without robomimic (with it: integration/test_robomimic_plugin.py)
+
+
+@pytest.mark.parametrize(
+    ("batch", "says"),
+    [
+        ({}, "keep 'demonstrator' in train.dataset_keys"),
+        ({"demonstrator": torch.zeros(4, 10, 1)}, "a file that has it"),  # what the loader makes of a file without it
+        ({"demonstrator": torch.full((4, 10), 2.0)}, "a demonstrator 2 but algo.ileed.demonstrators names 2"),
+    ],
+)
+def test_a_batch_that_does_not_say_who_is_refused(batch, says):
+    algorithm = plugin._JointlyWithExpertise()
+    algorithm.device = torch.device("cpu")
+    algorithm.algo_config = SimpleNamespace(ileed=SimpleNamespace(demonstrators=["ann", "bob"]))
+    with pytest.raises(ileed.SettingsError, match=says):
+        algorithm.operators(batch)
+
+
+def test_without_robomimic_the_plug_in_says_where_to_read_on(monkeypatch):
+    monkeypatch.setitem(sys.modules, "robomimic", None)
+    with pytest.raises(ileed.IleedError, match=r"robomimic cannot be imported here .* docs/howto/robomimic.md"):
+        plugin.register()

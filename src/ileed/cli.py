@@ -26,7 +26,7 @@ from ileed.fitting import Progress as ClimbProgress
 from ileed.fitting import Watcher
 from ileed.methods import Ileed, bc, load
 from ileed.policy import Fitted
-from ileed.readers import by_column, read, shipped, write_parquet
+from ileed.readers import by_column, read, shipped, write_parquet, write_robomimic
 from ileed.report import figures, report
 from ileed.tasks.minigrid import pretrain
 
@@ -251,22 +251,26 @@ class Demo:
 
 @dataclass(frozen=True)
 class Demonstrate:
-    """Simulate demonstrators of known skill in a task and write what they did as parquet."""
+    """Simulate demonstrators of known skill in a task and write what they did."""
 
     task: Positional[str]
-    """For example minigrid/obstacles."""
+    """For example minigrid/obstacles, or robot/square, whose six operators need no other setting but --episodes."""
     out: Path
-    """The parquet file to write."""
+    """The file to write: parquet, and robomimic's HDF5 for robot/square."""
     population: Literal["beta-1", "beta-5", "beta-10", "unif"] = "unif"
     """One of the paper's groups of ten demonstrators; for tasks of one piece."""
     beta: float = 0.1
     """What each of the paper's three demonstrators is worth outside their own part; for minigrid/skills."""
     steps: int = 1000
     """Steps of each demonstrator."""
+    episodes: int = 50
+    """Episodes of each operator, in robot/square."""
     seed: int = 0
     """Fixes all chance."""
 
     def __call__(self) -> None:
+        if self.task == "robot/square":
+            return self._square()
         task = tasks.task(self.task)
         with _bar(f"playing {self.task}") as advance:
             data = simulation.demonstrate(
@@ -280,6 +284,19 @@ class Demonstrate:
                 progress=advance,
             )
         write_parquet(data, self.out)
+        return self._wrote(data)
+
+    def _square(self) -> None:
+        from ileed.tasks.operators import demonstrate_square
+        from ileed.tasks.square import OBSERVATIONS
+
+        with _bar(f"playing {self.task}") as advance:
+            recorded = demonstrate_square(episodes=self.episodes, seed=self.seed, progress=advance)
+        data = recorded.demonstrations
+        write_robomimic(data, self.out, observations=OBSERVATIONS, env_args=recorded.env_args, states=recorded.states)
+        self._wrote(data)
+
+    def _wrote(self, data: Demonstrations) -> None:
         Console().print(f"wrote {data.episode_count:,} episodes to {self.out}", highlight=False)
 
 
@@ -323,9 +340,11 @@ class Reproduce:
     """cpu, cuda, or auto for the best there is."""
     workers: int | None = None
     """Processes to run at once; as many as there are cores by default."""
+    data: Path | None = None
+    """The file of demonstrations, for the experiments that learn from one: a robomimic file for robot/square."""
 
     def __call__(self) -> None:
-        chosen = experiments.experiment(self.experiment)
+        chosen = experiments.experiment(self.experiment, data=self.data)
         with _bar(self.experiment) as advance:
             paths = experiments.reproduce(
                 chosen,

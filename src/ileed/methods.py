@@ -294,7 +294,7 @@ def bc(**settings: Any) -> Ileed:
 
 def bc_rnn(**settings: Any) -> Ileed:
     """Behaviour cloning with a memory, as robomimic's BC-RNN has it: one fit of `MixtureLSTM`, in 20,000 steps."""
-    usual = {"policy": MixtureLSTM(), "expertise": Perfect(), "restarts": 1, "steps": 20_000}
+    usual: dict[str, Any] = {"policy": MixtureLSTM(), "expertise": Perfect(), "restarts": 1, "steps": 20_000}
     return Ileed(**(usual | settings))
 
 

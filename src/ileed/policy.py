@@ -15,11 +15,12 @@ from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed import runs
 from ileed._torch import stream
-from ileed.demonstrations import Array
+from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitting import History, Outcome
+from ileed.fitting.windows import episode_ends, tiles
 from ileed.model.batch import Batch
-from ileed.model.expertise import Perfect
+from ileed.model.expertise import Perfect, Skills
 from ileed.model.joint import Joint
 from ileed.model.lens import Lens
 from ileed.model.policies import Choice, RecurrentNet, mixture, mixture_parts
@@ -249,6 +250,20 @@ class Expertise:
             for person, name in enumerate(self.names)
         }
 
+    def by_label(self, data: Demonstrations, column: str) -> dict[str, dict[str, float]]:
+        """Everybody's mean expertise over their own steps in `data`, for each label of a column of its skills."""
+        if self.skill_names:
+            return self.by_skill()
+        labels = np.asarray(data.skills[column])
+        found: dict[str, dict[str, float]] = {}
+        for person, name in enumerate(data.names):
+            own = data.demonstrator == person
+            expertise = self(data.observations[own], name)
+            found[name] = {
+                str(label): float(expertise[labels[own] == label].mean()) for label in np.unique(labels[own])
+            }
+        return found
+
     @torch.no_grad()
     def __call__(
         self, observations: Array | Tensor, demonstrator: str, *, skills: Array | Tensor | None = None
@@ -279,6 +294,9 @@ class Expertise:
             skills=None if skills is None else _tensor(skills).float().T,
         )
         return np.asarray(self._joint.expertise_at(batch)[0].numpy())
+
+
+_JUDGED_AT_ONCE = 4096
 
 
 @final
@@ -314,6 +332,58 @@ class Fitted:
     def estimates_expertise(self) -> bool:
         """Whether this is more than behaviour cloning, under which everybody's expertise is one by assumption."""
         return not isinstance(self.joint.parts.expertise, Perfect)
+
+    @torch.no_grad()
+    def nats(self, data: Demonstrations) -> Array:
+        """Cost of each step of other data by the same people, (step,): its negative log-likelihood, in nats.
+
+        Held-out data tell whether the model, not only its fit, is good; a policy with a memory forgets as it does when
+        it acts.
+        """
+        names = self.expertise.names
+        if strangers := [name for name in data.names if name not in names]:
+            raise DemonstrationError(
+                f"there is no demonstrator {strangers[0]!r}: this fit knows {', '.join(map(repr, names))}"
+            )
+        known = np.array([names.index(name) for name in data.names])
+        skills = self._skills_of(data)
+        length = self.joint.parts.policy.length
+        step = np.arange(len(data))[None]
+        inside = np.ones_like(step, dtype=bool)
+        if length > 1:
+            begin, ends = tiles(data.episode, length), episode_ends(data.episode)
+            step = begin + np.arange(length)[:, None]  # moments first, as the network walks along them
+            inside = step <= ends[begin]
+            step = np.minimum(step, ends[begin])
+        costs = np.empty(len(data))
+        for block in range(0, step.shape[1], _JUDGED_AT_ONCE):
+            rows, real = (part[:, block : block + _JUDGED_AT_ONCE].ravel() for part in (step, inside))
+            places = torch.arange(len(rows))
+            batch = Batch.of(
+                sizes=self.joint.sizes,
+                observations=self.lens(_tensor(data.observations[rows])),
+                place=places,
+                demonstrator=torch.from_numpy(known[data.demonstrator[rows]]),
+                action=_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
+                weight=torch.ones(len(rows)),
+                legal=None if data.legal is None else _tensor(data.legal[rows].T),
+                skills=None if skills is None else _tensor(skills[rows].T),
+            )
+            costs[rows[real]] = -self.joint.log_likelihood(batch)[0].numpy()[real]
+        return costs
+
+    def _skills_of(self, data: Demonstrations) -> Array | None:
+        """(step, skill) weights of the skills that this fit knows, where it was given any."""
+        expertise = self.joint.parts.expertise
+        if not isinstance(expertise, Skills):
+            return None
+        weights, names = data.skill(expertise.column)
+        if unknown := [name for name in names if name not in self.expertise.skill_names]:
+            known = ", ".join(map(repr, self.expertise.skill_names))
+            raise DemonstrationError(f"there is no skill {unknown[0]!r}: this fit knows {known}")
+        placed = np.zeros((len(data), len(self.expertise.skill_names)), dtype=np.float32)
+        placed[:, [self.expertise.skill_names.index(name) for name in names]] = weights
+        return placed
 
     def save(self, path: str | Path) -> None:
         """Write a run directory, whole or not at all."""

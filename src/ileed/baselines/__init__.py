@@ -1,7 +1,24 @@
-"""Baselines that learn by playing: what they reach is to be read beside the methods, which never touch the task."""
+"""Baselines: one that plays while it learns, and four that learn from a file; each says whether it uses rewards."""
 
 from __future__ import annotations
 
+from ileed.baselines.bcq import Bcq
+from ileed.baselines.cql import Cql
 from ileed.baselines.gail import FittedGail, Gail, GailPolicy, Iteration
+from ileed.baselines.hbc import Hbc
+from ileed.baselines.iris import Iris
+from ileed.baselines.offline import FittedOffline, OfflinePolicy, Point
 
-__all__ = ["FittedGail", "Gail", "GailPolicy", "Iteration"]
+__all__ = [
+    "Bcq",
+    "Cql",
+    "FittedGail",
+    "FittedOffline",
+    "Gail",
+    "GailPolicy",
+    "Hbc",
+    "Iris",
+    "Iteration",
+    "OfflinePolicy",
+    "Point",
+]

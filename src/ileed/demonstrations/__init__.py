@@ -221,7 +221,7 @@ class Demonstrations:
         varying = np.flatnonzero((flat != flat[0]).any(axis=0))
         seen = (flat if len(varying) == flat.shape[1] else np.take(flat, varying, axis=1)).astype(np.float32)
         seen += np.float32(0)  # -0.0 becomes 0.0: equal rows, equal bits
-        weights, skill_names = _skill_weights(self, skill) if skill is not None else (None, ())
+        weights, skill_names = self.skill(skill) if skill is not None else (None, ())
         legal = None if self.legal is None else self.legal.astype(np.float32)
         parts = [seen, *(extra for extra in (weights, legal) if extra is not None)]
         first, place = _distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
@@ -250,6 +250,19 @@ class Demonstrations:
             step_cell=cell,
             step_place=place,
         )
+
+    def skill(self, column: str) -> Skill:
+        """A column of `skills` as weights: one skill for each of its labels, or each of the weights that it holds."""
+        if column not in self.skills:
+            raise DemonstrationError(
+                f"there is no skill column {column!r}: the data have {rules.listed(tuple(self.skills)) or 'none'}; "
+                "pass it as skills={...} when building the Demonstrations"
+            )
+        values = self.skills[column]
+        if values.ndim == 2:
+            return Skill(values.astype(np.float32), tuple(f"{column} {k + 1}" for k in range(values.shape[1])))
+        labels, index = np.unique(values, return_inverse=True)
+        return Skill(np.eye(len(labels), dtype=np.float32)[index], tuple(str(label) for label in labels))
 
     def check(self) -> list[Finding]:
         """What a careful colleague would point out: thin, useless or suspicious parts of the data, in words."""
@@ -319,19 +332,6 @@ class Skill(NamedTuple):
 
     weights: Array
     names: tuple[str, ...]
-
-
-def _skill_weights(data: Demonstrations, column: str) -> Skill:
-    if column not in data.skills:
-        raise DemonstrationError(
-            f"there is no skill column {column!r}: the data have {rules.listed(tuple(data.skills)) or 'none'}; "
-            "pass it as skills={...} when building the Demonstrations"
-        )
-    values = data.skills[column]
-    if values.ndim == 2:
-        return Skill(values.astype(np.float32), tuple(f"{column} {k + 1}" for k in range(values.shape[1])))
-    labels, index = np.unique(values, return_inverse=True)
-    return Skill(np.eye(len(labels), dtype=np.float32)[index], tuple(str(label) for label in labels))
 
 
 def _distinct_rows(rows: Array) -> tuple[Array, Array]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, mode
 from typing import Any
 
+from ileed.experiments.catalogue import EXPERIMENTS
 from ileed.experiments.comparison import Estimate, Records, listed, plural, shown, table
 from ileed.experiments.grid import Measured, cells
-from ileed.experiments.minigrid import EXPERIMENTS
 from ileed.simulation import multi_skill
 
 __all__ = ["beyond_the_paper", "provenance"]

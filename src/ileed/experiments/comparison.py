@@ -16,8 +16,8 @@ import numpy as np
 
 from ileed.errors import SettingsError
 from ileed.evaluation import Scores
+from ileed.experiments.catalogue import EXPERIMENTS
 from ileed.experiments.grid import Measured, read_cell
-from ileed.experiments.minigrid import EXPERIMENTS
 
 __all__ = [
     "Comparison",

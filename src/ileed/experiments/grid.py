@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol, final
 
 from ileed import runs
+from ileed._torch import stream
+from ileed.baselines import Gail
 from ileed.demonstrations import Demonstrations
 from ileed.errors import RunError
 from ileed.methods import Ileed
@@ -22,12 +24,16 @@ Setting = Mapping[str, Any]
 """Where demonstrations come from, as in {"task": "minigrid/empty", "population": "unif"}."""
 
 
-class PlaysToLearn(Protocol):
-    """A method that learns by playing, one trial at a time; its settings are a frozen dataclass."""
+class LearnsAlone(Protocol):
+    """A method that learns from demonstrations and nothing else, one trial at a time."""
 
-    def fit(self, demonstrations: Demonstrations, *, task: AbstractTask, seed: int) -> Any:
-        """What it learned from demonstrations and from playing the task."""
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str) -> Any:
+        """What it learned."""
         ...
+
+
+Learner = Ileed | Gail | LearnsAlone
+"""Whatever a cell can hold; its settings are a frozen dataclass."""
 
 
 class AbstractExperiment(ABC):
@@ -48,7 +54,7 @@ class AbstractExperiment(ABC):
         """Every setting, in the order of the table."""
 
     @abstractmethod
-    def methods(self, setting: Setting) -> Mapping[str, Ileed | PlaysToLearn | None]:
+    def methods(self, setting: Setting) -> Mapping[str, Learner | None]:
         """What learns in a setting, by name; None stands for no learning, where the demonstrators are measured."""
 
     @abstractmethod
@@ -61,7 +67,7 @@ class AbstractExperiment(ABC):
 
     @abstractmethod
     def measured(self, setting: Setting, method: str, trial: int, found: Any) -> Measured:
-        """What is recorded of a trial; `found` is an `Ascended`, what a `PlaysToLearn` gave, or None."""
+        """What is recorded of a trial; `found` is an `Ascended`, what another learner gave, or None."""
 
     @property
     @abstractmethod
@@ -79,7 +85,7 @@ class Cell:
     method: str
 
     @property
-    def learner(self) -> Ileed | PlaysToLearn | None:
+    def learner(self) -> Learner | None:
         """What learns in this cell."""
         return self.experiment.methods(self.setting)[self.method]
 
@@ -147,6 +153,11 @@ def rounded(value: Any) -> Any:
     return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def scoring_seed(trial: int) -> int:
+    """Episodes of scoring are the same for all that is compared within a trial, and no trial's demonstrations."""
+    return stream(trial, "scoring").initial_seed()
+
+
 def cells(experiment: AbstractExperiment, *, methods: Sequence[str] | None = None) -> list[Cell]:
     """Every cell of an experiment, or those of some methods."""
     return [
@@ -157,4 +168,14 @@ def cells(experiment: AbstractExperiment, *, methods: Sequence[str] | None = Non
     ]
 
 
-__all__ = ["AbstractExperiment", "Cell", "Measured", "PlaysToLearn", "Setting", "cells", "read_cell"]
+__all__ = [
+    "AbstractExperiment",
+    "Cell",
+    "Learner",
+    "LearnsAlone",
+    "Measured",
+    "Setting",
+    "cells",
+    "read_cell",
+    "scoring_seed",
+]

@@ -10,12 +10,10 @@ from typing import Any, final
 import numpy as np
 
 from ileed import tasks
-from ileed._torch import stream
 from ileed.baselines import FittedGail, Gail
 from ileed.demonstrations import Demonstrations
-from ileed.errors import SettingsError
 from ileed.evaluation import rank_loss
-from ileed.experiments.grid import AbstractExperiment, Measured, Setting
+from ileed.experiments.grid import AbstractExperiment, Measured, Setting, scoring_seed
 from ileed.methods import Ascended, Ileed, bc
 from ileed.model.demonstrators import AbstractDemonstratorModel, Boltzmann, OneVersusRest, UniformMixture
 from ileed.model.dynamics import LatentDynamics
@@ -34,7 +32,7 @@ from ileed.simulation import (
 from ileed.tasks import AbstractTask
 from ileed.tasks.succession import Succession
 
-__all__ = ["EXPERIMENTS"]
+__all__ = ["MINIGRID", "WIDER"]
 
 TASKS = ("minigrid/empty", "minigrid/obstacles", "minigrid/lava", "minigrid/unlock")
 STEPS = 1_000
@@ -283,7 +281,7 @@ class ManySkills(AbstractExperiment):
         if found is None:
             rewards = {
                 name: demonstrator_rewards(
-                    task, tasks.experts(task.name), skill=skill, episodes=self.episodes, seed=_scoring_seed(trial)
+                    task, tasks.experts(task.name), skill=skill, episodes=self.episodes, seed=scoring_seed(trial)
                 ).mean()
                 for name, skill in multi_skill(setting["beta"]).items()
             }
@@ -292,7 +290,7 @@ class ManySkills(AbstractExperiment):
         for kind, committee in (("", 1), ("committee_", COMMITTEE)):
             fitted = found.fitted(committee=committee)
             parts = task.score_parts(
-                tasks.as_actor(fitted.policy), episodes=self.episodes, seed=_scoring_seed(trial)
+                tasks.as_actor(fitted.policy), episodes=self.episodes, seed=scoring_seed(trial)
             ).mean(axis=1)
             measured[f"{kind}reward"] = float(parts.mean())
             measured[f"{kind}parts"] = {
@@ -301,7 +299,7 @@ class ManySkills(AbstractExperiment):
         fitted = found.fitted()
         measured["nats_per_action"] = fitted.nats_per_action
         if fitted.estimates_expertise:
-            measured["expertise"] = _expertise_by_part(fitted, found.data)
+            measured["expertise"] = fitted.expertise.by_label(found.data, "phase")
         return measured
 
 
@@ -415,13 +413,8 @@ def _names(skills: Sequence[float] | Mapping[str, Any]) -> Mapping[str, Any]:
     return {f"demonstrator {number}": skill for number, skill in enumerate(skills, start=1)}
 
 
-def _scoring_seed(trial: int) -> int:
-    """Episodes of scoring are the same for all that is compared within a trial, and no trial's demonstrations."""
-    return stream(trial, "scoring").initial_seed()
-
-
 def _reward(policy: Any, task: AbstractTask, *, trial: int, episodes: int = EPISODES) -> float:
-    rewards = task.score(tasks.as_actor(policy), episodes=episodes, seed=_scoring_seed(trial))
+    rewards = task.score(tasks.as_actor(policy), episodes=episodes, seed=scoring_seed(trial))
     return float(rewards.mean())
 
 
@@ -435,7 +428,7 @@ def _earned(
 ) -> Measured:
     """What a demonstrator of known skill earns, with the standard error of that mean."""
     rewards = demonstrator_rewards(
-        task, tasks.expert(task.name), skill=skill, episodes=episodes, seed=_scoring_seed(trial), demonstrator=noise
+        task, tasks.expert(task.name), skill=skill, episodes=episodes, seed=scoring_seed(trial), demonstrator=noise
     ).mean(axis=0)
     return {"reward": float(rewards.mean()), "standard_error": float(rewards.std(ddof=1) / len(rewards) ** 0.5)}
 
@@ -460,31 +453,8 @@ def _rank_loss(fitted: Fitted, skills: Sequence[float]) -> float:
     return rank_loss(estimated, dict(zip(estimated, skills, strict=True)))
 
 
-def _expertise_by_part(fitted: Fitted, data: Demonstrations) -> dict[str, dict[str, float]]:
-    """Everybody's mean expertise over their own steps in each part."""
-    phase = np.asarray(data.skills["phase"])
-    found: dict[str, dict[str, float]] = {}
-    for person, name in enumerate(data.names):
-        own = data.demonstrator == person
-        expertise = fitted.expertise(data.observations[own], name)
-        found[name] = {
-            str(part): round(float(expertise[phase[own] == part].mean()), 5) for part in np.unique(phase[own])
-        }
-    return found
-
-
-EXPERIMENTS: Mapping[str, AbstractExperiment] = {
-    experiment.name: experiment
-    for experiment in (
-        *(Experts(), Populations(), Adversarial(), Restarts(), Ranking(), ManySkills()),
-        *(HowMuch(), WrongNoise()),
-    )
-}
-"""Every experiment by name."""
-
-
-def experiment(name: str) -> AbstractExperiment:
-    """The experiment of that name."""
-    if name not in EXPERIMENTS:
-        raise SettingsError(f"there is no experiment {name!r}; the experiments are {', '.join(EXPERIMENTS)}")
-    return EXPERIMENTS[name]
+MINIGRID: tuple[AbstractExperiment, ...] = (
+    *(Experts(), Populations(), Adversarial(), Restarts(), Ranking(), ManySkills()),
+    *(HowMuch(), WrongNoise()),
+)
+"""Every experiment, in the order of the page."""

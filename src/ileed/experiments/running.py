@@ -16,6 +16,7 @@ import torch
 
 from ileed import runs
 from ileed._torch import resolve_device
+from ileed.baselines import Gail
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError, SettingsError
 from ileed.experiments.grid import AbstractExperiment, Cell, Measured, Setting, cells
@@ -199,8 +200,11 @@ def _found(cell: Cell, trials: Sequence[int], data: Sequence[Demonstrations | No
         return [None for _ in trials]
     if isinstance(learner, Ileed):
         return learner.ascend_each(known, seeds=trials, device="cpu")
-    task = cell.experiment.task(cell.setting)
-    return [learner.fit(each, task=task, seed=trial) for each, trial in zip(known, trials, strict=True)]
+    pairs = list(zip(known, trials, strict=True))
+    if isinstance(learner, Gail):
+        task = cell.experiment.task(cell.setting)
+        return [learner.fit(each, task=task, seed=trial) for each, trial in pairs]
+    return [learner.fit(each, seed=trial, device="cpu") for each, trial in pairs]
 
 
 def _recorded(cell: Cell, trial: int, found: Any) -> Measured:

@@ -14,6 +14,7 @@ from typing import Any, final
 
 from ileed import runs
 from ileed.experiments.beyond import beyond_the_paper, provenance
+from ileed.experiments.catalogue import EXPERIMENTS
 from ileed.experiments.comparison import (
     Comparison,
     Estimate,
@@ -29,7 +30,7 @@ from ileed.experiments.comparison import (
     verdict,
 )
 from ileed.experiments.grid import Measured
-from ileed.experiments.minigrid import EXPERIMENTS, WIDER
+from ileed.experiments.minigrid import WIDER
 from ileed.methods import Ileed
 from ileed.simulation import multi_skill
 

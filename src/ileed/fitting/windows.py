@@ -42,8 +42,7 @@ class Windows:
         self._seen = together([m.seen.cpu().T[m.collapsed.step_place] for m in materials], inputs)
         self._action = together([action_tensor(m.data.actions, _CPU) for m in materials], self._sizes.actions)
         self._demonstrator = together([tensor(m.data.demonstrator, _CPU) for m in materials])
-        ends = [_episode_ends(m.data.episode) for m in materials]
-        self._last = together([torch.from_numpy(end) for end in ends])
+        self._last = together([torch.from_numpy(episode_ends(m.data.episode)) for m in materials])
         self._skills = None
         if first.collapsed.skills is not None:
             columns = [tensor(m.collapsed.skills[m.collapsed.step_place], _CPU) for m in materials]  # type: ignore[index]
@@ -56,7 +55,9 @@ class Windows:
         self._offset = torch.arange(len(materials), device=device)[:, None] * longest
         self._orders = [Order(_learned_from(m), seed=m.seed, device=device) for m in materials]
         self._tiles = torch.nn.utils.rnn.pad_sequence(
-            [torch.from_numpy(_tiles(end, self._length)) for end in ends], batch_first=True, padding_value=-1
+            [torch.from_numpy(tiles(m.data.episode, self._length)) for m in materials],
+            batch_first=True,
+            padding_value=-1,
         ).to(device)
         self._size = min(first.batch_size, *(len(m.data) for m in materials))
         self._loaded = torch.zeros(len(materials), self._size, dtype=torch.long, device=device)
@@ -121,16 +122,17 @@ class Windows:
 _CPU = torch.device("cpu")
 
 
-def _episode_ends(episode: Array) -> Array:
+def episode_ends(episode: Array) -> Array:
     """For each step, the last step of its episode."""
     last = np.flatnonzero(np.append(episode[1:] != episode[:-1], True))
     return last[np.searchsorted(last, np.arange(len(episode)))]
 
 
-def _tiles(ends: Array, length: int) -> Array:
+def tiles(episode: Array, length: int) -> Array:
     """Where windows begin that cut every episode from its beginning on."""
-    first = np.unique(np.append(0, ends[:-1] + 1)[np.append(True, ends[1:] != ends[:-1])])
-    return np.concatenate([np.arange(begin, ends[begin] + 1, length) for begin in first])
+    last = np.unique(episode_ends(episode))
+    first = np.append(0, last[:-1] + 1)
+    return np.concatenate([np.arange(begin, end + 1, length) for begin, end in zip(first, last, strict=True)])
 
 
 def _learned_from(material: Material) -> Int[Tensor, " step"]:

@@ -19,6 +19,7 @@ well. Ours has besides, as the attribute `ileed`, a JSON object with `observatio
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import warnings
@@ -61,7 +62,7 @@ def read_robomimic(
     same of a second arm); where these are not all there, every key that holds a number or a row of numbers a step, in
     alphabetical order. So images are left out unless they are named. Numbers keep the type that they have in the file.
     """
-    with _opened(Path(path), "r") as file:
+    with _opened(Path(path)) as file:
         return _read(file, Path(path), demonstrator, observations, filter_key)
 
 
@@ -87,7 +88,7 @@ def write_robomimic(
     robomimic's tiers (better, okay, worse) and pairs (worse_okay, worse_better, okay_better) too. `masks` adds further
     ones, by the numbers of their episodes. `valid` lists the episodes to hold out: they become the mask `valid`, the
     others `train`, and every mask M is divided into `M_train` and `M_valid`. Rewards and terminals that the data lack
-    are left out, and robomimic's loader takes them as zero.
+    are left out, and robomimic's loader with its usual cache takes them as zero.
     """
     h5py = require("h5py", extra="robot")
     if data.discrete:
@@ -118,7 +119,10 @@ def write_robomimic(
         "skills": {name: values.dtype.str for name, values in data.skills.items()},
     }
     bounds = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
-    with h5py.File(path, "w", driver="core", backing_store=False) as file:
+    content = io.BytesIO()
+    with h5py.File(
+        content, "w", libver=("v110", "v110")
+    ) as file:  # older versions index small data sets twice as large
         group = file.create_group("data")
         group.attrs["total"] = len(data)
         group.attrs["env_args"] = json.dumps(dict(env_args or {}))
@@ -132,9 +136,7 @@ def write_robomimic(
                     _store(demo, name, values[start:stop], compress)
         for name, members in named.items():
             file.create_dataset(f"mask/{name}", data=np.array([f"demo_{number}" for number in members], dtype="S"))
-        file.flush()
-        content = file.id.get_file_image()
-    runs.write_file(Path(path), content)
+    runs.write_file(Path(path), content.getvalue())
 
 
 def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller | None = None) -> tuple[str, ...]:
@@ -145,13 +147,15 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
     masks keep only the names of episodes that the file holds (robomimic cannot open a mask that names others).
     """
     path = Path(path)
-    with _opened(path, "r+", driver="core", backing_store=False) as file:  # a copy in memory: `path` is not touched
+    copy = io.BytesIO()
+    with _opened(path, copy) as file:
         group, episodes = _episodes(file, path)
         names, labels = _labels(file, path, episodes, demonstrator, _notes(group), filtered=False)
-        words = [labels[name] for name in episodes if name in labels]
         if not names:
-            names = tuple(str(word) for word in np.unique(np.concatenate(words)))
-            labels = {name: np.searchsorted(names, label.astype(np.str_)) for name, label in labels.items()}
+            words = {name: np.asarray(label).astype(np.str_) for name, label in labels.items()}
+            found = np.unique(np.concatenate(list(words.values())))
+            names = tuple(str(word) for word in found)
+            labels = {name: np.searchsorted(found, word) for name, word in words.items()}
         for name in set(episodes) - set(labels):
             del group[name]
         for name, label in labels.items():
@@ -165,16 +169,14 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
             if kept:
                 file[f"mask/{mask}"] = np.array(kept, dtype="S")
         group.attrs["ileed"] = json.dumps({**_notes(group), "format": 1, "names": list(names)})
-        file.flush()
-        content = file.id.get_file_image()
-    runs.write_file(Path(out), content)
+    runs.write_file(Path(out), copy.getvalue())
     return names
 
 
 def demonstrators_of(path: str | Path) -> tuple[str, ...]:
     """The names that the data set `demonstrator` of a robomimic file indexes; refuses a file that lacks it."""
     path = Path(path)
-    with _opened(path, "r") as file:
+    with _opened(path) as file:
         group, episodes = _episodes(file, path)
         if silent := [name for name in episodes if _DEMONSTRATOR not in group[name]]:
             raise DemonstrationError(
@@ -189,10 +191,13 @@ def demonstrators_of(path: str | Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def _opened(path: Path, mode: str, **options: Any) -> Iterator[Any]:
+def _opened(path: Path, copy: io.BytesIO | None = None) -> Iterator[Any]:
+    """The file to read; or, with `copy`, a copy of it in memory to change."""
     h5py = require("h5py", extra="robot")
     try:
-        with h5py.File(path, mode, **options) as file:
+        if copy is not None:
+            copy.write(path.read_bytes())
+        with h5py.File(path, "r") if copy is None else h5py.File(copy, "r+") as file:
             yield file
     except (OSError, RuntimeError) as error:  # h5py raises either for damage, by where it meets it
         reason = str(error).partition("\n")[0].rstrip(".")
@@ -470,7 +475,7 @@ def _restored(values: Array, kind: str | None) -> Array:
     return values if kind is None else values.astype(kind)
 
 
-_WORTH_COMPRESSING = 1024  # bytes; a filtered data set costs about as much in its index
+_WORTH_COMPRESSING = 1024  # bytes; below that, what describes the compression outweighs what it saves
 
 
 def _store(demo: Any, name: str, values: Array, compress: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ __all__ = [
     "Playthrough",
     "Progress",
     "World",
+    "Worlds",
+    "all_together",
     "answered",
     "as_actor",
     "expert",
@@ -46,7 +48,7 @@ class Actor(Protocol):
     """
 
     def __call__(self, observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-        """Actions (env,) for observations (env, feature)."""
+        """Actions for observations (env, feature): (env,) numbers of actions, or (env, dimension) where continuous."""
         ...
 
 
@@ -59,8 +61,8 @@ class Playthrough:
 
     observations: npt.NDArray[Any]
     """What was seen before acting, (step, feature)."""
-    actions: npt.NDArray[np.int64]
-    """What was done, (step,)."""
+    actions: npt.NDArray[np.int64] | npt.NDArray[np.float64]
+    """What was done: (step,) numbers of actions, or (step, dimension) where they are continuous."""
     rewards: npt.NDArray[np.float32]
     """What the action earned, (step,)."""
     terminals: npt.NDArray[np.bool_]
@@ -70,11 +72,15 @@ class Playthrough:
     environment: npt.NDArray[np.int64]
     """Which environment the step was played in, (step,)."""
     phase: npt.NDArray[np.int64] | None = None
-    """Which part of a succession the step was in, by its place in `parts`, (step,); None for a task of one piece."""
+    """Which part of a succession or which of a task's `phases` the step was in, by its place there, (step,); None for a
+    task of one piece."""
 
 
 class AbstractTask(ABC):
-    """Something to be played in episodes, by actors that see numbers and choose one of `action_count` actions.
+    """Something to be played in episodes, by actors that see numbers and answer with an action.
+
+    An action is one of `action_count`, or, where they are continuous, `action_size` numbers. What an actor answered is
+    what is kept: a task that cannot go as far as it is told goes as far as it can, and records what it was told.
 
     Laws that every task keeps:
 
@@ -99,7 +105,24 @@ class AbstractTask(ABC):
     @property
     @abstractmethod
     def action_count(self) -> int:
-        """How many actions there are; they are numbered from 0."""
+        """How many actions there are, numbered from 0; none where they are continuous."""
+
+    @property
+    def action_size(self) -> int:
+        """How many numbers a continuous action has; 0 where actions are numbered."""
+        return 0
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """What the steps of an episode call for by turns, where an observation shows it; a task of one piece has none.
+
+        Not the parts of a succession, which no observation tells apart.
+        """
+        return ()
+
+    def phase(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Which of the `phases` each of (step, feature) observations belongs to, (step,)."""
+        raise SettingsError(f"{self.name} has no phases; ask a task that names some")
 
     @abstractmethod
     def score(
@@ -140,14 +163,21 @@ def as_actor(policy: Any) -> Actor:
 
 def answered(
     actor: Actor, task: AbstractTask, observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.int64]:
-    """What an actor does in a task, (env,), or one sentence on why the task cannot take it."""
+) -> npt.NDArray[Any]:
+    """What an actor does in a task, or one sentence on why the task cannot take it.
+
+    (env,) whole numbers where the task's actions are numbered, (env, dimension) of 64 bits where they are continuous.
+    """
     # The actor is given copies, since it may keep what it was shown while the task writes the next step in place.
     actions = np.asarray(actor(observations.copy(), starts.copy()))
-    if actions.shape != starts.shape or actions.dtype.kind not in "iu":
+    return _measured(actions, task, len(starts)) if task.action_size else _numbered(actions, task, len(starts))
+
+
+def _numbered(actions: npt.NDArray[Any], task: AbstractTask, environments: int) -> npt.NDArray[np.int64]:
+    if actions.shape != (environments,) or actions.dtype.kind not in "iu":
         raise SettingsError(
-            f"the actor answered {len(starts)} observations with {actions.dtype} of shape {actions.shape}; "
-            f"it must return one whole number for each, shape {starts.shape}"
+            f"the actor answered {environments} observations with {actions.dtype} of shape {actions.shape}; "
+            f"it must return one whole number for each, shape {(environments,)}"
         )
     stray = actions[(actions < 0) | (actions >= task.action_count)]
     if len(stray):
@@ -158,11 +188,44 @@ def answered(
     return actions.astype(np.int64)
 
 
+def _measured(actions: npt.NDArray[Any], task: AbstractTask, environments: int) -> npt.NDArray[np.float64]:
+    if actions.shape != (environments, task.action_size) or actions.dtype.kind != "f":
+        raise SettingsError(
+            f"the actor answered {environments} observations with {actions.dtype} of shape {actions.shape}; "
+            f"{task.name} takes {task.action_size} floating-point numbers for each, "
+            f"shape {(environments, task.action_size)}"
+        )
+    finite = np.isfinite(actions).all(axis=-1)
+    if not finite.all():
+        raise SettingsError(
+            f"the actor answered {actions[~finite][0].tolist()}, but {task.name} takes finite numbers; "
+            "did its fit become non-finite?"
+        )
+    return actions.astype(np.float64)
+
+
 class World(Protocol):
     """One environment that is being played, stepped as gymnasium steps it."""
 
-    def step(self, action: int, /) -> tuple[npt.NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """What is seen next, the reward, whether the task ended the episode, whether a limit did, and the rest."""
+    def step(self, action: Any, /) -> tuple[npt.NDArray[Any], float, bool, bool, dict[str, Any]]:
+        """What is seen next, the reward, whether the task ended the episode, whether a limit did, and the rest.
+
+        `action` is the number of one, or (dimension,) where they are continuous.
+        """
+        ...
+
+
+class Worlds(Protocol):
+    """Environments side by side, one for each row, that are begun and stepped together."""
+
+    def begin(self, rows: npt.NDArray[np.int64], episodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Let each of these rows play its own episode of that number; what is seen there first, (row, feature)."""
+        ...
+
+    def step(
+        self, actions: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """What every row sees next, its reward, whether the task ended its episode, and whether a limit did."""
         ...
 
 
@@ -180,32 +243,70 @@ def in_lockstep(
     `begin(environment, episode)` gives the world in which an environment plays its episode of that number, and what is
     seen there first. Each environment begins its episodes in order, from 0.
     """
+    return all_together(task, actor, _Separate(begin), steps=steps, environments=environments, progress=progress)
+
+
+@final
+class _Separate:
+    """Worlds that are stepped one by one."""
+
+    def __init__(self, begin: Callable[[int, int], tuple[World, npt.NDArray[Any]]]) -> None:
+        self._begin, self._worlds = begin, dict[int, World]()
+
+    def begin(self, rows: npt.NDArray[np.int64], episodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        seen = []
+        for row, episode in zip(rows.tolist(), episodes.tolist(), strict=True):
+            self._worlds[row], first = self._begin(row, episode)
+            seen.append(first)
+        return np.stack(seen)
+
+    def step(
+        self, actions: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        each = actions.tolist() if actions.ndim == 1 else actions
+        stepped = [self._worlds[row].step(action) for row, action in enumerate(each)]
+        seen, rewards, terminated, truncated, _ = zip(*stepped, strict=True)
+        return np.stack(seen), np.array(rewards), np.array(terminated, bool), np.array(truncated, bool)
+
+
+def all_together(
+    task: AbstractTask,
+    actor: Actor,
+    worlds: Worlds,
+    *,
+    steps: int,
+    environments: int,
+    progress: Progress | None = None,
+) -> Playthrough:
+    """What `AbstractTask.play` promises, for worlds that are stepped together; each row begins its episodes from 0."""
     _at_least_one(steps=steps, environments=environments)
-    begun = [begin(row, 0) for row in range(environments)]
-    worlds, now = [world for world, _ in begun], np.stack([seen for _, seen in begun])
+    number = np.zeros(environments, dtype=np.int64)
+    now = worlds.begin(np.arange(environments), number)
     starts = np.ones(environments, dtype=bool)
     observations = np.empty((environments, steps, task.observation_size), dtype=now.dtype)
-    actions = np.empty((environments, steps), dtype=np.int64)
+    actions: npt.NDArray[Any] = (
+        np.empty((environments, steps, task.action_size))
+        if task.action_size
+        else np.empty((environments, steps), dtype=np.int64)
+    )
     rewards = np.empty((environments, steps), dtype=np.float32)
     terminals = np.zeros((environments, steps), dtype=bool)
     episode = np.zeros((environments, steps), dtype=np.int64)
-    number = np.zeros(environments, dtype=np.int64)
     for step in range(steps):
         chosen = answered(actor, task, now, starts)
         observations[:, step], actions[:, step], episode[:, step] = now, chosen, number
-        starts[:] = False
-        for row, action in enumerate(chosen.tolist()):
-            now[row], rewards[row, step], terminals[row, step], truncated, _ = worlds[row].step(action)
-            if terminals[row, step] or truncated:
-                number[row] += 1
-                worlds[row], now[row] = begin(row, int(number[row]))
-                starts[row] = True
+        now, rewards[:, step], terminals[:, step], truncated = worlds.step(chosen)
+        starts = terminals[:, step] | truncated
+        number += starts
+        if starts.any():
+            over = np.flatnonzero(starts)
+            now[over] = worlds.begin(over, number[over])
         if progress is not None:
             progress(step + 1, steps)
     first_episode = np.concatenate([[0], np.cumsum(episode[:, -1] + 1)[:-1]])
     return Playthrough(
         observations=observations.reshape(environments * steps, task.observation_size),
-        actions=actions.ravel(),
+        actions=actions.reshape(environments * steps, *actions.shape[2:]),
         rewards=rewards.ravel(),
         terminals=terminals.ravel(),
         episode=(episode + first_episode[:, None]).ravel(),
@@ -220,13 +321,23 @@ def _at_least_one(**counts: int) -> None:
 
 
 def task(name: str) -> AbstractTask:
-    """The task of that name: one of `names()`, or a succession of several, 'minigrid/skills'.
+    """The task of that name: one of `names()`, a succession of several, 'minigrid/skills', or one of a robot's.
 
     >>> task("minigrid/lava").action_count
     7
     >>> task("minigrid/skills")
     Succession('minigrid/skills', minigrid/unlock > minigrid/lava > minigrid/empty)
+    >>> task("robot/reach").action_size
+    3
     """
+    if name == "robot/reach":
+        from ileed.tasks.reach import ReachTask
+
+        return ReachTask()
+    if name == "robot/square":
+        from ileed.tasks.square import SquareTask
+
+        return SquareTask()
     from ileed.tasks.minigrid import MiniGridTask
     from ileed.tasks.succession import SUCCESSIONS, Succession
 
@@ -238,7 +349,8 @@ def task(name: str) -> AbstractTask:
 def expert(name: str) -> Expert:
     """The trained policy that ships for a task; needs neither the task's library nor the one that trained it.
 
-    A succession has none of its own: `experts` gives those of its parts.
+    A succession has none of its own: `experts` gives those of its parts. Nor has a robot's task, whose policy is known
+    rather than trained: `ileed.tasks.reach.ReachExpert`.
 
     >>> expert("minigrid/empty").action_count
     7
@@ -251,7 +363,15 @@ def expert(name: str) -> Expert:
             f"{name} has no expert of its own, but one for each of {', '.join(SUCCESSIONS[name])}: "
             f"ileed.tasks.experts({name!r}) gives them by name"
         )
+    if name in _ROBOTS:
+        raise SettingsError(f"no trained expert ships for {name}: {_ROBOTS[name]} instead")
     return Expert.load(expert_path(_known(name)))
+
+
+_ROBOTS = {
+    "robot/reach": "ask ileed.tasks.reach.ReachExpert(), whose actions follow a known law,",
+    "robot/square": "ask the scripted controller of ileed.tasks.operators",
+}
 
 
 def experts(name: str) -> dict[str, Expert]:
@@ -266,7 +386,7 @@ def experts(name: str) -> dict[str, Expert]:
 
 
 def names() -> tuple[str, ...]:
-    """Every task of one piece; each of them has an `expert`."""
+    """Every task for which a trained `expert` ships; `task` knows others besides."""
     from ileed.tasks.minigrid import ENVIRONMENTS
 
     return tuple(ENVIRONMENTS)
@@ -276,5 +396,5 @@ def _known(name: str) -> str:
     from ileed.tasks.succession import SUCCESSIONS
 
     if name not in names():
-        raise SettingsError(f"there is no task {name!r}; the tasks are {', '.join((*names(), *SUCCESSIONS))}")
+        raise SettingsError(f"there is no task {name!r}; the tasks are {', '.join((*names(), *SUCCESSIONS, *_ROBOTS))}")
     return name

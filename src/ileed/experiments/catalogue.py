@@ -1,0 +1,27 @@
+"""Every experiment by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ileed.errors import SettingsError
+from ileed.experiments.grid import AbstractExperiment
+from ileed.experiments.minigrid import MINIGRID
+from ileed.experiments.robot import Scaling, Square
+
+EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in (*MINIGRID, Square(), Scaling())}
+"""Those that learn from a file stand here without one."""
+
+
+def experiment(name: str, *, data: Path | None = None) -> AbstractExperiment:
+    """The experiment of that name, with the file of demonstrations that it learns from where it needs one."""
+    if name not in EXPERIMENTS:
+        raise SettingsError(f"there is no experiment {name!r}; the experiments are {', '.join(EXPERIMENTS)}")
+    found = EXPERIMENTS[name]
+    if isinstance(found, Square | Scaling):
+        return replace(found, data=data)
+    if data is not None:
+        raise SettingsError(f"{name} simulates its own demonstrations: leave out --data")
+    return found

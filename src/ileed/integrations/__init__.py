@@ -1,0 +1,1 @@
+"""Integrations: the model inside other people's training programs."""

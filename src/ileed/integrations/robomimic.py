@@ -1,0 +1,204 @@
+"""robomimic: the algorithm `ileed` for its own train script, configs, checkpoints and rollouts.
+
+    python -m ileed.integrations.robomimic --config ileed.json --dataset square.hdf5
+
+is robomimic's train script with one more algorithm. robomimic discovers none by itself, so a program of your own calls
+`register()` before it reads a config or a checkpoint that says `"algo_name": "ileed"`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ileed.errors import IleedError, SettingsError
+from ileed.model.demonstrators import VarianceScaling
+from ileed.readers.robomimic import demonstrators_of
+
+Batch = dict[str, Any]
+
+
+class OperatorExpertise(nn.Module):
+    """One expertise for each operator, rho_i = sigmoid(w_i), equal for all to begin with."""
+
+    def __init__(self, operators: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(operators))
+
+    def forward(self, operator: Tensor) -> Tensor:
+        """The expertise of whoever took each step."""
+        return self.logits.sigmoid()[operator]
+
+
+def register() -> None:
+    """Teach robomimic the algorithm `ileed`: its mixture policies, fitted jointly with one expertise for each operator.
+
+    With `config.algo.rnn.enabled` (the default here) the policy is that of robomimic's BC_RNN_GMM, otherwise that of
+    its BC_GMM. The loss is the mean negative log-likelihood of the actions under `VarianceScaling`, in nats. Settings,
+    in `config.algo.ileed`:
+
+    `demonstrators`: the operators' names, which the file's data set `demonstrator` indexes; empty takes the file's.
+    `skill_learning_rate`: Adam's for w, 1e-4 as in the paper; the policy's is robomimic's own.
+    `exempt_actions`: dimensions that expertise does not scale, by default the last (the gripper is open or shut).
+    `scaled`: "variance" or "deviation", what is divided by expertise.
+
+    Each epoch's log has `Expertise/NAME`; the checkpoint has `skill.logits`. Only ratios of expertise mean anything.
+    """
+    try:
+        algo: Any = import_module("robomimic.algo")
+        config: Any = import_module("robomimic.config.bc_config")
+    except ImportError as error:
+        raise IleedError(
+            f"robomimic cannot be imported here ({error}): install it with --no-deps in an environment of its own; "
+            "docs/howto/robomimic.md says how"
+        ) from error
+
+    class IleedConfig(config.BCConfig):  # type: ignore[misc]
+        """robomimic's BC-RNN-GMM settings, and ours. Being defined registers it."""
+
+        ALGO_NAME = "ileed"
+
+        def train_config(self) -> None:
+            super().train_config()
+            self.train.dataset_keys = (*self.train.dataset_keys, "demonstrator")
+            self.train.seq_length = 10
+
+        def algo_config(self) -> None:
+            super().algo_config()
+            self.algo.actor_layer_dims = ()
+            self.algo.gmm.enabled = True
+            self.algo.rnn.enabled = True
+            self.algo.ileed.demonstrators = []
+            self.algo.ileed.skill_learning_rate = 1e-4
+            self.algo.ileed.exempt_actions = [-1]
+            self.algo.ileed.scaled = "variance"
+
+    class Ileed(_JointlyWithExpertise, algo.BC_GMM):  # type: ignore[misc]
+        """robomimic's mixture policy, each step on its own."""
+
+        def operators(self, batch: Batch) -> Tensor:
+            return super().operators(batch)[:, 0]
+
+    class IleedRnn(_JointlyWithExpertise, algo.BC_RNN_GMM):  # type: ignore[misc]
+        """robomimic's recurrent mixture policy."""
+
+    @algo.register_algo_factory_func("ileed")  # type: ignore[untyped-decorator]
+    def algorithm(settings: Any) -> tuple[type, dict[str, Any]]:
+        if (
+            not settings.gmm.enabled
+            or settings.gaussian.enabled
+            or settings.vae.enabled
+            or settings.transformer.enabled
+        ):
+            raise SettingsError(
+                "ileed scales the variances of a mixture: set algo.gmm.enabled, with or without algo.rnn.enabled, and "
+                "neither gaussian, vae nor transformer"
+            )
+        return (IleedRnn if settings.rnn.enabled else Ileed), {}
+
+
+_Algorithm: Any = object  # what robomimic's classes are to a type checker that does not see them
+
+
+class _JointlyWithExpertise(_Algorithm):  # type: ignore[misc]
+    """Adds expertise to one of robomimic's mixture policies: it overrides the hooks that robomimic's `BC` offers."""
+
+    nets: Any
+    optimizers: dict[str, torch.optim.Optimizer]
+    algo_config: Any
+    global_config: Any
+    device: torch.device
+
+    def _create_networks(self) -> None:
+        super()._create_networks()
+        settings = self.algo_config.ileed
+        if not settings.demonstrators:  # kept in the config, so that a checkpoint loads where the data are not
+            names = list(demonstrators_of(self.global_config.train.data))
+            with self.global_config.values_unlocked():
+                settings.demonstrators = names
+        self.nets["skill"] = OperatorExpertise(len(settings.demonstrators)).to(self.device)
+        self.demonstrator_model = VarianceScaling(scaled=settings.scaled, exempt=tuple(settings.exempt_actions))
+
+    def _create_optimizers(self) -> None:
+        super()._create_optimizers()
+        rate = self.algo_config.ileed.skill_learning_rate
+        self.optimizers["skill"] = torch.optim.Adam(self.nets["skill"].parameters(), lr=rate)
+
+    def process_batch_for_training(self, batch: Batch) -> Batch:
+        return {**super().process_batch_for_training(batch), "operator": self.operators(batch)}
+
+    def operators(self, batch: Batch) -> Tensor:
+        """Who took each step of the batch, as robomimic's loader read it."""
+        found = batch.get("demonstrator")
+        if found is None or found.ndim != 2:  # the loader puts (batch, time, 1) zeros for what a file does not hold
+            raise SettingsError(
+                "the batch does not say who demonstrated: keep 'demonstrator' in train.dataset_keys, and give a file "
+                "that has it (ileed.label_robomimic adds it)"
+            )
+        names = self.algo_config.ileed.demonstrators
+        if found.max() >= len(names):
+            raise SettingsError(
+                f"the file has a demonstrator {int(found.max())} but algo.ileed.demonstrators names {len(names)}: "
+                "name them all (they count from 0), or leave it empty"
+            )
+        return found.to(self.device).long()
+
+    def _forward_training(self, batch: Batch) -> OrderedDict[str, Tensor]:
+        policy = self.nets["policy"].forward_train(obs_dict=batch["obs"], goal_dict=batch["goal_obs"])
+        expertise = self.nets["skill"](batch["operator"])
+        observed = self.demonstrator_model.observed(policy, expertise)
+        return OrderedDict(log_probs=observed.log_prob(batch["actions"]))
+
+    def _train_step(self, losses: dict[str, Tensor]) -> Any:
+        self.optimizers["skill"].zero_grad()
+        info = super()._train_step(losses)
+        self.optimizers["skill"].step()
+        return info
+
+    def log_info(self, info: Any) -> Any:
+        log = super().log_info(info)
+        expertise = self.nets["skill"].logits.detach().sigmoid().tolist()
+        for name, value in zip(self.algo_config.ileed.demonstrators, expertise, strict=True):
+            log[f"Expertise/{name}"] = value
+        return log
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """robomimic's train script, with `ileed` among its algorithms; 0 where training went through."""
+    parser = argparse.ArgumentParser(prog="python -m ileed.integrations.robomimic", description=main.__doc__)
+    parser.add_argument("--config", help="settings as robomimic's JSON; without it the defaults of --algo")
+    parser.add_argument("--algo", default="ileed", help="the algorithm where no --config names one")
+    parser.add_argument("--dataset", help="the HDF5 file, in place of the one in the config")
+    parser.add_argument("--name", help="the experiment's name, in place of the one in the config")
+    parser.add_argument("--debug", action="store_true", help="robomimic's quick trial of a few steps")
+    given = parser.parse_args(arguments)
+    register()
+    script: Any = import_module("robomimic.scripts.train")
+    # robomimic's main prints what went wrong and returns as if nothing had: a shell must learn of it.
+    failures: list[Exception] = []
+    train = script.train
+
+    def remembered(*settings: Any, **named: Any) -> None:
+        try:
+            train(*settings, **named)
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    script.train = remembered
+    try:
+        script.main(given)
+    finally:
+        script.train = train
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Our BCQ and CQL beside d3rlpy's on the fork, and our HBC, IRIS and BC with them.
+
+    tests/integration/d3rlpy_environment.sh
+    .venv/bin/python tests/integration/offline_side_by_side.py
+
+writes `offline_side_by_side.json` beside this file and the table of docs/decisions/offline-baselines.md that is made of
+it; with `--table` it writes the table alone. Takes some ten minutes on one core.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+RECORD, PAGE = HERE / "offline_side_by_side.json", ROOT / "docs" / "decisions" / "offline-baselines.md"
+THEIRS = ROOT / ".cache" / "d3rlpy" / "venv" / "bin" / "python"
+BEGIN, END = "<!-- made by tests/integration/offline_side_by_side.py -->\n", "<!-- end of what was made -->\n"
+
+COMMON: dict[str, Any] = {
+    "steps": 2_000,
+    "batch_size": 100,
+    "hidden": [64, 64],
+    "learning_rate": 1e-3,
+    "discount": 0.9,
+    "target_rate": 0.02,
+    "samples": 10,
+    "perturbation": 0.05,
+    "entropy_weight": 0.01,
+    "conservative_weight": 0.02,
+    "seeds": [0, 1, 2],
+    "data": {"episodes": 200, "good": 0.4, "seed": 0},
+    "play": {"episodes": 200, "seed": 9},
+}
+
+
+def ours() -> dict[str, list[int]]:
+    """Successes of each of our methods, for each seed."""
+    import fork
+
+    import ileed
+    from ileed.baselines import Bcq, Cql, Hbc, Iris
+    from ileed.tasks import as_actor
+
+    data = ileed.Demonstrations(**fork.demonstrations(**COMMON["data"]))
+    shared = {name: COMMON[name] for name in ("steps", "batch_size", "learning_rate", "discount", "target_rate")}
+    shared["hidden"] = tuple(COMMON["hidden"])
+    samples = COMMON["samples"]
+    bcq = Bcq(target_candidates=samples, candidates=samples, perturbation=COMMON["perturbation"], **shared)
+    cql = Cql(
+        warm_start=0,
+        policy_learning_rate=COMMON["learning_rate"],
+        gap=None,
+        weight=COMMON["conservative_weight"],
+        entropy_weight=COMMON["entropy_weight"],
+        samples=samples,
+        **shared,
+    )
+    hbc = Hbc(
+        steps=COMMON["steps"] // 2,
+        batch_size=COMMON["batch_size"],
+        planner_hidden=tuple(COMMON["hidden"]),
+        policy_hidden=32,
+        policy_layers=1,
+    )
+    methods = {"bc": ileed.bc(restarts=1, steps=1_000), "hbc": hbc, "iris": Iris(hierarchy=hbc, value=bcq)}
+    methods |= {"bcq": bcq, "cql": cql}
+    return {
+        name: [
+            int(fork.successes(as_actor(method.fit(data, seed=seed, device="cpu").policy), **COMMON["play"]).sum())
+            for seed in COMMON["seeds"]
+        ]
+        for name, method in methods.items()
+    }
+
+
+def theirs() -> dict[str, Any]:
+    """Successes of d3rlpy's BCQ and CQL, for each seed."""
+    command = [str(THEIRS), "-W", "ignore", str(HERE / "d3rlpy_side.py"), json.dumps(COMMON)]
+    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def share(hits: int, trials: int) -> str:
+    """In percent, with Wilson's interval of 95 %."""
+    z, rate = 1.959964, hits / trials
+    centre = (rate + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    reach = z / (1 + z**2 / trials) * math.sqrt(rate * (1 - rate) / trials + z**2 / (4 * trials**2))
+    return f"{100 * rate:.0f} % ({100 * (centre - reach):.0f} to {100 * (centre + reach):.0f})"
+
+
+def table(record: dict[str, Any]) -> str:
+    """What the page shows of a record."""
+    settings, episodes = record["settings"], record["settings"]["play"]["episodes"]
+    rows = [
+        ("BC, ours", "no", record["ours"]["bc"]),
+        ("HBC, ours", "no", record["ours"]["hbc"]),
+        ("IRIS, ours", "yes", record["ours"]["iris"]),
+        ("BCQ, ours", "yes", record["ours"]["bcq"]),
+        (f"BCQ, d3rlpy {record['d3rlpy']}", "yes", record["theirs"]["bcq"]),
+        ("CQL, ours", "yes", record["ours"]["cql"]),
+        (f"CQL, d3rlpy {record['d3rlpy']}", "yes", record["theirs"]["cql"]),
+    ]
+    lines = [
+        f"| method | uses rewards | at the goal, of {len(settings['seeds']) * episodes} | of {episodes}, by seed |",
+        "|---|---|---|---|",
+    ]
+    for name, rewards, counts in rows:
+        pooled = share(sum(counts), episodes * len(counts))
+        lines.append(f"| {name} | {rewards} | {pooled} | {', '.join(map(str, counts))} |")
+    note = (
+        f"Intervals speak of chance in the episodes; the seeds show chance in the fits. {settings['steps']:,} gradient "
+        f"steps of {settings['batch_size']} transitions; {record['when']}, {record['machine']}."
+    )
+    return "\n".join([*lines, "", note, ""])
+
+
+def main() -> None:
+    """Run both sides unless told to write the table alone."""
+    if "--table" not in sys.argv:
+        found = theirs()
+        record = {
+            "settings": COMMON,
+            "ours": ours(),
+            "theirs": found["successes"],
+            "d3rlpy": found["version"],
+            "when": datetime.now(UTC).date().isoformat(),
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        }
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(before + BEGIN + table(json.loads(RECORD.read_text())) + END + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    main()
