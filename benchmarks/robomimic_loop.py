@@ -1,10 +1,11 @@
-"""How many gradient steps a second robomimic's own training loop takes, on a file that our writer made.
+"""How many gradient steps a second our `MixtureLSTM` takes, and robomimic's own training loop, on the same file.
 
     .cache/robomimic/bin/python benchmarks/robomimic_loop.py --devices cpu --steps 60
     python benchmarks/robomimic_loop.py --make-file square-sized.hdf5     # writes the file and stops
 
 Paper-size networks and data: LSTM 2 x 400 with 5 modes on sequences of 10 in batches of 100, about 45,000 steps of 23
-numbers seen and 7 done. The loop is robomimic's: its loader with everything cached, its `run_epoch`, its optimiser.
+numbers seen and 7 done. robomimic's loop is its own: its loader with everything cached, its `run_epoch`, its optimiser.
+Ours is `Ileed.fit`, alone and with several data sets side by side, where the steps of all of them are counted.
 `tests/robomimic_environment.sh training` makes the environment.
 """
 
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -102,13 +104,53 @@ def robomimic_with_ileed(path: Path, *, device: torch.device, steps: int, warm_u
     return robomimic(path, device=device, steps=steps, warm_up=warm_up, algorithm="ileed")
 
 
-LOOPS: dict[str, Callable[..., Timed]] = {"robomimic": robomimic, "robomimic, ileed plug-in": robomimic_with_ileed}
+def ours(path: Path, *, device: torch.device, steps: int, warm_up: int, fits: int = 1, cloning: bool = True) -> Timed:
+    """`fits` data sets climb side by side with `MixtureLSTM`; the clock runs from the end of the warm-up on."""
+    from ileed import Constant, Ileed, MixtureLSTM, Perfect, read
+
+    began = time.perf_counter()
+    data = read(path)
+    loading = time.perf_counter() - began
+    stamps: list[tuple[int, float, float]] = []
+    policy = MixtureLSTM(hidden=(SIZES["hidden"],) * SIZES["layers"], length=SIZES["sequence"], modes=SIZES["modes"])
+    method = Ileed(
+        policy=policy,
+        expertise=Perfect() if cloning else Constant(),
+        restarts=1,
+        steps=warm_up + steps,
+        batch_size=SIZES["batch"],
+    )
+    method.ascend_each(
+        [data] * fits,
+        seeds=range(fits),
+        device=str(device),
+        progress=lambda now: stamps.append((now.step, time.perf_counter(), time.process_time())),
+    )
+    first, last = next(stamp for stamp in stamps if stamp[0] >= warm_up), stamps[-1]
+    taken, seconds = (last[0] - first[0]) * fits, last[1] - first[1]
+    return {
+        "loading_seconds": loading,
+        "steps": taken,
+        "seconds": seconds,
+        "processor_seconds": last[2] - first[2],
+        "steps_per_second": taken / seconds,
+    }
+
+
+LOOPS: dict[str, Callable[..., Timed]] = {
+    "robomimic": robomimic,
+    "robomimic, ileed plug-in": robomimic_with_ileed,
+    "ours, cloning": ours,
+    "ours, ileed": partial(ours, cloning=False),
+    "ours, cloning, 3 side by side": partial(ours, fits=3),
+    "ours, cloning, 21 side by side": partial(ours, fits=21),
+}
 
 
 def main() -> None:
     """Time the loops that are asked for and print one JSON record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loops", nargs="+", default=["robomimic"], choices=LOOPS)
+    parser.add_argument("--loops", nargs="+", default=["robomimic", "ours, cloning"], choices=LOOPS)
     parser.add_argument("--devices", nargs="+", default=["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--warm-up", type=int, default=5)

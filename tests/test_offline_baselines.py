@@ -1,5 +1,6 @@
 """HBC, IRIS, BCQ and CQL: what each of them promises, their parts against torch's own, and what each is good for."""
 
+import json
 import pickle
 from dataclasses import replace
 
@@ -39,7 +40,7 @@ TINY = {
     "hbc": TINY_HBC,
     "iris": Iris(hierarchy=TINY_HBC, value=TINY_BCQ, candidates=5, value_actions=4),
     "bcq": TINY_BCQ,
-    "bcq with a learned prior": replace(TINY_BCQ, prior_modes=3, perturbation=0.0),
+    "bcq with a learned prior": replace(TINY_BCQ, prior_modes=3, perturbation=0.0, latent_bound=0.5),
     "cql": Cql(steps=12, warm_start=5, batch_size=8, hidden=(8, 8), samples=2),
     "cql of fixed weight": Cql(steps=12, warm_start=0, batch_size=8, hidden=(8, 8), samples=2, gap=None),
 }
@@ -398,9 +399,17 @@ def test_subgoals_chosen_by_value_lead_to_the_goal_where_the_likeliest_do_not():
 # The comparison with d3rlpy
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [("bcq with bounded latents", "bcq"), ("cql", "cql")])
+def test_the_record_finds_ours_and_d3rlpys_alike_under_equal_settings(ours, theirs):
+    """Within a tenth of all episodes, about what seeds of one side differ by."""
+    record = json.loads(offline_side_by_side.RECORD.read_text())
+    played = len(record["settings"]["seeds"]) * record["settings"]["play"]["episodes"]
+    assert abs(sum(record["ours"][ours]) - sum(record["theirs"][theirs])) < played / 10
+
+
 def test_the_page_shows_the_recorded_comparison():
     record = offline_side_by_side.RECORD.read_text()
-    made = offline_side_by_side.BEGIN + offline_side_by_side.table(offline_side_by_side.json.loads(record))
+    made = offline_side_by_side.BEGIN + offline_side_by_side.table(json.loads(record))
     assert made + offline_side_by_side.END in offline_side_by_side.PAGE.read_text(), (
         "run tests/integration/offline_side_by_side.py --table"
     )

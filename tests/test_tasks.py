@@ -247,6 +247,20 @@ def test_a_policy_that_cannot_act_is_refused():
         as_actor("greedy")
 
 
+def test_the_state_of_a_policy_is_carried_from_step_to_step_with_the_starts():
+    """A recurrent policy that counts its steps, row by row, and forgets where an episode starts."""
+
+    class Counting:
+        def predict(self, observation, state=None, episode_start=None, deterministic=True):
+            count = np.zeros(len(observation)) if state is None else state[0]
+            count = np.where(episode_start, 0, count) + 1
+            return count, (count,)
+
+    actor, seen = as_actor(Counting()), np.zeros((2, 3))
+    starts = np.array([[True, True], [False, False], [True, False]])
+    assert [actor(seen, start).tolist() for start in starts] == [[1, 1], [2, 2], [1, 3]]
+
+
 def test_without_minigrid_tasks_and_experts_are_there_and_playing_names_the_extra():
     """In a process of its own, where the extra's libraries cannot be imported."""
     probe = """

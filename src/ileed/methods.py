@@ -271,7 +271,8 @@ def _blocks(starts: Sequence[_Start], device: torch.device) -> list[list[_Start]
     held = 0
     for start in starts:
         cells = len(start.prepared.collapsed.place) * len(next(start.joint.parameters()))
-        if not blocks or held + cells > most or not stands_beside(start.prepared):
+        alike = blocks and start.joint.parts == blocks[-1][0].joint.parts  # the same gripper, where there is one
+        if not alike or held + cells > most or not stands_beside(start.prepared):
             blocks.append([])
             held = 0
         blocks[-1].append(start)

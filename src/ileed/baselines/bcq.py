@@ -64,6 +64,9 @@ class Bcq:
     """Of the autoencoder's divergence from its prior, beside the mean squared error."""
     prior_modes: int = 0
     """Modes of a learned prior; 0 is the standard normal."""
+    latent_bound: float | None = None
+    """Where latents are cut when actions are drawn; None draws from the whole prior, as robomimic does, and 0.5 is
+    what the first authors and d3rlpy do."""
     discount: float = 0.99
     """What a reward one step later is worth."""
     target_rate: float = 0.005
@@ -80,6 +83,8 @@ class Bcq:
     def __post_init__(self) -> None:
         at_least_one(self, "steps", "batch_size", "target_candidates", "candidates")
         positive(self, "learning_rate", "divergence_weight", "target_rate")
+        if self.latent_bound is not None:
+            positive(self, "latent_bound")
         for name in ("discount", "pessimism", "perturbation"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingsError(f"{name} is {getattr(self, name)}: it must be from 0 to 1")
@@ -178,6 +183,8 @@ class BcqActor(AbstractActor):
             place, rows = generator.device, len(observations)
             uniform = torch.rand(rows, count, generator=generator, device=place)
             noise = torch.randn(rows, count, self.sampler.latent, generator=generator, device=place)
+        if (bound := self._method.latent_bound) is not None:
+            noise = noise.clamp(-bound, bound)
         actions = self.sampler.draws(observations, uniform, noise).detach()
         if perturb is None:
             return actions

@@ -136,6 +136,7 @@ class Scaling(AbstractExperiment):
     data: Path | None = None
     name: str = "robot/scaling"
     trials: int = 3
+    steps: int = 3_000
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -145,25 +146,28 @@ class Scaling(AbstractExperiment):
         return [{"operators": "All"}]
 
     def methods(self, setting: Setting) -> Mapping[str, Ileed]:
-        by_state, shared = MixtureLSTM(), MixtureLSTM(shared_deviations=True)
-        usual: dict[str, Any] = {"steps": 10_000}
+        by_state = MixtureLSTM(hidden=(100, 100))
+        shared = replace(by_state, shared_deviations=True)
+        learned, everything = replace(by_state, steady_deviation=None), VarianceScaling(exempt=())
+        flat = MixtureMLP(hidden=(100, 100), shared_deviations=True)
         return {
-            "cloning": bc_rnn(**usual),
-            "cloning, shared": bc_rnn(policy=shared, **usual),
-            "as published": ileed_rnn(
-                policy=by_state, demonstrator=VarianceScaling(exempt=()), skill_learning_rate=1e-4, **usual
-            ),
-            "gripper exempt": ileed_rnn(policy=by_state, skill_learning_rate=1e-4, **usual),
-            "gripper exempt, faster": ileed_rnn(policy=by_state, **usual),
-            "higher floor": ileed_rnn(policy=replace(by_state, deviation_floor=0.1), **usual),
-            "shared": ileed_rnn(policy=shared, **usual),
-            "shared, gripper scaled": ileed_rnn(policy=shared, demonstrator=VarianceScaling(exempt=()), **usual),
-            "shared, deviation": ileed_rnn(policy=shared, demonstrator=VarianceScaling(scaled="deviation"), **usual),
-            "shared, by phase": ileed_rnn(policy=shared, expertise=Skills("phase"), **usual),
-            "shared, embedded": ileed_rnn(policy=shared, expertise=Embedded(hidden=(32, 32)), **usual),
-            "no memory": ileed_rnn(policy=MixtureMLP(hidden=(256, 256)), **usual),
-            "no memory, shared": ileed_rnn(policy=MixtureMLP(hidden=(256, 256), shared_deviations=True), **usual),
+            "cloning": bc_rnn(policy=by_state, steps=self.steps),
+            "cloning, shared": bc_rnn(policy=shared, steps=self.steps),
+            "as published": self._ileed(policy=learned, demonstrator=everything, skill_learning_rate=1e-4),
+            "as published, faster": self._ileed(policy=learned, demonstrator=everything),
+            "gripper exempt": self._ileed(policy=learned),
+            "gripper steady": self._ileed(policy=by_state),
+            "gripper steady, slower": self._ileed(policy=by_state, skill_learning_rate=1e-4),
+            "higher floor": self._ileed(policy=replace(by_state, deviation_floor=0.1)),
+            "shared": self._ileed(policy=shared),
+            "shared, deviation": self._ileed(policy=shared, demonstrator=VarianceScaling(scaled="deviation")),
+            "shared, by phase": self._ileed(policy=shared, expertise=Skills("phase")),
+            "shared, embedded": self._ileed(policy=shared, expertise=Embedded(hidden=(16, 16))),
+            "shared, no memory": self._ileed(policy=flat),
         }
+
+    def _ileed(self, **settings: Any) -> Ileed:
+        return ileed_rnn(steps=self.steps, **settings)
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
         data = Square(self.data).demonstrations(setting, [0])[0]

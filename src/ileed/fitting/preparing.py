@@ -62,6 +62,7 @@ def prepare(
         discrete=data.discrete,
         skills=len(collapsed.skill_names),
         has_legal_actions=data.legal is not None,
+        two_valued=data.two_valued,
     )
     places = torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
     visits = torch.from_numpy(np.bincount(collapsed.step_place, minlength=places.shape[1])).double()

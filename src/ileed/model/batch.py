@@ -30,11 +30,14 @@ class Sizes:
     discrete: bool = True
     skills: int = 0
     has_legal_actions: bool = False
+    two_valued: tuple[int, ...] = ()
+    """Dimensions of continuous actions that are at one end of their range or the other, like a gripper's."""
 
     @classmethod
     def of_all(cls, sizes: Sequence[Sizes]) -> Sizes:
-        """The least sizes that hold each of these."""
-        return cls(**{item.name: max(getattr(each, item.name) for each in sizes) for item in fields(cls)})
+        """The least sizes that hold each of these; data sets side by side must agree about `two_valued`."""
+        largest = {item.name: max(getattr(each, item.name) for each in sizes) for item in fields(cls)}
+        return cls(**(largest | {"two_valued": sizes[0].two_valued}))
 
 
 @final

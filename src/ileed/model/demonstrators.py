@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
-from ileed._torch import Bool, Float
+from ileed._torch import Float
 from ileed.model.batch import Batch
-from ileed.model.policies import Choice, mixture, mixture_at, mixture_parts
+from ileed.model.policies import Choice, among, mixture, mixture_at, mixture_parts
 
 Policy = TypeVar("Policy", bound=Distribution)
 
@@ -143,14 +143,8 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         factor = expertise.clamp_min(1e-6)[..., None, None]
         wider = factor.rsqrt() if self.scaled == "variance" else factor.reciprocal()
         if self.exempt:
-            wider = torch.where(self._is_exempt(deviations), 1.0, wider)
+            wider = torch.where(among(self.exempt, deviations), 1.0, wider)
         return mixture(logits, means, deviations * wider)
-
-    def _is_exempt(self, deviations: Float[Tensor, "*batch mode dimension"]) -> Bool[Tensor, " dimension"]:
-        exempt = torch.zeros(deviations.shape[-1], dtype=torch.bool, device=deviations.device)
-        for dimension in self.exempt or ():
-            exempt[dimension] = True
-        return exempt
 
     def log_likelihood(
         self, policy: MixtureSameFamily, expertise: Float[Tensor, "member cell"], batch: Batch

@@ -67,12 +67,17 @@ class MixtureMLP(AbstractPolicyHead):
     Actions are modelled in units of their spread in the data, so their scale does not matter; `deviation_floor` is
     the least standard deviation, in those units. With `shared_deviations` each mode has one deviation for all
     states: what differs between people can then only be their expertise.
+
+    A dimension that is at one end of its range or the other, like a gripper's, has `steady_deviation`, in the same
+    units. Learned as the others are (None), it would fall to the floor, and then a single late closing of a gripper
+    costs more than all else that was learned.
     """
 
     hidden: tuple[int, ...] = (64, 64)
     modes: int = 5
     deviation_floor: float = 1e-3
     shared_deviations: bool = False
+    steady_deviation: float | None = 0.25
     discrete = False
 
     def __post_init__(self) -> None:
@@ -99,6 +104,7 @@ class MixtureLSTM(AbstractPolicyHead):
     modes: int = 5
     deviation_floor: float = 1e-3
     shared_deviations: bool = False
+    steady_deviation: float | None = 0.25
     low_noise: bool = True
     discrete = False
 
@@ -119,6 +125,10 @@ def _check_mixture(head: MixtureMLP | MixtureLSTM) -> None:
         raise SettingsError(f"modes is {head.modes}: a mixture needs one or more")
     if not 0 < head.deviation_floor < float("inf"):
         raise SettingsError(f"deviation_floor is {head.deviation_floor}: it must be a number above zero")
+    if head.steady_deviation is not None and not 0 < head.steady_deviation < float("inf"):
+        raise SettingsError(
+            f"steady_deviation is {head.steady_deviation}: it must be a number above zero, or None to learn it"
+        )
 
 
 class Choice(Categorical):
@@ -176,6 +186,7 @@ class GaussianNet(PolicyNet, ABC):
         super().__init__()
         self.modes, self.floor, self.shared = settings.modes, settings.deviation_floor, settings.shared_deviations
         self.outputs = settings.modes * (1 + (1 if self.shared else 2) * sizes.actions)
+        self.steady, self.steady_deviation = sizes.two_valued, settings.steady_deviation
         if self.shared:
             self.spreads = nn.Parameter(uniform((1, settings.modes, sizes.actions), 0.1, generators))
         self.register_buffer("action_shift", torch.zeros(sizes.actions))
@@ -201,8 +212,16 @@ class GaussianNet(PolicyNet, ABC):
         weights, rest = outputs[..., : self.modes], outputs[..., self.modes :].unflatten(-1, (self.modes, -1))
         raw, spreads = (rest, self.spreads) if self.shared else rest.chunk(2, -1)
         means = self.means(raw)
-        deviations = (nn.functional.softplus(spreads) + self.floor) * self.action_scale
-        return mixture(weights, means, deviations.expand_as(means))
+        deviations = nn.functional.softplus(spreads) + self.floor
+        if self.steady and self.steady_deviation is not None:
+            deviations = torch.where(among(self.steady, deviations), self.steady_deviation, deviations)
+        return mixture(weights, means, (deviations * self.action_scale).expand_as(means))
+
+
+def among(chosen: Sequence[int], values: Float[Tensor, "*batch dimension"]) -> Bool[Tensor, " dimension"]:
+    """Whether each dimension of the values is one of the chosen; made of what a CUDA graph can record."""
+    dimensions = torch.arange(values.shape[-1], device=values.device)
+    return torch.stack([dimensions == dimension for dimension in chosen]).any(0)
 
 
 @final

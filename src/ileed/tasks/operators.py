@@ -33,8 +33,8 @@ class Operator:
 
     name: str
     noise: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-    """Deviation of the six numbers of motion around what is wanted, drawn at each step, for each of `PHASES`; half of it
-    for the three that turn."""
+    """Deviation of the six numbers of motion around what is wanted, drawn at each step, for each of `PHASES`; of the
+    three that turn, half as much."""
     overshoot: float = 0.0
     """How far beyond a waypoint the hand is first sent."""
     hesitation: float = 0.0
@@ -77,6 +77,7 @@ _PEG = np.array([0.23, 0.10])
 _CLEAR = 0.975
 """Height of the nut at which it is carried: the peg ends at 0.95 m, and higher up the arm would be stretched."""
 _TABLE = 0.82
+_UP = np.array([0.0, 0.0, 1.0])
 
 
 @final
@@ -125,7 +126,7 @@ class _Steering:
             return None
         if self._via is None:
             self._via = 0.5 * (here + goal) + self._places[-1]
-        if np.linalg.norm(self._via - here) < 0.03 or self._since > 25:
+        if _length(self._via - here) < 0.03 or self._since > 25:
             self._places.pop()
             self._go(self._stage)
             return None
@@ -146,16 +147,15 @@ class _Steering:
         if self._stage == "above":
             self._grasp, self._turned, self._final = _plan(angle)
         upright = _upright(hand_turn)
-        held = opening > 0.02 and np.linalg.norm(hand - handle) < 0.04
+        held = opening > 0.02 and _length(hand - handle) < 0.04
         self._since += 1
         if self._stage in ("lift", "over", "lower") and not held and self._since > 3:
             self._drops = False
             self._go("above")
-        pressed = nut_turn[2, 2] < 0.96 and self._stage in ("down", "close") and opening > 0.04
-        if pressed and self._stage != "above":
+        if self._stage in ("down", "close") and nut_turn[2, 2] < 0.96 and opening > 0.04:  # a finger stands on it
             self._go("above")
         if self._stage in ("above", "down", "close"):
-            turn = upright + [0, 0, self._grasp - yaw]
+            turn = upright + (self._grasp - yaw) * _UP
             if self._stage == "above":
                 return self._above(hand, turn, handle), 0
             if self._stage == "down":
@@ -164,16 +164,17 @@ class _Steering:
         if self._stage == "let go":
             return self._let_go(), 3 if nut[2] < 0.95 else 2
         # The hand never turns through the far side, where its last joint ends.
-        turn = upright + [0, 0, self._turned - yaw + _wrapped(self._final - angle - (self._turned - yaw))]
+        rest = self._turned - yaw
+        turn = upright + (rest + _wrapped(self._final - angle - rest)) * _UP
         return self._carried(nut, upright, turn)
 
     def _above(self, hand: Array, turn: Array, handle: Array) -> Array:
-        goal = handle + [0, 0, 0.07]
+        goal = handle + 0.07 * _UP
         if (via := self._wrong_place(hand, goal)) is not None:
             return _towards(via - hand, turn, -1)
         goal = goal + _further(goal - hand, self._beyond)
         error, ease = goal - hand, self._ease()
-        if np.linalg.norm(error) < 0.02 and self._beyond:
+        if _length(error) < 0.02 and self._beyond:
             self._beyond = 0.0
         elif _length(error[:2]) < 0.012 * ease and abs(error[2]) < 0.03 and _length(turn) < 0.12 * ease:
             self._go("down")
@@ -201,7 +202,7 @@ class _Steering:
     def _let_go(self) -> Array:
         if self._since > 6:
             self._go("above")
-        return _towards(np.array([0, 0, 0.01]), np.zeros(3), -1)
+        return _towards(0.01 * _UP, np.zeros(3), -1)
 
     def _carried(self, nut: Array, upright: Array, turn: Array) -> tuple[Array, int]:
         if self._stage == "lift" and nut[2] > 0.93:
@@ -210,7 +211,7 @@ class _Steering:
             self._drops = False
             self._go("let go")
         if self._stage == "lift":
-            return _towards(np.array([0, 0, _CLEAR - nut[2]]), upright, 1), 2
+            return _towards((_CLEAR - nut[2]) * _UP, upright, 1), 2
         moved = _length((nut - self._nut_before)[:2])
         self._nut_before = nut
         over = np.array([*_PEG, _CLEAR])
@@ -219,7 +220,7 @@ class _Steering:
                 return _towards(via - nut, turn, 1), 2
             goal = over + _further((over - nut) * [1, 1, 0], self._beyond)
             error, ease = goal - nut, self._ease()
-            if np.linalg.norm(error) < 0.02 and self._beyond:
+            if _length(error) < 0.02 and self._beyond:
                 self._beyond = 0.0
             elif _length(error[:2]) < 0.006 * ease and _length(turn) < 0.12 * ease and moved < 0.004 * ease:
                 self._lowest, self._stuck = np.inf, 0
@@ -228,7 +229,7 @@ class _Steering:
                 error = error * [0, 0, 1]  # first higher than the peg, then over it
             return _towards(error, turn, 1, gain=1.4), 2
         error = np.array([*_PEG, _TABLE]) - nut
-        if nut[2] > 0.955 and np.linalg.norm(error[:2]) > 0.016:
+        if nut[2] > 0.955 and _length(error[:2]) > 0.016:
             self._go("over")
         self._stuck = 0 if nut[2] < self._lowest - 1e-3 else self._stuck + 1
         self._lowest = min(self._lowest, nut[2])
@@ -246,7 +247,7 @@ def _towards(error: Array, turn: Array, grip: float, *, gain: float = 2.0) -> Ar
 
 
 def _further(way: Array, by: float) -> Array:
-    length = float(np.linalg.norm(way))
+    length = _length(way)
     return way * (by / length) if length > 1e-6 else np.zeros(3)
 
 
@@ -279,11 +280,11 @@ def _plan(angle: float) -> tuple[float, float, float]:
     """
     plans = []
     for grasp in (angle, _wrapped(angle + np.pi)):
-        for final in (np.pi, np.pi / 2, -np.pi / 2):
-            turned = _wrapped(grasp + final - angle)
-            cost = abs(grasp) + abs(turned - grasp) + (0.0 if final == np.pi else 1.5)
+        for pointing in (np.pi, np.pi / 2, -np.pi / 2):
+            turned = _wrapped(grasp + pointing - angle)
+            cost = abs(grasp) + abs(turned - grasp) + (0.0 if pointing == np.pi else 1.5)
             if _LEAST < grasp < _MOST and _LEAST < turned < _MOST:
-                plans.append((cost, grasp, turned, final))
+                plans.append((cost, grasp, turned, pointing))
     return min(plans)[1:]
 
 
@@ -370,7 +371,7 @@ class Recording:
     states: Array
     """robosuite's flattened state before each step, (step, 45)."""
     model_file: str
-    """The scene in MuJoCo's XML, whose paths robosuite sets right when it reads it."""
+    """The scene in MuJoCo's XML, with paths from robosuite's folder on, which robosuite completes when it reads it."""
     env_args: Mapping[str, Any]
     """Which environment this was, as robomimic says it."""
     attempts: Mapping[str, int]
@@ -447,7 +448,7 @@ def _recording(operators: Sequence[Operator], episodes: int, kept: Sequence[tupl
     return Recording(
         demonstrations=demonstrations,
         states=np.concatenate([found.states for found, _ in kept]),
-        model_file=_scene().xml,
+        model_file=_scene().portable_xml,
         env_args=ENV_ARGS,
         attempts={operator.name: int(each) for operator, each in zip(operators, attempts, strict=True)},
     )

@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import pickle
+import re
+import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,7 +26,7 @@ import numpy.typing as npt
 import torch
 
 from ileed._torch import stream
-from ileed.errors import SettingsError, require
+from ileed.errors import IleedError, SettingsError, require
 from ileed.tasks import (
     AbstractTask,
     Actor,
@@ -167,17 +170,19 @@ class SquareTask(AbstractTask):
     def phase(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Which of the `phases` each of (step, feature) observations belongs to, (step,).
 
-        Told from where hand and nut are: grasping begins within 5 cm of the handle's height above it, carrying when the
-        nut is off the table, inserting when it is above the peg.
+        Told from where hand and nut are: grasping begins less than 5 cm above the handle, carrying when the nut is off
+        the table with its handle in the hand, inserting when it is above the peg.
         """
         seen = np.asarray(observations, dtype=np.float64)
         nut = seen[:, 7:14] if self.layout == "robosuite-1.5" else seen[:, :7]
         hand = seen[:, 14:17]
         handle = nut[:, :3] + _HANDLE * _first_axis(nut[:, 3:])
         near = (np.linalg.norm((hand - handle)[:, :2], axis=1) < 0.03) & (hand[:, 2] - handle[:, 2] < 0.05)
+        # At first the nut falls on the table: it is carried where the hand has it.
         lifted = nut[:, 2] > _TABLE + 0.03
+        carried = lifted & (np.linalg.norm(hand - handle, axis=1) < 0.05)
         above = lifted & (np.linalg.norm(nut[:, :2] - _PEG, axis=1) < 0.03)
-        return np.select([above, lifted, near], [3, 2, 1], default=0).astype(np.int64)
+        return np.select([above, carried, near], [3, 2, 1], default=0).astype(np.int64)
 
     def score(
         self,
@@ -208,9 +213,9 @@ class SquareTask(AbstractTask):
         """Let a policy or an actor play `episodes` episodes, and say how each of them went.
 
         Episode k starts from a state drawn for `(seed, k)`, so that policies can be compared start by start. A policy
-        with `reset(seed)` has it called before each episode with a seed of `(seed, k)`, and an actor is made of it anew:
-        what it draws depends on the episode alone. With more than one of `environments`, stepped side by side in each
-        process to save time in the policy, it is called once for all of them, and draws depend on the neighbours.
+        with `reset(seed)` has it called before each episode with a seed of `(seed, k)`, and an actor is made of it
+        anew: what it draws depends on the episode alone. With more than one of `environments`, stepped side by side in
+        each process to save time in the policy, it is called once for several, and draws depend on the neighbours.
 
         `workers` processes share the episodes, and the policy must be picklable if they are more than one: pass the
         policy itself rather than `as_actor` of it.
@@ -370,7 +375,7 @@ class SquareWorld:
 
     def __init__(self, *, layout: Layout = "robosuite-1.5") -> None:
         self._scene = _scene()
-        self._layout = layout
+        self._layout: Layout = layout
         self._mujoco: Any = require("mujoco", extra="robot")
         self._transform: Any = require("robosuite.utils.transform_utils", extra="robot")
         self._torques = _compiled()
@@ -418,7 +423,7 @@ class SquareWorld:
             if substep == 0:
                 goal = self._hand_position + 0.05 * told[:3]
                 goal_turn = turned @ self._hand_turn.reshape(3, 3)
-            torques = self._torques(
+            self._ctrl[:7] = self._torques(
                 self._qpos,
                 self._qvel,
                 self._hand_position,
@@ -430,8 +435,8 @@ class SquareWorld:
                 goal,
                 goal_turn,
                 self._home,
+                self._scene.strength,
             )
-            self._ctrl[:7] = np.minimum(np.maximum(torques, -self._scene.strength), self._scene.strength)
             mujoco.mj_step2(model, data)
         self.steps += 1
         success = self._success()
@@ -443,9 +448,14 @@ class SquareWorld:
         return np.concatenate([[self._data.time], self._qpos, _ROUND_NUT, self._qvel, np.zeros(6)])
 
     @property
-    def hand(self) -> tuple[Array, Array]:
-        """Position of the point between the fingertips and (3, 3) rotation of its frame."""
-        return self._hand_position.copy(), self._hand_turn.reshape(3, 3).copy()
+    def model(self) -> Any:
+        """MuJoCo's model, to draw from."""
+        return self._model
+
+    @property
+    def data(self) -> Any:
+        """MuJoCo's data, which every step writes anew."""
+        return self._data
 
     def _success(self) -> bool:
         """robosuite's rule: the nut is low enough around the peg, and its centre is not in the hand."""
@@ -474,9 +484,7 @@ class _Scene:
 
     def __init__(self) -> None:
         mujoco: Any = require("mujoco", extra="robot")
-        # robosuite speaks through a logger of its own at import, of robots and settings that are not used here.
-        logging.getLogger("robosuite_logs").addFilter(_only_errors)
-        robosuite: Any = require("robosuite", extra="robot")
+        robosuite = _quiet_robosuite()
         kwargs = ENV_ARGS["env_kwargs"] | {"renderer": "mujoco", "hard_reset": False, "seed": 0}
         self.environment: Any = robosuite.make(ENV_ARGS["env_name"], **kwargs)
         robot = self.environment.robots[0]
@@ -491,6 +499,11 @@ class _Scene:
         low, high = self.model.actuator_ctrlrange.T
         self.strength = high[:7].copy()
         self.grip_centre, self.grip_reach = (high + low)[7:9] / 2, (high - low)[7:9] / 2
+
+    @property
+    def portable_xml(self) -> str:
+        """The scene without a word on where robosuite is installed."""
+        return re.sub(r'file="[^"]*/(robosuite/models/)', r'file="\1', self.xml)
 
     def drawn(self, seed: int) -> tuple[Array, Array, Array]:
         """Positions of an initial state, the arm's as its controller remembers them, and what is seen there first."""
@@ -507,6 +520,27 @@ class _Scene:
 @cache
 def _scene() -> _Scene:
     return _Scene()
+
+
+def _quiet_robosuite() -> Any:
+    """robosuite, without what it says at import of robots and settings that are not used here."""
+    logging.getLogger("robosuite_logs").addFilter(_only_errors)
+    before = os.environ.get("MUJOCO_GL")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its own text: backslashes in a picture made of letters
+            return importlib.import_module("robosuite")
+    except ImportError as error:
+        raise IleedError(
+            "this needs the package 'robosuite', which is not installed: pip install 'ileed[robot]', and then "
+            "pip install --no-deps robosuite==1.5.2, since one of its dependencies holds numpy below 2"
+        ) from error
+    finally:
+        # It chooses a way to draw for the whole process.
+        if before is None:
+            os.environ.pop("MUJOCO_GL", None)
+        else:
+            os.environ["MUJOCO_GL"] = before
 
 
 def _only_errors(record: logging.LogRecord) -> bool:
@@ -535,7 +569,7 @@ def _compiled() -> Any:
 
 
 def _arm_torques(  # type: ignore[no-untyped-def]  # numba finds the types, and annotations would only be in its way
-    qpos, qvel, position, turn, shift_by, turn_by, inertia, bias, goal, goal_turn, home
+    qpos, qvel, position, turn, shift_by, turn_by, inertia, bias, goal, goal_turn, home, strength
 ):  # pragma: no cover
     """Torques of the seven joints by operational-space control with position and rotation uncoupled.
 
@@ -573,9 +607,5 @@ def _arm_torques(  # type: ignore[no-untyped-def]  # numba finds the types, and 
     wrench[3:] = np.linalg.solve(np.ascontiguousarray(mobility[3:, 3:]), wanted[3:])
     homing = arm @ (10.0 * (home - qpos[:7]) - 2.0 * np.sqrt(10.0) * qvel[:7])
     wrench -= np.linalg.solve(mobility, np.ascontiguousarray(eased.T) @ homing)
-    return np.ascontiguousarray(jacobian.T) @ wrench + bias[:7] + homing
-
-
-def available_cores() -> int:
-    """How many processes can play at once."""
-    return len(os.sched_getaffinity(0))
+    torques = np.ascontiguousarray(jacobian.T) @ wrench + bias[:7] + homing
+    return np.minimum(np.maximum(torques, -strength), strength)
