@@ -21,6 +21,7 @@ from ileed import experiments, runs, simulation, tasks
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.evaluation import Scores, evaluate, rank_loss
+from ileed.experiments.robot_page import write_robot_page
 from ileed.experiments.tables import write_page
 from ileed.fitting import Progress as ClimbProgress
 from ileed.fitting import Watcher
@@ -361,16 +362,20 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Tables:
-    """Write the page of published against reproduced numbers, from results that `ileed reproduce` wrote."""
+    """Write the pages of published against reproduced numbers, from results that `ileed reproduce` wrote."""
 
     results: Path = Path("results")
     """Where they lie: what was given to `ileed reproduce` as --out."""
     out: Path = Path("docs/reproduction.md")
     """The Markdown file to write; it shows those of its pictures that lie in `images` beside it."""
 
+    robot: Path = Path("docs/robot.md")
+    """The same for the robot's page."""
+
     def __call__(self) -> None:
         write_page(self.results, self.out)
-        Console().print(f"wrote {self.out}", highlight=False)
+        write_robot_page(self.results, self.robot)
+        Console().print(f"wrote {self.out} and {self.robot}", highlight=False)
 
 
 _COMMANDS: Mapping[str, Callable[..., Any]] = {

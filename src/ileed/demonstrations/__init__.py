@@ -165,11 +165,11 @@ class Demonstrations:
         """Dimensions of continuous actions that are hardly ever off the ends of their range, like a gripper's.
 
         A dimension counts where 19 in 20 of its values lie within a twentieth of the range from either end, and where
-        it never changes at all.
+        it never changes at all. The range is that of all values but the outermost hundredth at each end.
         """
         if self.discrete:
             return ()
-        low, high = self.actions.min(axis=0), self.actions.max(axis=0)
+        low, high = np.quantile(self.actions, (0.01, 0.99), axis=0)
         margin = (high - low) / 20
         at_an_end = (self.actions <= low + margin) | (self.actions >= high - margin)
         return tuple(np.flatnonzero(at_an_end.mean(axis=0) >= 0.95).tolist())

@@ -223,9 +223,10 @@ def _number(value: float, digits: int, signed: bool = False) -> str:
 @final
 @dataclass(frozen=True)
 class Records:
-    """Every cell under a directory of results, to be asked by experiment, method and setting."""
+    """Every cell of a family of experiments under a directory of results, to be asked by experiment and method."""
 
     results: Path
+    family: str = "minigrid"
 
     def __post_init__(self) -> None:
         if not self.results.is_dir():
@@ -236,7 +237,7 @@ class Records:
 
     @cached_property
     def _cells(self) -> Mapping[tuple[str, str, frozenset[tuple[str, Any]]], dict[str, Any]]:
-        found = [read_cell(path) for path in sorted(self.results.glob("minigrid/*/*.json"))]
+        found = [read_cell(path) for path in sorted(self.results.glob(f"{self.family}/*/*.json"))]
         return {(cell["experiment"], cell["method"], frozenset(cell["setting"].items())): cell for cell in found}
 
     def trials(self, experiment: str, method: str, **setting: Any) -> dict[int, Measured]:
