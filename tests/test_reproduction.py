@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 import ileed
 from ileed.cli import run
 from ileed.experiments.comparison import Comparison, Estimate, Records, Verdict, counted, difference, shown, verdict
+from ileed.experiments.robot_page import published_square, robot_page
 from ileed.experiments.tables import page, published
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES, PAGE = ROOT / "results", ROOT / "docs" / "images", ROOT / "docs" / "reproduction.md"
+ROBOT_PAGE = ROOT / "docs" / "robot.md"
 ORDER = [Verdict.BELOW, Verdict.EQUAL, Verdict.ABOVE]
 
 hundredths = st.integers(-100, 100).map(lambda whole: whole / 100)
@@ -55,6 +57,17 @@ def test_the_page_is_what_the_results_say():
     assert PAGE.read_text() == page(RESULTS, images=IMAGES), (
         "docs/reproduction.md is stale: run `make reproduction-page`"
     )
+
+
+def test_the_page_about_robots_is_what_the_results_say():
+    assert ROBOT_PAGE.read_text() == robot_page(RESULTS), "docs/robot.md is stale: run `make reproduction-page`"
+
+
+def test_every_published_number_about_square_stands_on_its_page():
+    text = robot_page(RESULTS)
+    for numbers in published_square().values():
+        for mean, deviation in numbers.values():
+            assert f"published {mean:.1f} ± {deviation:.1f}" in text
 
 
 def renumbered(numbers: Any, fresh: Iterator[int]) -> Any:
@@ -238,10 +251,12 @@ def test_a_number_that_rounds_to_zero_has_no_sign(value):
 
 # The other documents
 
-GENERATED = [PAGE, ROOT / "docs" / "speed.md"]
+GENERATED = [PAGE, ROBOT_PAGE, ROOT / "docs" / "speed.md"]
 WRITTEN = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*GENERATED})
 NOT_MEASURED = {
     "3.11": "the oldest Python",
+    "3.10": "a version of MuJoCo",
+    "1.10": "a version of HDF5",
 }
 
 

@@ -35,7 +35,7 @@ SUBSETS: Mapping[str, tuple[str, ...]] = {
 }
 """The tiers whose operators a policy is learned from, in the order of the paper's table."""
 
-STEPS = 20_000
+STEPS = 6_000
 ROLLOUTS = 200
 """Episodes that BC-RNN and ILEED play in each trial; 50 alone cannot tell methods apart."""
 ROLLOUTS_OF_OTHERS = 50
