@@ -35,7 +35,9 @@ SUBSETS: Mapping[str, tuple[str, ...]] = {
 }
 """The tiers whose operators a policy is learned from, in the order of the paper's table."""
 
-STEPS = 6_000
+SMALL = MixtureLSTM(hidden=(100, 100))
+"""A quarter of the paper's units: enough for these data, and trained on a core in minutes."""
+STEPS, STEPS_OF_LARGE = 8_000, 6_000
 ROLLOUTS = 200
 """Episodes that BC-RNN and ILEED play in each trial; 50 alone cannot tell methods apart."""
 ROLLOUTS_OF_OTHERS = 50
@@ -64,8 +66,13 @@ class Square(AbstractExperiment):
 
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
         return {
-            "bc-rnn": bc_rnn(steps=STEPS),
-            "ileed": ileed_rnn(steps=STEPS),
+            "bc-rnn": bc_rnn(policy=SMALL, steps=STEPS),
+            "ileed": ileed_rnn(policy=replace(SMALL, shared_deviations=True), steps=STEPS),
+            "ileed-by-state": ileed_rnn(
+                policy=replace(SMALL, shared_deviations=True), expertise=Embedded(hidden=(16, 16)), steps=STEPS
+            ),
+            "bc-rnn-large": bc_rnn(steps=STEPS_OF_LARGE),
+            "ileed-large": ileed_rnn(steps=STEPS_OF_LARGE),
             "hbc": Hbc(),
             "iris": Iris(),
             "bcq": Bcq(),
@@ -146,9 +153,8 @@ class Scaling(AbstractExperiment):
         return [{"operators": "All"}]
 
     def methods(self, setting: Setting) -> Mapping[str, Ileed]:
-        by_state = MixtureLSTM(hidden=(100, 100))
-        shared = replace(by_state, shared_deviations=True)
-        learned, everything = replace(by_state, steady_deviation=None), VarianceScaling(exempt=())
+        by_state, shared = SMALL, replace(SMALL, shared_deviations=True)
+        learned, everything = replace(SMALL, steady_deviation=None), VarianceScaling(exempt=())
         flat = MixtureMLP(hidden=(100, 100), shared_deviations=True)
         return {
             "cloning": bc_rnn(policy=by_state, steps=self.steps),
