@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 from ileed import runs
 from ileed._torch import stream
@@ -48,6 +48,8 @@ class AbstractExperiment(ABC):
     """As in 'minigrid/populations'."""
     trials: int
     """How many the published table has, or ours where none is published."""
+    block: ClassVar[int] = 5
+    """Trials that a core takes at once: enough for their fits to run side by side, few enough to lose little."""
 
     @abstractmethod
     def settings(self) -> Sequence[Setting]:

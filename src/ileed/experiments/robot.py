@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class Square(AbstractExperiment):
     data: Path | None = None
     name: str = "robot/square"
     trials: int = 3
+    block: ClassVar[int] = 1
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -143,6 +144,7 @@ class Scaling(AbstractExperiment):
     data: Path | None = None
     name: str = "robot/scaling"
     trials: int = 3
+    block: ClassVar[int] = 1
     steps: int = 3_000
 
     @property

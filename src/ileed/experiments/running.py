@@ -27,9 +27,6 @@ __all__ = ["reproduce"]
 Watch = Callable[[int, int], None]
 """Told how many trials are done in all cells together, and of how many."""
 
-_BLOCK = 5
-"""Trials that a core takes at once: enough for their fits to run side by side, few enough to lose little."""
-
 
 def reproduce(
     experiment: AbstractExperiment,
@@ -104,25 +101,30 @@ def _joined(made: list[dict[str, Any]], origin: dict[str, Any]) -> list[dict[str
 def _on_cores(
     experiment: AbstractExperiment, jobs: Sequence[Job], device: str, workers: int
 ) -> Iterator[tuple[Cell, list[Measured]]]:
-    """Each core takes a block of trials from data to measurement, with all methods that share the data."""
-    units = [unit for job in jobs for unit in _units(*job)]
+    """Each core takes a block of trials from data to measurement, with all methods that share the data.
+
+    First trials come first, so that an interrupted run has some of every cell.
+    """
+    units = sorted((unit for job in jobs for unit in _units(experiment, *job)), key=lambda unit: unit[1][0])
     with _pool(min(workers, max(len(units), 1))) as pool:
         waiting = {pool.submit(_whole, own, trials): own for own, trials in units}
         for future, own in _as_completed(waiting):
             yield from zip(own, future.result(), strict=True)
 
 
-def _units(setting: Setting, own: Sequence[Cell], trials: Sequence[int]) -> Iterator[tuple[list[Cell], Sequence[int]]]:
+def _units(
+    experiment: AbstractExperiment, setting: Setting, own: Sequence[Cell], trials: Sequence[int]
+) -> Iterator[tuple[list[Cell], Sequence[int]]]:
     """What a core does at a time; a fit in an environment takes long enough to be alone."""
     alone = [cell for cell in own if cell.learner is not None and not isinstance(cell.learner, Ileed)]
     yield from (([cell], [trial]) for cell in alone for trial in trials)
     together = [cell for cell in own if cell not in alone]
     if together:
-        yield from ((together, block) for block in _blocks(trials))
+        yield from ((together, block) for block in _blocks(trials, experiment.block))
 
 
-def _blocks(trials: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (trials[start : start + _BLOCK] for start in range(0, len(trials), _BLOCK))
+def _blocks(trials: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (trials[start : start + size] for start in range(0, len(trials), size))
 
 
 def _on_a_gpu(
@@ -132,7 +134,7 @@ def _on_a_gpu(
     scoring: dict[Future[list[Measured]], Cell] = {}
     with _pool(workers) as pool:
         ahead = [
-            [pool.submit(experiment.demonstrations, setting, block) for block in _blocks(trials)]
+            [pool.submit(experiment.demonstrations, setting, block) for block in _blocks(trials, experiment.block)]
             if any(isinstance(cell.learner, Ileed) for cell in own)
             else []
             for setting, own, trials in jobs
