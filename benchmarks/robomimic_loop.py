@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -156,6 +157,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1, help="of torch, on the CPU")
     parser.add_argument("--file", type=Path, help="a file that --make-file wrote; without it one is made")
+    parser.add_argument("--out", type=Path, help="write the record here; results/benchmarks holds those of the page")
     parser.add_argument("--make-file", type=Path, help="write the file here and stop")
     options = parser.parse_args()
     if options.make_file:
@@ -169,6 +171,8 @@ def main() -> None:
         rows = {
             name: {device: quietly(name, path, device, options) for device in options.devices} for name in options.loops
         }
+    from ileed.runs import provenance
+
     cuda = torch.cuda.get_device_name() if "cuda" in options.devices else None
     record = {
         "sizes": SIZES | {"observations": sum(OBSERVATIONS.values()), "actions": 7},
@@ -177,9 +181,15 @@ def main() -> None:
         "threads": options.threads,
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "commit": os.environ.get("ILEED_COMMIT") or provenance()["commit"],
+        "date": datetime.now(UTC).date().isoformat(),
         "loops": rows,
     }
-    print(json.dumps(record, indent=2))
+    text = json.dumps(record, indent=2) + "\n"
+    if options.out is None:
+        print(text, end="")
+    else:
+        options.out.write_text(text)
 
 
 def quietly(name: str, path: Path, device: str, options: argparse.Namespace) -> Timed:

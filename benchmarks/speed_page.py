@@ -36,6 +36,16 @@ The same policy, as many episodes and one run on one machine (`benchmarks/rollou
 - **ours, EnvPool**: the same, with EnvPool's environments in C++, which the extra `fast` brings.
 """
 
+RECURRENT = """
+## Policies with a memory
+
+Gradient steps per second of `MixtureLSTM` and of robomimic's own training loop, on the same file, machine and sizes, in one
+run (`benchmarks/robomimic_loop.py`): an LSTM of 2 x 400 with five modes, windows of ten steps in batches of 100.
+
+- **robomimic**: its BC-RNN-GMM, its loader with everything in memory, its `run_epoch`, its optimiser.
+- **ours**: one call of `.fit`; *side by side* are several data sets or seeds at once, whose steps are counted together.
+"""
+
 
 def page() -> str:
     """The page as Markdown."""
@@ -43,7 +53,31 @@ def page() -> str:
         json.loads(path.read_text()) for path in sorted((ROOT / "results" / "benchmarks").glob("restarts-*.json"))
     ]
     rollouts = json.loads((ROOT / "results" / "benchmarks" / "rollouts.json").read_text())
-    return INTRODUCTION + "".join(_section(record) for record in records) + ROLLOUTS + _rollouts(rollouts)
+    loops = [
+        json.loads(path.read_text()) for path in sorted((ROOT / "results" / "benchmarks").glob("robomimic-loop-*.json"))
+    ]
+    sections = "".join(_section(record) for record in records)
+    return (
+        INTRODUCTION + sections + ROLLOUTS + _rollouts(rollouts) + RECURRENT + "".join(_loops(each) for each in loops)
+    )
+
+
+def _loops(record: dict[str, Any]) -> str:
+    rows = {name: next(iter(found.values())) for name, found in record["loops"].items()}
+    plain = rows["robomimic"]["steps_per_second"]
+    cpu = record["device"] == "cpu"
+    lines = [
+        f"\n### {'CPU' if cpu else record['device']}\n",
+        f"{record['machine']}{'' if cpu else ', ' + record['device']}; torch {record['torch']}"
+        f"{', one thread' if cpu and record['threads'] == 1 else ''}; commit {record['commit']}, {record['date']}.\n",
+        "| loop | gradient steps per second | times robomimic |",
+        "|---|---:|---:|",
+        *(
+            f"| {name} | {row['steps_per_second']:,.1f} | {row['steps_per_second'] / plain:.2f} |"
+            for name, row in rows.items()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _section(record: dict[str, Any]) -> str:

@@ -66,6 +66,22 @@ def test_a_member_is_torchs_own_lstm_of_the_same_weights(inputs, units, length, 
         torch.testing.assert_close(cell[k].T, cells[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("length", [1, 4])
+def test_gradients_are_those_of_finite_differences(length):
+    layer = LSTM(2, 3, generators=[stream(0), stream(1)]).double()
+    generator = torch.Generator().manual_seed(0)
+    seen = torch.randn(2, 2 * length, generator=generator, dtype=torch.float64)
+    memory = tuple(torch.randn(2, 3, 2, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    parameters = tuple(parameter.detach().requires_grad_() for parameter in layer.parameters())
+
+    def walked(inputs, hidden, cell, *weights):
+        named = dict(zip(dict(layer.named_parameters()), weights, strict=True))
+        outputs, after = torch.func.functional_call(layer, named, (inputs, length, (hidden, cell)))
+        return outputs, *after
+
+    assert torch.autograd.gradcheck(walked, (seen.requires_grad_(), *memory, *parameters), atol=1e-6)
+
+
 def test_two_walks_are_one_where_the_second_remembers_the_first():
     layer = LSTM(3, 4, generators=[stream(0)]).double()
     seen = torch.randn(3, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

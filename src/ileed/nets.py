@@ -99,21 +99,72 @@ class LSTM(nn.Module):
     ) -> tuple[Float[Tensor, "member unit place"], Memory]:
         """Walk along `length` moments from `memory`, or from nothing; a place is (moment, row), moments first."""
         whole = _affine(self.seen, self.bias, inputs)
-        moments = whole.unflatten(-1, (length, -1)).unbind(-2)
-        hidden, cell = memory if memory is not None else (None, None)
-        walked = []
-        for gates in moments:
-            if hidden is not None:
-                gates = torch.baddbmm(gates, self.remembered, hidden)
-            keep, candidate = gates.split([3 * self.units, self.units], dim=1)
-            enter, forget, leave = keep.sigmoid().split(self.units, dim=1)
-            fresh = enter * candidate.tanh()
-            cell = fresh if cell is None else torch.addcmul(fresh, forget, cell)
-            hidden = leave * cell.tanh()
-            walked.append(hidden)
-        assert hidden is not None
-        assert cell is not None  # there is one moment or more
-        return torch.cat(walked, dim=-1), (hidden, cell)
+        if memory is None:
+            nothing = whole.new_zeros(len(whole), self.units, whole.shape[-1] // length)
+            memory = nothing, nothing
+        walked, *after = _Walk.apply(whole, self.remembered, *memory, length)  # type: ignore[no-untyped-call]
+        return walked, (after[0], after[1])
+
+
+class _Walk(torch.autograd.Function):
+    """The recurrence of an LSTM, from what each moment adds to the gates.
+
+    Its own backward pass gathers what moments say of `remembered` in one product, where autograd would take one of each
+    and add them up.
+    """
+
+    @staticmethod
+    def forward(
+        context: Any, whole: Tensor, remembered: Tensor, hidden: Tensor, cell: Tensor, length: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        units = remembered.shape[-1]
+        gates = _by_moment(whole, length)
+        hiddens = gates.new_empty(length + 1, len(whole), units, gates.shape[-1])
+        cells, bent = torch.empty_like(hiddens), torch.empty_like(hiddens)
+        hiddens[0], cells[0] = hidden, cell
+        for moment in range(length):
+            now = gates[moment].baddbmm_(remembered, hiddens[moment])
+            now[:, : 3 * units].sigmoid_()
+            candidate = now[:, 3 * units :].tanh_()
+            enter, forget, leave = now[:, : 3 * units].split(units, dim=1)
+            after = torch.mul(enter, candidate, out=cells[moment + 1]).addcmul_(forget, cells[moment])
+            torch.mul(leave, torch.tanh(after, out=bent[moment + 1]), out=hiddens[moment + 1])
+        context.save_for_backward(remembered, gates, hiddens, cells, bent)
+        return _moments_last(hiddens[1:]), hiddens[-1].clone(), cells[-1].clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
+        remembered, gates, hiddens, cells, bent = context.saved_tensors
+        units, length = remembered.shape[-1], len(gates)
+        walked, hidden, cell = gradients
+        shown = walked.unflatten(-1, (length, -1))
+        back = torch.empty_like(gates)
+        for moment in reversed(range(length)):
+            enter, forget, leave, candidate = gates[moment].split(units, dim=1)
+            tip = bent[moment + 1]
+            hidden = hidden + shown[:, :, moment]
+            cell = torch.addcmul(cell, hidden * leave, 1 - tip * tip)
+            now = back[moment]
+            to_enter, to_forget, to_leave, to_candidate = now.split(units, dim=1)
+            torch.mul(cell, candidate, out=to_enter)
+            torch.mul(cell, cells[moment], out=to_forget)
+            torch.mul(hidden, tip, out=to_leave)
+            torch.mul(cell, enter, out=to_candidate)
+            keep = gates[moment, :, : 3 * units]
+            now[:, : 3 * units].mul_(keep - keep * keep)
+            to_candidate.addcmul_(to_candidate * candidate, candidate, value=-1)
+            hidden, cell = remembered.mT @ now, cell * forget
+        whole = _moments_last(back)
+        return whole, whole @ _moments_last(hiddens[:-1]).mT, hidden, cell, None
+
+
+def _by_moment(whole: Float[Tensor, "member value place"], length: int) -> Float[Tensor, "moment member value row"]:
+    """A copy, moments first, that may be written to."""
+    return whole.unflatten(-1, (length, -1)).permute(2, 0, 1, 3).clone(memory_format=torch.contiguous_format)
+
+
+def _moments_last(values: Float[Tensor, "moment member value row"]) -> Float[Tensor, "member value place"]:
+    return values.permute(1, 2, 0, 3).flatten(-2)
 
 
 @final

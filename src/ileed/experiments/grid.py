@@ -49,7 +49,9 @@ class AbstractExperiment(ABC):
     trials: int
     """How many the published table has, or ours where none is published."""
     block: ClassVar[int] = 5
-    """Trials that a core takes at once: enough for their fits to run side by side, few enough to lose little."""
+    """Trials that a core takes at once: enough for their fits to run side by side, few enough to lose little.
+
+    With one, a core also takes one method at a time: for experiments whose fits take minutes."""
 
     @abstractmethod
     def settings(self) -> Sequence[Setting]:

@@ -115,8 +115,12 @@ def _on_cores(
 def _units(
     experiment: AbstractExperiment, setting: Setting, own: Sequence[Cell], trials: Sequence[int]
 ) -> Iterator[tuple[list[Cell], Sequence[int]]]:
-    """What a core does at a time; a fit in an environment takes long enough to be alone."""
-    alone = [cell for cell in own if cell.learner is not None and not isinstance(cell.learner, Ileed)]
+    """What a core does at a time; a fit that takes long is alone, others share the data that they learn from."""
+    alone = [
+        cell
+        for cell in own
+        if experiment.block == 1 or (cell.learner is not None and not isinstance(cell.learner, Ileed))
+    ]
     yield from (([cell], [trial]) for cell in alone for trial in trials)
     together = [cell for cell in own if cell not in alone]
     if together:

@@ -42,10 +42,17 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstra
     return reader(path, demonstrator=demonstrator)
 
 
-def shipped() -> Demonstrations:
-    """The data set of the demo: ten demonstrators in MiniGrid's Dynamic-Obstacles, one of them competent.
+def shipped(name: str = "obstacles") -> Demonstrations:
+    """A data set that comes with the package.
 
-    1,000 steps each, of whom the first follows an expert 99 times in a hundred and the others once; otherwise they act
-    at random. `ileed demonstrate minigrid/obstacles --population beta-1 --out FILE` makes it anew.
+    "obstacles", of the demo: ten demonstrators in MiniGrid's Dynamic-Obstacles, 1,000 steps each, of whom the first
+    follows an expert 99 times in a hundred and the others once; otherwise they act at random.
+    `ileed demonstrate minigrid/obstacles --population beta-1 --out FILE` makes it anew.
+
+    "square": six operators of three tiers in robosuite's Square, two episodes each: enough to try things on, too little
+    to learn from. `ileed demonstrate robot/square --out FILE` makes fifty each, of which these are the first.
     """
-    return read_parquet(Path(__file__).parent.parent / "data" / "obstacles-beta-1.parquet")
+    files = {"obstacles": "obstacles-beta-1.parquet", "square": "square-small.hdf5"}
+    if name not in files:
+        raise DemonstrationError(f"no data set {name!r} is shipped: there are {', '.join(files)}")
+    return read(Path(__file__).parent.parent / "data" / files[name])
