@@ -39,8 +39,8 @@ The same policy, as many episodes and one run on one machine (`benchmarks/rollou
 RECURRENT = """
 ## Policies with a memory
 
-Gradient steps per second of `MixtureLSTM` and of robomimic's own training loop, on the same file, machine and sizes, in one
-run (`benchmarks/robomimic_loop.py`): an LSTM of 2 x 400 with five modes, windows of ten steps in batches of 100.
+Gradient steps per second of `MixtureLSTM` and of robomimic's own training loop, on the same file, machine and sizes, in
+one run (`benchmarks/robomimic_loop.py`): an LSTM of 2 x 400 with five modes, windows of ten steps in batches of 100.
 
 - **robomimic**: its BC-RNN-GMM, its loader with everything in memory, its `run_epoch`, its optimiser.
 - **ours**: one call of `.fit`; *side by side* are several data sets or seeds at once, whose steps are counted together.
