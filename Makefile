@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark pictures speed-page reproduction-page reproduction-figures browser clean
+.PHONY: demo test check lint types rooms benchmark pictures speed-page reproduction-page reproduction-figures robomimic browser clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -54,6 +54,10 @@ $(READY): pyproject.toml constraints.txt
 	UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" $(BIN)/uv pip install --quiet --python $(BIN)/python \
 	  -c constraints.txt --no-deps robosuite
 	touch $(READY)
+
+# An environment of robomimic's own, in .cache/robomimic; without it the tests of our plug-in are skipped.
+robomimic: $(READY)
+	tests/robomimic_environment.sh
 
 # One test looks at the report in a real browser; where none can be installed, it says so and is skipped.
 browser:
