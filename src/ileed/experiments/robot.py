@@ -66,12 +66,12 @@ class Square(AbstractExperiment):
         return [{"operators": subset} for subset in SUBSETS]
 
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
+        shared = replace(SMALL, shared_deviations=True)
         return {
             "bc-rnn": bc_rnn(policy=SMALL, steps=STEPS),
-            "ileed": ileed_rnn(policy=replace(SMALL, shared_deviations=True), steps=STEPS),
-            "ileed-by-state": ileed_rnn(
-                policy=replace(SMALL, shared_deviations=True), expertise=Embedded(hidden=(16, 16)), steps=STEPS
-            ),
+            "bc-rnn-shared": bc_rnn(policy=shared, steps=STEPS),
+            "ileed": ileed_rnn(policy=shared, steps=STEPS),
+            "ileed-by-state": ileed_rnn(policy=shared, expertise=Embedded(hidden=(16, 16)), steps=STEPS),
             "bc-rnn-large": bc_rnn(steps=STEPS_OF_LARGE),
             "ileed-large": ileed_rnn(steps=STEPS_OF_LARGE),
             "hbc": Hbc(),
