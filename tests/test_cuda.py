@@ -28,9 +28,15 @@ def demonstrations() -> ileed.Demonstrations:
     )
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
-def test_a_gpu_gives_the_same_bits_twice_and_the_same_costs_as_a_cpu(method):
-    data = demonstrations()
+MEMORY = ileed.Ileed(
+    policy=ileed.MixtureLSTM(hidden=(8, 8)), expertise=ileed.Constant(), restarts=2, steps=60, batch_size=32
+)
+CASES = [*((method, demonstrations) for method in METHODS.values()), (MEMORY, lambda: ileed.shipped("square"))]
+
+
+@pytest.mark.parametrize(("method", "made"), CASES, ids=[*METHODS, "memory"])
+def test_a_gpu_gives_the_same_bits_twice_and_the_same_costs_as_a_cpu(method, made):
+    data = made()
     once, again = (method.fit(data, seed=0, device="cuda") for _ in range(2))
     on_cpu = method.fit(data, seed=0, device="cpu")
     for name, value in once.joint.state_dict().items():

@@ -152,6 +152,21 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
     assert not np.array_equal(one.restarts.nats_per_action, other.restarts.nats_per_action)
 
 
+def test_an_interrupted_fit_resumes_to_the_same_bits(tmp_path):
+    method = recurrent(steps=70)  # windows are drawn ahead in blocks: stop within one, and go on past its end
+
+    def stop(progress):
+        if progress.step >= 30:
+            raise KeyboardInterrupt
+
+    settings = {"seed": 0, "checkpoint": tmp_path / "checkpoint", "checkpoint_seconds": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        method.fit(operators(), progress=stop, **settings)
+    resumed, whole = method.fit(operators(), **settings), method.fit(operators(), seed=0)
+    for name, value in whole.joint.state_dict().items():
+        assert torch.equal(value, resumed.joint.state_dict()[name]), name
+
+
 def test_data_sets_climb_side_by_side_as_they_would_alone():
     """But for rounding: other shapes of the same products may be summed in another order."""
     data = operators()

@@ -223,7 +223,9 @@ def provenance(records: Records) -> list[str]:
 def _command(name: str, found: Sequence[Mapping[str, Any]]) -> str:
     most = max(len(cell["trials"]) for cell in found)
     goes_without_saying = name in EXPERIMENTS and EXPERIMENTS[name].trials == most
-    return f"ileed reproduce {name}{'' if goes_without_saying else f' --trials {most}'} --out results"
+    trials = "" if goes_without_saying else f" --trials {most}"
+    data = " --data square.hdf5" if hasattr(EXPERIMENTS.get(name), "data") else ""
+    return f"ileed reproduce {name}{data}{trials} --out results"
 
 
 def _amount(name: str, found: Sequence[Mapping[str, Any]]) -> str:
