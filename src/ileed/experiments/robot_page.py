@@ -74,7 +74,9 @@ The paper's second experiment: a robot arm puts a square nut over a peg, and pol
 tiers, alone and together. The paper's data, robomimic's Multi-Human set, were recorded from people. Ours are made in
 the same simulator by six stand-ins of known skill (`ileed demonstrate robot/square`), so **published numbers stand here
 for orientation, not for comparison**; the same command runs on the real file for whoever has it
-(`ileed reproduce robot/square --data FILE`)."""
+(`ileed reproduce robot/square --data FILE`).
+
+![A robot arm carries a square nut by its handle towards a peg](images/square.png)"""
 
 
 def _operators() -> list[str]:
@@ -128,8 +130,9 @@ def _success(records: Records) -> list[str]:
         "at the trials for that.",
         table(head, rows),
         *(_verdict(method, done) for method in gains),
-        "Both ILEEDs give each mode one deviation for all states; part of what they gain over BC-RNN is that, and "
-        "BC-RNN with shared deviations, where it was run, tells how much. One number stands for every operator, or, by "
+        "ILEED gives each mode one deviation for all states here, and BC-RNN, as usual, one by state. **What ILEED gains "
+        "over BC-RNN is therefore not all expertise**: BC-RNN with shared deviations, where it was run, tells how much "
+        "that alone gives. One number stands for every operator, or, by "
         "state, an embedding. Networks are LSTMs of 2 x 100.",
         *_large(done, paper),
         *_others(done, paper),
