@@ -130,9 +130,9 @@ def _success(records: Records) -> list[str]:
         "at the trials for that.",
         table(head, rows),
         *(_verdict(method, done) for method in gains),
-        "ILEED gives each mode one deviation for all states here, and BC-RNN, as usual, one by state. **What ILEED gains "
-        "over BC-RNN is therefore not all expertise**: BC-RNN with shared deviations, where it was run, tells how much "
-        "that alone gives. One number stands for every operator, or, by "
+        "ILEED gives each mode one deviation for all states here, and BC-RNN, as usual, one by state. **What ILEED "
+        "gains over BC-RNN is therefore not all expertise**: BC-RNN with shared deviations, where it was run, tells "
+        "how much that alone gives. One number stands for every operator, or, by "
         "state, an embedding. Networks are LSTMs of 2 x 100.",
         *_large(done, paper),
         *_others(done, paper),
