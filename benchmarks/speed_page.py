@@ -56,10 +56,23 @@ def page() -> str:
     loops = [
         json.loads(path.read_text()) for path in sorted((ROOT / "results" / "benchmarks").glob("robomimic-loop-*.json"))
     ]
-    sections = "".join(_section(record) for record in records)
-    return (
-        INTRODUCTION + sections + ROLLOUTS + _rollouts(rollouts) + RECURRENT + "".join(_loops(each) for each in loops)
-    )
+    square = json.loads((ROOT / "results" / "benchmarks" / "square-steps.json").read_text())
+    restarts, recurrent = "".join(map(_section, records)), "".join(map(_loops, loops))
+    return INTRODUCTION + restarts + ROLLOUTS + _rollouts(rollouts) + _square(square) + RECURRENT + recurrent
+
+
+def _square(record: dict[str, Any]) -> str:
+    made, settings, rates = record["provenance"], record["settings"], record["steps_per_second"]
+    lines = [
+        "\n## Square\n",
+        "Control steps per second of robosuite's own `env.step` and of our loop, by turns with the same actions, on one "
+        f"core (`benchmarks/square_steps.py`): median of {settings['rounds']} rounds of {settings['steps']} steps; "
+        f"{made['machine']}; commit {made['commit']}, {made['date'][:10]}.\n",
+        "| way | steps per second | times robosuite |",
+        "|---|---:|---:|",
+        *(f"| {way} | {rate:,.0f} | {rate / rates['robosuite']:.1f} |" for way, rate in rates.items()),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _loops(record: dict[str, Any]) -> str:
