@@ -65,8 +65,8 @@ def _square(record: dict[str, Any]) -> str:
     made, settings, rates = record["provenance"], record["settings"], record["steps_per_second"]
     lines = [
         "\n## Square\n",
-        "Control steps per second of robosuite's own `env.step` and of our loop, by turns with the same actions, on one "
-        f"core (`benchmarks/square_steps.py`): median of {settings['rounds']} rounds of {settings['steps']} steps; "
+        "Control steps per second of robosuite's own `env.step` and of our loop, by turns with the same actions, on "
+        f"one core (`benchmarks/square_steps.py`): median of {settings['rounds']} rounds of {settings['steps']} steps; "
         f"{made['machine']}; commit {made['commit']}, {made['date'][:10]}.\n",
         "| way | steps per second | times robosuite |",
         "|---|---:|---:|",
