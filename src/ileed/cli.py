@@ -335,6 +335,8 @@ class Reproduce:
     """How many; as many as were published by default."""
     methods: tuple[str, ...] = ()
     """Only these of the experiment's methods."""
+    settings: tuple[str, ...] = ()
+    """Only settings with one of these values, as in --settings All Worse."""
     resume: bool = False
     """Keep the trials that are done already."""
     device: str = "auto"
@@ -352,6 +354,7 @@ class Reproduce:
                 out=self.out,
                 trials=self.trials,
                 methods=self.methods or None,
+                settings=self.settings or None,
                 resume=self.resume,
                 device=self.device,
                 workers=self.workers,

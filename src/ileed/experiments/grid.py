@@ -162,11 +162,14 @@ def scoring_seed(trial: int) -> int:
     return stream(trial, "scoring").initial_seed()
 
 
-def cells(experiment: AbstractExperiment, *, methods: Sequence[str] | None = None) -> list[Cell]:
-    """Every cell of an experiment, or those of some methods."""
+def cells(
+    experiment: AbstractExperiment, *, methods: Sequence[str] | None = None, settings: Sequence[str] | None = None
+) -> list[Cell]:
+    """Every cell of an experiment, or those of some methods, and of the settings that hold one of some values."""
     return [
         Cell(experiment, setting, method)
         for setting in experiment.settings()
+        if settings is None or any(str(value) in settings for value in setting.values())
         for method in experiment.methods(setting)
         if methods is None or method in methods
     ]

@@ -41,6 +41,12 @@ STEPS, STEPS_OF_LARGE = 8_000, 6_000
 ROLLOUTS = 200
 """Episodes that BC-RNN and ILEED play in each trial; 50 alone cannot tell methods apart."""
 ROLLOUTS_OF_OTHERS = 50
+CHECKPOINTS = (4_000, 6_000)
+"""Steps at which BC-RNN and ILEED are also looked at, with as many episodes as the other baselines play.
+
+A fit of so many steps is the same fit, stopped there: a step depends on the seed and on its number alone."""
+ENVIRONMENTS = 20
+"""Episodes played side by side in a process, which saves half of the time."""
 
 
 @final
@@ -59,7 +65,7 @@ class Square(AbstractExperiment):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        played = {"episodes": ROLLOUTS, "episodes_of_others": ROLLOUTS_OF_OTHERS}
+        played = {"episodes": ROLLOUTS, "episodes_of_others": ROLLOUTS_OF_OTHERS, "environments": ENVIRONMENTS}
         return played | ({} if self.data is None else {"data": _read(self.data).fingerprint()})
 
     def settings(self) -> Sequence[Setting]:
@@ -67,10 +73,11 @@ class Square(AbstractExperiment):
 
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
         shared = replace(SMALL, shared_deviations=True)
+        cloning, ours = bc_rnn(policy=SMALL, steps=STEPS), ileed_rnn(policy=shared, steps=STEPS)
         return {
-            "bc-rnn": bc_rnn(policy=SMALL, steps=STEPS),
+            "bc-rnn": cloning,
             "bc-rnn-shared": bc_rnn(policy=shared, steps=STEPS),
-            "ileed": ileed_rnn(policy=shared, steps=STEPS),
+            "ileed": ours,
             "ileed-by-state": ileed_rnn(policy=shared, expertise=Embedded(hidden=(16, 16)), steps=STEPS),
             "bc-rnn-large": bc_rnn(steps=STEPS_OF_LARGE),
             "ileed-large": ileed_rnn(steps=STEPS_OF_LARGE),
@@ -78,6 +85,8 @@ class Square(AbstractExperiment):
             "iris": Iris(),
             "bcq": Bcq(),
             "cql": Cql(),
+            **{checkpoint("bc-rnn", steps): replace(cloning, steps=steps) for steps in CHECKPOINTS},
+            **{checkpoint("ileed", steps): replace(ours, steps=steps) for steps in CHECKPOINTS},
         }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
@@ -98,8 +107,13 @@ class Square(AbstractExperiment):
         from ileed.tasks.square import SquareTask
 
         fitted = found.fitted() if isinstance(found, Ascended) else found
-        episodes = ROLLOUTS if isinstance(found, Ascended) else ROLLOUTS_OF_OTHERS
-        played = SquareTask().rollouts(fitted.policy, episodes=episodes, seed=scoring_seed(trial))
+        thoroughly = isinstance(found, Ascended) and "-at-" not in method
+        played = SquareTask().rollouts(
+            fitted.policy,
+            episodes=ROLLOUTS if thoroughly else ROLLOUTS_OF_OTHERS,
+            seed=scoring_seed(trial),
+            environments=ENVIRONMENTS,
+        )
         measured: Measured = {
             "success": float(played.success.mean()),
             "successes": "".join("1" if each else "0" for each in played.success),
@@ -119,6 +133,11 @@ class Square(AbstractExperiment):
                 "file, or with one that `ileed demonstrate robot/square --out square.hdf5` wrote"
             )
         return self.data
+
+
+def checkpoint(method: str, steps: int) -> str:
+    """The name of a method that is looked at before its last step."""
+    return f"{method}-at-{steps}"
 
 
 def ileed_rnn(**settings: Any) -> Ileed:

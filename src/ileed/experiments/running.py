@@ -34,12 +34,13 @@ def reproduce(
     out: Path,
     trials: int | None = None,
     methods: Sequence[str] | None = None,
+    settings: Sequence[str] | None = None,
     resume: bool = False,
     device: str = "auto",
     workers: int | None = None,
     watch: Watch | None = None,
 ) -> list[Path]:
-    """Run every cell of an experiment, or those of some methods, and write each to a file under `out`.
+    """Run every cell of an experiment, or those of some methods and settings, and write each to a file under `out`.
 
     Trials 0, 1, ... are done, as many as published by default. With `resume` those already in the files are kept; a
     file is written anew whenever more of its trials are done, so an interruption loses little. A trial that fails is
@@ -48,10 +49,9 @@ def reproduce(
     count = experiment.trials if trials is None else trials
     if count < 1:
         raise SettingsError(f"trials is {count}: an experiment needs one or more")
-    grid = cells(experiment, methods=methods)
+    grid = cells(experiment, methods=methods, settings=settings)
     if not grid:
-        known = sorted({cell.method for cell in cells(experiment)})
-        raise SettingsError(f"no method of {experiment.name} is called {methods}; its methods are {known}")
+        raise SettingsError(_nothing_chosen(experiment, methods, settings))
     done = {cell.slug: cell.read(out) if resume else {} for cell in grid}
     made = {cell.slug: cell.origins(out) if resume else [] for cell in grid}
     total = len(grid) * count
@@ -74,6 +74,16 @@ def reproduce(
             finished = sum(len([trial for trial in each if trial < count]) for each in done.values())
             watch(finished, total)
     return [cell.path(out) for cell in grid]
+
+
+def _nothing_chosen(
+    experiment: AbstractExperiment, methods: Sequence[str] | None, settings: Sequence[str] | None
+) -> str:
+    if methods is not None and not cells(experiment, methods=methods):
+        known = sorted({cell.method for cell in cells(experiment)})
+        return f"no method of {experiment.name} is called {list(methods)}; its methods are {known}"
+    known = sorted({str(value) for setting in experiment.settings() for value in setting.values()})
+    return f"no setting of {experiment.name} has {list(settings or ())} with these methods; its settings are {known}"
 
 
 Job = tuple[Setting, list[Cell], list[int]]
