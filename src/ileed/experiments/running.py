@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -20,7 +20,7 @@ from ileed.baselines import Gail
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError, SettingsError
 from ileed.experiments.grid import AbstractExperiment, Cell, Measured, Setting, cells
-from ileed.methods import Ascended, Ileed
+from ileed.methods import Ileed
 
 __all__ = ["reproduce"]
 
@@ -149,7 +149,7 @@ def _on_a_gpu(
     with _pool(workers) as pool:
         ahead = [
             [pool.submit(experiment.demonstrations, setting, block) for block in _blocks(trials, experiment.block)]
-            if any(isinstance(cell.learner, Ileed) for cell in own)
+            if any(_fits_on_a_gpu(cell) for cell in own)
             else []
             for setting, own, trials in jobs
         ]
@@ -157,15 +157,20 @@ def _on_a_gpu(
             datasets = [each for future in data for each in future.result() if each is not None]
             data.clear()
             for cell in own:
-                if isinstance(cell.learner, Ileed):
-                    for found in cell.learner.ascend_each(datasets, seeds=trials, device=device):
-                        scoring[pool.submit(_scored, cell, pickle.dumps(found))] = cell
+                if _fits_on_a_gpu(cell):
+                    for trial, found in zip(trials, _found(cell, trials, datasets, device), strict=True):
+                        scoring[pool.submit(_scored, cell, trial, pickle.dumps(found))] = cell
                 else:
                     scoring |= {pool.submit(_only, cell, trial): cell for trial in trials}
                 for future in [future for future in scoring if future.done()]:
                     yield scoring.pop(future), future.result()
         for future, cell in _as_completed(scoring):
             yield cell, future.result()
+
+
+def _fits_on_a_gpu(cell: Cell) -> bool:
+    """GAIL plays while it learns, and that is work for the cores."""
+    return cell.learner is not None and not isinstance(cell.learner, Gail)
 
 
 _Waiting = TypeVar("_Waiting")
@@ -189,10 +194,9 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _scored(cell: Cell, packed: bytes) -> list[Measured]:
+def _scored(cell: Cell, trial: int, packed: bytes) -> list[Measured]:
     # Packed by this run itself and never a file: torch would pass every tensor through a file descriptor of its own.
-    found: Ascended = pickle.loads(packed)
-    return [_recorded(cell, found.seed, found)]
+    return [_recorded(cell, trial, pickle.loads(packed))]
 
 
 def _only(cell: Cell, trial: int) -> list[Measured]:
@@ -204,23 +208,24 @@ def _whole(own: Sequence[Cell], trials: Sequence[int]) -> list[list[Measured]]:
     experiment, setting = own[0].experiment, own[0].setting
     data = experiment.demonstrations(setting, trials)
     return [
-        [_recorded(cell, trial, each) for trial, each in zip(trials, _found(cell, trials, data), strict=True)]
+        [_recorded(cell, trial, each) for trial, each in zip(trials, _found(cell, trials, data, "cpu"), strict=True)]
         for cell in own
     ]
 
 
-def _found(cell: Cell, trials: Sequence[int], data: Sequence[Demonstrations | None]) -> Sequence[Any]:
+def _found(cell: Cell, trials: Sequence[int], data: Sequence[Demonstrations | None], device: str) -> Iterable[Any]:
+    """What the learner of a cell found in each trial, as soon as it is there."""
     known = [each for each in data if each is not None]
     learner = cell.learner
     if learner is None:
         return [None for _ in trials]
     if isinstance(learner, Ileed):
-        return learner.ascend_each(known, seeds=trials, device="cpu")
+        return learner.ascend_each(known, seeds=trials, device=device)
     pairs = list(zip(known, trials, strict=True))
     if isinstance(learner, Gail):
         task = cell.experiment.task(cell.setting)
-        return [learner.fit(each, task=task, seed=trial) for each, trial in pairs]
-    return [learner.fit(each, seed=trial, device="cpu") for each, trial in pairs]
+        return (learner.fit(each, task=task, seed=trial) for each, trial in pairs)
+    return (learner.fit(each, seed=trial, device=device) for each, trial in pairs)
 
 
 def _recorded(cell: Cell, trial: int, found: Any) -> Measured:
