@@ -126,7 +126,7 @@ class Bcq:
                 follow(target_perturb, actor.perturb, self.target_rate)
             return {"sampler": sampler_cost, "critics": critics_cost, "worth": target.mean()}
 
-        return actor, practise(step, steps=self.steps, progress=progress)
+        return actor, practise(step, steps=self.steps, generator=generator, progress=progress)
 
     def mixed(self, values: Tensor) -> Tensor:
         """One number of both critics' (critic, ...): mostly the lower."""

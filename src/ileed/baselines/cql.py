@@ -141,7 +141,7 @@ class Cql:
             follow(target_critics, critics, self.target_rate)
             return {"error": error.mean(), "excess": excess.mean(), "weight": weight, "worth": demonstrated.mean()}
 
-        return actor, practise(step, steps=self.steps, progress=progress)
+        return actor, practise(step, steps=self.steps, generator=generator, progress=progress, turn=self.warm_start)
 
     def _optimism(self, actor: CqlActor, critics: Critics, batch: Transitions, generator: torch.Generator) -> Tensor:
         """(critic,) the soft maximum of each critic over all actions, by importance sampling."""

@@ -101,7 +101,7 @@ class Hbc:
             descend_policy(policy_cost)
             return {"planner": planner_cost, "nats_per_action": policy_cost}
 
-        return actor, practise(step, steps=self.steps, progress=progress)
+        return actor, practise(step, steps=self.steps, generator=generator, progress=progress)
 
 
 @final
