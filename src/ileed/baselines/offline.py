@@ -478,9 +478,11 @@ def _taken(
 ) -> Iterator[Mapping[str, Tensor]]:
     """The costs of every step; on a GPU steps are recorded and launched as a whole, which is many times faster."""
     for first, end in ((0, min(turn, steps)), (min(turn, steps), steps)):
-        plain = end if generator.device.type != "cuda" else min(first + _BEFORE_RECORDING, end)
-        for number in range(first, plain):
-            yield step(number)
+        if generator.device.type != "cuda":
+            yield from (step(number) for number in range(first, end))
+            continue
+        plain = min(first + _BEFORE_RECORDING, end)
+        yield from (_aside(step, number) for number in range(first, plain))
         if plain < end:
             replay = _recorded(step, plain, generator)
             yield from (replay() for _ in range(plain, end))
@@ -490,13 +492,23 @@ _BEFORE_RECORDING = 3
 """Steps that choose kernels and allocate what a recording must find in place."""
 
 
+def _aside(step: Callable[[int], Mapping[str, Tensor]], number: int) -> Mapping[str, Tensor]:
+    """A step on a stream of its own: what the main one holds of a step, a recording would have to wait for."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        costs = {name: cost.detach() for name, cost in step(number).items()}
+    torch.cuda.current_stream().wait_stream(side)
+    return costs
+
+
 def _recorded(
     step: Callable[[int], Mapping[str, Tensor]], number: int, generator: torch.Generator
 ) -> Callable[[], Mapping[str, Tensor]]:
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(generator)  # so that every replay draws anew
     with torch.cuda.graph(graph):
-        costs = step(number)
+        costs = {name: cost.detach() for name, cost in step(number).items()}
 
     def replay() -> Mapping[str, Tensor]:
         graph.replay()
