@@ -18,6 +18,9 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional
 
 from ileed import experiments, runs, simulation, tasks
+from ileed.chess.consulting import consulted
+from ileed.chess.extraction import extract
+from ileed.chess.positions import read_positions, write_positions
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.evaluation import Scores, evaluate, rank_loss
@@ -381,6 +384,62 @@ class Tables:
         Console().print(f"wrote {self.out} and {self.robot}", highlight=False)
 
 
+@dataclass(frozen=True)
+class ChessExtract:
+    """Write every position with kings and pawns alone, and the move made in it, out of files of games.
+
+    With --resume an interrupted extraction goes on where it stopped.
+    """
+
+    games: Positional[tuple[Path, ...]]
+    """PGN (.pgn, .pgn.gz, .pgn.zst), or tables of games in SAN (.csv, .csv.gz)."""
+    out: Path
+    """The parquet file to write."""
+    workers: int | None = None
+    """Processes to run at once; as many as there are cores by default, and one for small files."""
+    resume: bool = False
+    """Keep what an interrupted extraction has done."""
+
+    def __call__(self) -> None:
+        with _bar("reading games") as advance:
+            found = extract(self.games, self.out, workers=self.workers, resume=self.resume, progress=advance)
+        console = Console(highlight=False, soft_wrap=True, markup=False)
+        console.print(f"wrote {found.positions:,} positions of {found.kept:,} games to {self.out}")
+        console.print(f"{found.games:,} games read, {sum(found.damaged.values()):,} of them damaged")
+        for reason, count in (*found.damaged.items(), *((f"left out: {why}", n) for why, n in found.left_out.items())):
+            console.print(f"  {count:>9,}  {reason}")
+        for name, fault in found.cut_short.items():
+            console.print(f"{name} {fault}; what came before is in the table")
+
+
+@dataclass(frozen=True)
+class ChessConsult:
+    """Ask Stockfish what it would play in every position of a table, and write its moves as one more player's."""
+
+    positions: Positional[Path]
+    """A table that `ileed chess extract` wrote."""
+    out: Path
+    """The parquet file to write: the table, and the engine's moves after it."""
+    nodes: int = 15_000
+    """How much the engine thinks about each position."""
+    workers: int = 2
+    """Engines that run at once."""
+
+    def __call__(self) -> None:
+        with _bar("asking Stockfish") as advance:
+            table = consulted(read_positions(self.positions), nodes=self.nodes, workers=self.workers, progress=advance)
+        write_positions(table, self.out)
+        Console().print(f"wrote {len(table):,} moves to {self.out}, half of them Stockfish's", highlight=False)
+
+
+_CHESS: Mapping[str, Callable[..., Any]] = {"extract": ChessExtract, "consult": ChessConsult}
+
+
+@dataclass(frozen=True)
+class Chess:
+    """King-and-pawn endgames of rated players; `ileed chess --help` lists what can be done."""
+
+
 _COMMANDS: Mapping[str, Callable[..., Any]] = {
     "demo": Demo,
     "inspect": Inspect,
@@ -391,17 +450,19 @@ _COMMANDS: Mapping[str, Callable[..., Any]] = {
     "pretrain": Pretrain,
     "reproduce": Reproduce,
     "tables": Tables,
+    "chess": Chess,
 }
 
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out one command; returns its exit code."""
+    of_chess = list(arguments[:1]) == ["chess"]
     try:
         command = tyro.extras.subcommand_cli_from_dict(
-            dict(_COMMANDS),
-            prog="ileed",
+            dict(_CHESS if of_chess else _COMMANDS),
+            prog="ileed chess" if of_chess else "ileed",
             description="Who is good at what, in which states; and one policy learned from everybody. " + _EXIT_CODES,
-            args=list(arguments),
+            args=list(arguments[1:] if of_chess else arguments),
             config=(tyro.conf.FlagCreatePairsOff,),
             registry=_PARTS,
         )

@@ -19,6 +19,7 @@ One row is one move in one position:
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from ileed import runs
 from ileed.chess import board
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError
@@ -41,6 +43,7 @@ __all__ = [
     "rating_bins",
     "read_positions",
     "with_mirror_images",
+    "write_positions",
 ]
 
 SCHEMA = pa.schema(
@@ -78,6 +81,13 @@ def read_positions(path: str | Path) -> pa.Table:
         raise DemonstrationError(f"{path} cannot be read as a table of positions ({reason}): write it again") from error
     table = table.rename_columns([_OTHER_NAMES.get(name, name) for name in table.column_names])
     return pa.table([_column(path, table, field) for field in SCHEMA], schema=SCHEMA)
+
+
+def write_positions(table: pa.Table, path: str | Path) -> None:
+    """Write a table of positions to a parquet file, whole or not at all."""
+    content = io.BytesIO()
+    pq.write_table(table, content, compression="zstd", compression_level=19)
+    runs.write_file(Path(path), content.getvalue())
 
 
 def _read_csv(path: Path) -> pa.Table:

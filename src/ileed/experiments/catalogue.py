@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ileed.errors import SettingsError
+from ileed.experiments.chess import ChessEngines, ChessExpertise, ChessPolicy
 from ileed.experiments.grid import AbstractExperiment
 from ileed.experiments.minigrid import MINIGRID
 from ileed.experiments.robot import Scaling, Square
 
-EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in (*MINIGRID, Square(), Scaling())}
+_EVERY = (*MINIGRID, Square(), Scaling(), ChessExpertise(), ChessEngines(), ChessPolicy())
+EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in _EVERY}
 """Those that learn from a file stand here without one."""
 
 
@@ -20,7 +22,7 @@ def experiment(name: str, *, data: Path | None = None) -> AbstractExperiment:
     if name not in EXPERIMENTS:
         raise SettingsError(f"there is no experiment {name!r}; the experiments are {', '.join(EXPERIMENTS)}")
     found = EXPERIMENTS[name]
-    if isinstance(found, Square | Scaling):
+    if isinstance(found, Square | Scaling | ChessExpertise | ChessPolicy):
         return replace(found, data=data)
     if data is not None:
         raise SettingsError(f"{name} simulates its own demonstrations: leave out --data")
