@@ -11,7 +11,7 @@ import pytest
 
 from ileed.chess.engine import Thinking, find_stockfish
 from ileed.chess.judging import Judge
-from ileed.chess.players import STRENGTHS, TWENTY, Player, answer, engine_moves, play, starting_positions
+from ileed.chess.players import STRENGTHS, STRONGEST, TWENTY, Player, answer, engine_moves, play, starting_positions
 from ileed.errors import IleedError, SettingsError
 
 chess = pytest.importorskip("chess", reason="the package chess is absent: pip install 'ileed[chess]'")
@@ -91,6 +91,7 @@ def test_shipped_moves_are_legal_and_everybody_made_one_in_each_of_the_same_posi
     name: str, players: tuple[Player, ...]
 ) -> None:
     rows = engine_moves(name).to_pylist()
+    players = (*players, STRONGEST)
     assert list(dict.fromkeys(row["player"] for row in rows)) == [player.name for player in players]
     positions = {player.name: [row["fen"] for row in rows if row["player"] == player.name] for player in players}
     first = positions[players[0].name]

@@ -21,12 +21,13 @@ import pyarrow as pa
 import torch
 
 from ileed._torch import stream
+from ileed.chess.consulting import ENGINE
 from ileed.chess.engine import Engine, Thinking, ask_each
 from ileed.chess.judging import Judge
 from ileed.chess.positions import SCHEMA, read_positions, write_positions
 from ileed.errors import IleedError, SettingsError, require
 
-__all__ = ["STRENGTHS", "TWENTY", "Player", "answer", "engine_moves", "play", "starting_positions"]
+__all__ = ["STRENGTHS", "STRONGEST", "TWENTY", "Player", "answer", "engine_moves", "play", "starting_positions"]
 
 Progress = Callable[[int, int], None]
 
@@ -65,6 +66,10 @@ TWENTY: tuple[Player, ...] = (
 """Twenty players of rising strength. In these endgames the Skill Levels above 7 differ by less than the judge can tell,
 so that the upper rungs are node limits, each the square root of two times the one below it. Neighbours there differ by
 0.01 pawns a move, but more often choose what the judge would: 58% of moves at 500 nodes, 93% at 32,000."""
+
+
+STRONGEST = Player(name=ENGINE, thinking=Thinking(nodes=100_000))
+"""Nobody's rival: an engine that is consulted, under the name that `ileed.chess.consulting` gives it."""
 
 
 def starting_positions(count: int, *, seed: int, judge: Judge | None = None) -> list[str]:
@@ -144,7 +149,8 @@ _NOBODY_KNOWS = {"mover_rating": None, "opponent_rating": None, "clock": None, "
 def engine_moves(name: str = "strengths") -> pa.Table:
     """The moves of engine players that come with the package, weakest player first.
 
-    "strengths": `STRENGTHS` in the same 2,000 positions; "twenty": `TWENTY` in 800 others.
+    "strengths": `STRENGTHS` in the same 2,000 positions; "twenty": `TWENTY` in 800 others. The last player of each is
+    `STRONGEST`, in the same positions too.
     """
     if name not in _SHIPPED:
         raise IleedError(f"no engine moves {name!r} are shipped: there are {', '.join(_SHIPPED)}")
@@ -209,7 +215,8 @@ def _position(board: Any) -> str:
 def _write(directory: Path, *, seed: int, workers: int) -> Iterator[str]:
     for place, (file, population, count) in enumerate(_SHIPPED.values()):
         judge = Judge(nodes=5_000, workers=workers)
-        table = answer(population, starting_positions(count, seed=seed + place, judge=judge), workers=workers)
+        positions = starting_positions(count, seed=seed + place, judge=judge)
+        table = answer([*population, STRONGEST], positions, workers=workers)
         write_positions(table, directory / file)
         yield f"{directory / file}: {len(table):,} moves of {len(population)} players"
 

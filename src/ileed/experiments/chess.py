@@ -128,13 +128,14 @@ class ChessEngines(AbstractExperiment):
         return {}
 
     def settings(self) -> Sequence[Setting]:
-        return [{"players": "strengths"}, {"players": "twenty"}]
+        return [{"players": players, "engine": asked} for players in ("strengths", "twenty") for asked in (0, 10)]
 
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
         return {"ileed": LARGE}
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        table = engine_moves(setting["players"])
+        rivals, engine = people(engine_moves(setting["players"]))
+        table = pa.concat_tables([rivals, *[engine] * setting["engine"]])
         players = table.column("player").to_pylist()
         return [demonstrations(table, players, order=list(dict.fromkeys(players))) for _ in trials]
 
@@ -143,7 +144,7 @@ class ChessEngines(AbstractExperiment):
         expertise = fitted.expertise.by_demonstrator()
         return {
             "expertise": expertise,
-            "rank_correlation": _rank_correlation(list(expertise.values())),
+            "rank_correlation": _rank_correlation([value for name, value in expertise.items() if name != ENGINE]),
             "nats_per_action": fitted.nats_per_action,
         }
 
