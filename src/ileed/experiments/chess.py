@@ -22,6 +22,7 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
 from ileed.experiments.grid import AbstractExperiment, Learner, Measured, Setting
 from ileed.methods import Ascended, Ileed
+from ileed.model.demonstrators import Boltzmann
 from ileed.model.expertise import Constant, Embedded, Perfect
 from ileed.model.policies import CategoricalMLP
 
@@ -29,7 +30,7 @@ __all__ = ["ChessEngines", "ChessExpertise", "ChessPolicy"]
 
 BINS = 5
 ASKED = (0, 1, 3, 10)
-"""How often the engine is asked in each position; it gives the same answer every time, so it only weighs more."""
+"""How often the engine is asked for each move that somebody made; it always answers the same, so it only weighs more."""
 
 
 @final
@@ -120,7 +121,7 @@ class ChessEngines(AbstractExperiment):
     """
 
     name: str = "chess/engines"
-    trials: int = 5
+    trials: int = 3
     block: ClassVar[int] = 1
 
     @property
@@ -131,11 +132,12 @@ class ChessEngines(AbstractExperiment):
         return [{"players": players, "engine": asked} for players in ("strengths", "twenty") for asked in (0, 10)]
 
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
-        return {"ileed": LARGE}
+        return {"ileed": LARGE, "boltzmann": replace(LARGE, demonstrator=Boltzmann())}
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
         rivals, engine = people(engine_moves(setting["players"]))
-        table = pa.concat_tables([rivals, *[engine] * setting["engine"]])
+        asked = setting["engine"] * (len(rivals) // len(engine))
+        table = pa.concat_tables([rivals, *[engine] * asked])
         players = table.column("player").to_pylist()
         return [demonstrations(table, players, order=list(dict.fromkeys(players))) for _ in trials]
 
