@@ -30,7 +30,7 @@ __all__ = ["ChessEngines", "ChessExpertise", "ChessPolicy"]
 
 BINS = 5
 ASKED = (0, 1, 3, 10)
-"""How often the engine is asked for each move that somebody made; it always answers the same, so it only weighs more."""
+"""How often the engine is asked for each move that somebody made: it always answers the same, and only weighs more."""
 
 
 @final
