@@ -24,6 +24,7 @@ from ileed.chess.positions import read_positions, write_positions
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.evaluation import Scores, evaluate, rank_loss
+from ileed.experiments.chess_page import write_chess_page
 from ileed.experiments.robot_page import write_robot_page
 from ileed.experiments.tables import write_page
 from ileed.fitting import Progress as ClimbProgress
@@ -378,10 +379,14 @@ class Tables:
     robot: Path = Path("docs/robot.md")
     """The same for the robot's page."""
 
+    chess: Path = Path("docs/chess.md")
+    """And for that of chess."""
+
     def __call__(self) -> None:
         write_page(self.results, self.out)
         write_robot_page(self.results, self.robot)
-        Console().print(f"wrote {self.out} and {self.robot}", highlight=False)
+        write_chess_page(self.results, self.chess)
+        Console().print(f"wrote {self.out}, {self.robot} and {self.chess}", highlight=False)
 
 
 @dataclass(frozen=True)

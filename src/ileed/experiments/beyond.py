@@ -224,8 +224,12 @@ def _command(name: str, found: Sequence[Mapping[str, Any]]) -> str:
     most = max(len(cell["trials"]) for cell in found)
     goes_without_saying = name in EXPERIMENTS and EXPERIMENTS[name].trials == most
     trials = "" if goes_without_saying else f" --trials {most}"
-    data = " --data square.hdf5" if hasattr(EXPERIMENTS.get(name), "data") else ""
+    data = f" --data {_FILES[name.split('/')[0]]}" if hasattr(EXPERIMENTS.get(name), "data") else ""
     return f"ileed reproduce {name}{data}{trials} --out results"
+
+
+_FILES = {"robot": "square.hdf5", "chess": "consulted.parquet"}
+"""What the how-to calls the file that experiments learn from."""
 
 
 def _amount(name: str, found: Sequence[Mapping[str, Any]]) -> str:
