@@ -5,12 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark pictures speed-page reproduction-page reproduction-figures robomimic browser clean
+.PHONY: demo test check lint types rooms benchmark pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
 
-test: $(READY) browser
+test: $(READY) browser stockfish
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 check: lint types rooms
@@ -64,6 +64,12 @@ browser:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
 	  echo "no chromium and no right to install it: the screenshot test will be skipped"
+
+# Some tests of chess ask an engine; where it cannot be installed, they say so and are skipped.
+stockfish:
+	@command -v stockfish >/dev/null || [ -x /usr/games/stockfish ] || { [ "$$(id -u)" = 0 ] && \
+	  command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq stockfish >/dev/null; } || \
+	  echo "no stockfish and no right to install it: the tests that ask an engine will be skipped"
 
 clean:
 	rm -rf $(VENV) .cache runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -163,3 +163,10 @@ def test_a_damaged_cell_is_named(tmp_path):
     cell.path(tmp_path).write_text("{}")
     with pytest.raises(ileed.RunError, match=r"one_2_bc\.json is not a cell of results"):
         replace(cell).read(tmp_path)
+
+
+def test_only_the_settings_that_were_asked_for_are_run_and_others_refused(tmp_path):
+    paths = reproduce(Small(), out=tmp_path, settings=["two"], methods=["nobody"], device="cpu", workers=1)
+    assert [path.name for path in paths] == ["two_3_nobody.json"]
+    with pytest.raises(ileed.SettingsError, match="its settings are \\['2', '3', 'one', 'two'\\]"):
+        reproduce(Small(), out=tmp_path, settings=["three"], device="cpu")
