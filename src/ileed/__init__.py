@@ -10,6 +10,7 @@ from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.policy import Expertise, Fitted, Policy
+from ileed.rating import rate
 from ileed.readers import (
     by_column,
     by_mask,
@@ -60,6 +61,7 @@ __all__ = [
     "label_robomimic",
     "load",
     "rank_loss",
+    "rate",
     "read",
     "read_parquet",
     "read_robomimic",
