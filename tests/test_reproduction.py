@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 import ileed
 from ileed.cli import run
+from ileed.experiments.chess_page import chess_page
 from ileed.experiments.comparison import Comparison, Estimate, Records, Verdict, counted, difference, shown, verdict
 from ileed.experiments.robot_page import published_square, robot_page
 from ileed.experiments.tables import page, published
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES, PAGE = ROOT / "results", ROOT / "docs" / "images", ROOT / "docs" / "reproduction.md"
-ROBOT_PAGE = ROOT / "docs" / "robot.md"
+ROBOT_PAGE, CHESS_PAGE = ROOT / "docs" / "robot.md", ROOT / "docs" / "chess.md"
 ORDER = [Verdict.BELOW, Verdict.EQUAL, Verdict.ABOVE]
 
 hundredths = st.integers(-100, 100).map(lambda whole: whole / 100)
@@ -61,6 +62,10 @@ def test_the_page_is_what_the_results_say():
 
 def test_the_page_about_robots_is_what_the_results_say():
     assert ROBOT_PAGE.read_text() == robot_page(RESULTS), "docs/robot.md is stale: run `make reproduction-page`"
+
+
+def test_the_page_about_chess_is_what_the_results_say():
+    assert CHESS_PAGE.read_text() == chess_page(RESULTS), "docs/chess.md is stale: run `make reproduction-page`"
 
 
 def test_every_published_number_about_square_stands_on_its_page():
