@@ -17,7 +17,8 @@ from ileed.errors import SettingsError
 from ileed.tasks import as_actor
 from ileed.tasks.filming import film
 from ileed.tasks.operators import OPERATORS, Operator, SquareExpert, attempt, demonstrate_square
-from ileed.tasks.square import ENV_ARGS, LIMIT, OBSERVATIONS, PHASES, SquareTask, SquareWorld, _arm_torques, _scene
+from ileed.tasks.square import LIMIT, OBSERVATIONS, PHASES, SquareTask, SquareWorld
+from ileed.tasks.square_world import ENV_ARGS, _arm_torques, built_scene
 
 pytest.importorskip("mujoco")
 pytest.importorskip("robosuite", reason="robosuite is not installed: make test installs it")
@@ -39,7 +40,7 @@ class Still:
 @cache
 def robosuite_environment() -> Any:
     """robosuite's environment as anybody would make it from what we write into files."""
-    scene = _scene()  # imports robosuite quietly
+    scene = built_scene()  # imports robosuite quietly
     import robosuite
 
     assert scene is not None
@@ -93,7 +94,7 @@ def test_a_whole_episode_succeeds_in_robosuite_too_with_the_actions_that_succeed
 
 def test_torques_are_those_of_operational_space_control() -> None:
     # The oracle is robosuite's own arithmetic, which takes pseudo-inverses where we solve.
-    _scene()
+    built_scene()
     from robosuite.utils.control_utils import nullspace_torques, opspace_matrices, orientation_error
 
     generator = np.random.default_rng(0)

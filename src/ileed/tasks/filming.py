@@ -10,7 +10,7 @@ import numpy as np
 
 from ileed.errors import IleedError, require
 from ileed.tasks import as_actor
-from ileed.tasks.square import SquareWorld
+from ileed.tasks.square_world import SquareWorld
 
 __all__ = ["film"]
 

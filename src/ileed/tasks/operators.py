@@ -16,7 +16,8 @@ from ileed._torch import stream
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.tasks import Progress, _at_least_one
-from ileed.tasks.square import ENV_ARGS, LIMIT, PHASES, SquareWorld, _scene
+from ileed.tasks.square import PHASES
+from ileed.tasks.square_world import ENV_ARGS, LIMIT, SquareWorld, built_scene
 
 __all__ = ["OPERATORS", "Attempt", "Operator", "Recording", "SquareExpert", "attempt", "demonstrate_square"]
 
@@ -448,7 +449,7 @@ def _recording(operators: Sequence[Operator], episodes: int, kept: Sequence[tupl
     return Recording(
         demonstrations=demonstrations,
         states=np.concatenate([found.states for found, _ in kept]),
-        model_file=_scene().portable_xml,
+        model_file=built_scene().portable_xml,
         env_args=ENV_ARGS,
         attempts={operator.name: int(each) for operator, each in zip(operators, attempts, strict=True)},
     )
