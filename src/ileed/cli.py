@@ -25,6 +25,7 @@ from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.evaluation import Scores, evaluate, rank_loss
 from ileed.experiments.chess_page import write_chess_page
+from ileed.experiments.chess_rating import PlayerRating, rate_players, read_games
 from ileed.experiments.robot_page import write_robot_page
 from ileed.experiments.tables import write_page
 from ileed.fitting import Progress as ClimbProgress
@@ -437,7 +438,40 @@ class ChessConsult:
         Console().print(f"wrote {len(table):,} moves to {self.out}, half of them Stockfish's", highlight=False)
 
 
-_CHESS: Mapping[str, Callable[..., Any]] = {"extract": ChessExtract, "consult": ChessConsult}
+@dataclass(frozen=True)
+class ChessRate:
+    """Say how expert players are by their moves with kings and pawns alone, beside their ratings; asks Stockfish."""
+
+    positions: Positional[Path]
+    """A table that `ileed chess extract` wrote, or games as PGN (.pgn, .pgn.gz, .pgn.zst)."""
+    player: tuple[str, ...] = ()
+    """Only these; everybody by default."""
+    least: int = 20
+    """Moves that somebody must have made."""
+    nodes: int = 5_000
+    """How much the engine thinks about each position."""
+    workers: int = 2
+    """Engines that run at once."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+
+    def __call__(self) -> None:
+        with _bar("asking Stockfish") as advance:
+            found = rate_players(
+                read_games(self.positions),
+                least=self.least,
+                players=self.player or None,
+                nodes=self.nodes,
+                workers=self.workers,
+                progress=advance,
+            )
+        if self.json:
+            _print_json({"players": [vars(each) for each in found]})
+        else:
+            Console().print(_players(found))
+
+
+_CHESS: Mapping[str, Callable[..., Any]] = {"extract": ChessExtract, "consult": ChessConsult, "rate": ChessRate}
 
 
 @dataclass(frozen=True)
@@ -516,6 +550,18 @@ def _ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int
         low, high = quantiles[name][2], quantiles[name][18]
         row = [_plain(name), f"{value:.3f}", f"{low:.2f} to {high:.2f}"]
         table.add_row(*row, *([] if truth is None else [f"{truth[name]:.2f}"]))
+    return table
+
+
+def _players(found: Sequence[PlayerRating]) -> Table:
+    """Players best first, with their rating beside what their moves say."""
+    table = Table("player", title="expertise by play, best first (a comparison: it has no unit)")
+    for words in ("expertise", "95 % interval", "moves", "games", "rating"):
+        table.add_column(words, justify="right")
+    for each in found:
+        interval = f"{each.low:.2f} to {each.high:.2f}"
+        rating = "unknown" if each.rating is None else f"{each.rating:.0f}"
+        table.add_row(_plain(each.player), f"{each.expertise:.2f}", interval, str(each.moves), str(each.games), rating)
     return table
 
 
