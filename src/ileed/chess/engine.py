@@ -108,9 +108,13 @@ class Engine:
 
     def evaluation(self, board: Any) -> Evaluation:
         """What a position (a `chess.Board` that is not over) is worth to the side to move."""
-        info = self._asked(self._engine.analyse, board, info=self._library.INFO_SCORE)
-        score = info["score"].relative
-        return Evaluation(centipawns=score.score(), mate=score.mate())
+        return _evaluation(self._asked(self._engine.analyse, board, info=self._library.INFO_SCORE))
+
+    def evaluations(self, board: Any) -> dict[Any, Evaluation]:
+        """What each legal `chess.Move` is worth to the side that makes it, by one search that follows all of them."""
+        wanted = self._library.INFO_SCORE | self._library.INFO_PV
+        lines = self._asked(self._engine.analyse, board, info=wanted, multipv=board.legal_moves.count())
+        return {line["pv"][0]: _evaluation(line) for line in lines}
 
     def move(self, board: Any) -> Any:
         """The `chess.Move` the engine makes in a position that is not over."""
@@ -136,6 +140,11 @@ class Engine:
                 f"{self.name} failed in the position {board.fen()} ({error or 'no answer'}): check the position, "
                 "and try again"
             ) from error
+
+
+def _evaluation(told: Any) -> Evaluation:
+    score = told["score"].relative
+    return Evaluation(centipawns=score.score(), mate=score.mate())
 
 
 def ask_each(

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ileed.errors import SettingsError
 from ileed.experiments.chess import ChessEngines, ChessExpertise, ChessPolicy
+from ileed.experiments.chess_rating import ChessRating
 from ileed.experiments.grid import AbstractExperiment
 from ileed.experiments.minigrid import MINIGRID
 from ileed.experiments.robot import Scaling, Square
 
-_EVERY = (*MINIGRID, Square(), Scaling(), ChessExpertise(), ChessEngines(), ChessPolicy())
+_EVERY = (*MINIGRID, Square(), Scaling(), ChessExpertise(), ChessEngines(), ChessPolicy(), ChessRating())
 EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in _EVERY}
 """Those that learn from a file stand here without one."""
 
@@ -22,7 +23,7 @@ def experiment(name: str, *, data: Path | None = None) -> AbstractExperiment:
     if name not in EXPERIMENTS:
         raise SettingsError(f"there is no experiment {name!r}; the experiments are {', '.join(EXPERIMENTS)}")
     found = EXPERIMENTS[name]
-    if isinstance(found, Square | Scaling | ChessExpertise | ChessPolicy):
+    if isinstance(found, Square | Scaling | ChessExpertise | ChessPolicy | ChessRating):
         return replace(found, data=data)
     if data is not None:
         raise SettingsError(f"{name} simulates its own demonstrations: leave out --data")

@@ -26,7 +26,7 @@ from ileed.model.demonstrators import Boltzmann
 from ileed.model.expertise import Constant, Embedded, Perfect
 from ileed.model.policies import CategoricalMLP
 
-__all__ = ["ChessEngines", "ChessExpertise", "ChessPolicy"]
+__all__ = ["ChessEngines", "ChessExpertise", "ChessPolicy", "consulted_table", "fingerprint_of"]
 
 BINS = 5
 ASKED = (0, 1, 3, 10)
@@ -51,7 +51,7 @@ class ChessExpertise(AbstractExperiment):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {} if self.data is None else {"data": _fingerprint(self.data)}
+        return {} if self.data is None else {"data": fingerprint_of(self.data)}
 
     def settings(self) -> Sequence[Setting]:
         rated = [{"bins": "rating", "engine": asked} for asked in ASKED]
@@ -61,7 +61,7 @@ class ChessExpertise(AbstractExperiment):
         return {"ileed": LARGE, "paper": PAPER}
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        humans, engine = people(_read(self.data))
+        humans, engine = people(consulted_table(self.data))
         bins = rating_bins(humans, bins=BINS)
         return [self._trial(setting, trial, humans, engine, bins) for trial in trials]
 
@@ -171,7 +171,9 @@ class ChessPolicy(AbstractExperiment):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {"nodes": NODES, "parts": self.trials} | ({} if self.data is None else {"data": _fingerprint(self.data)})
+        return {"nodes": NODES, "parts": self.trials} | (
+            {} if self.data is None else {"data": fingerprint_of(self.data)}
+        )
 
     def settings(self) -> Sequence[Setting]:
         return [{"engine": asked} for asked in (0, 10)]
@@ -184,7 +186,7 @@ class ChessPolicy(AbstractExperiment):
         return {"random": None, "people": None} | learned | small
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        humans, engine = people(_read(self.data))
+        humans, engine = people(consulted_table(self.data))
         bins = rating_bins(humans, bins=BINS)
         order = sorted(set(bins))
         found = []
@@ -201,7 +203,7 @@ class ChessPolicy(AbstractExperiment):
         return found
 
     def measured(self, setting: Setting, method: str, trial: int, found: Ascended | None) -> Measured:
-        humans, _ = people(_read(self.data))
+        humans, _ = people(consulted_table(self.data))
         kept = _part(humans, trial, self.trials)
         table = humans.filter(pa.array(kept))
         fens, games = table.column("fen").to_pylist(), table.column("game_id").to_pylist()
@@ -307,7 +309,8 @@ def _table(path: Path) -> pa.Table:
     return read_positions(path)
 
 
-def _read(path: Path | None) -> pa.Table:
+def consulted_table(path: Path | None) -> pa.Table:
+    """The table of positions that an experiment was given; it must have an engine's moves."""
     if path is None:
         raise SettingsError(
             "chess learns from a table of positions: pass --data with a file that `ileed chess extract` and then "
@@ -320,6 +323,7 @@ def _read(path: Path | None) -> pa.Table:
 
 
 @cache
-def _fingerprint(path: Path) -> str:
+def fingerprint_of(path: Path) -> str:
+    """A digest of the moves of a table."""
     table = _table(path)
     return demonstrations(table, table.column("player").to_pylist()).fingerprint()

@@ -23,11 +23,12 @@ import torch
 from ileed._torch import stream
 from ileed.chess import board
 from ileed.chess.consulting import ENGINE, people
-from ileed.chess.engine import Engine, Thinking, ask_each
+from ileed.chess.engine import Engine, Evaluation, Thinking, ask_each
 from ileed.chess.extraction import extract
 from ileed.chess.positions import by_player, demonstrations, rating_bins, read_positions
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, SettingsError, require
+from ileed.experiments.chess import consulted_table, fingerprint_of
 from ileed.experiments.grid import AbstractExperiment, Measured, Setting
 from ileed.methods import bc
 from ileed.model.policies import CategoricalMLP
@@ -43,8 +44,8 @@ NODES = 5_000
 TEMPERATURE = 0.01
 """Expected points by which a move must be better for the policy to choose it e times as often.
 
-A round number and not the best one: on the games that we have, the rank correlation of players with their ratings is
-0.36, 0.36, 0.40 and 0.38 at 0.006, 0.01, 0.015 and 0.03, and what changes is the level of everybody's expertise."""
+A round number, chosen after others were seen: the order of players hardly depends on it, the level of everybody's
+expertise does."""
 _PAWNS_A_LOGIT = 2.72
 """An advantage of so many pawns makes the odds e to 1, by lichess's own curve of winning chances."""
 
@@ -185,17 +186,20 @@ def expected_points(
 
 def _pawns_by_move(engine: Engine, fen: str) -> dict[str, float]:
     """What each legal move is worth to the mover, in pawns; a mate is about 100."""
-    chess, library = require("chess", extra="chess"), require("chess.engine", extra="chess")
-    position = chess.Board(fen)
-    lines = engine._asked(
-        engine._engine.analyse,
-        position,
-        info=library.INFO_SCORE | library.INFO_PV,
-        multipv=position.legal_moves.count(),
-    )
-    scores = {line["pv"][0]: line["score"].relative.score(mate_score=10_000) for line in lines}
+    position = require("chess", extra="chess").Board(fen)
     # A lone bishop or knight cannot mate, but within few nodes the engine still counts what it is worth.
-    return {move.uci(): 0.0 if _cannot_be_won(position, move) else score / 100 for move, score in scores.items()}
+    return {
+        move.uci(): 0.0 if _cannot_be_won(position, move) else _pawns(worth)
+        for move, worth in engine.evaluations(position).items()
+    }
+
+
+def _pawns(worth: Evaluation) -> float:
+    """A mate is about a hundred, the nearer the more."""
+    if worth.mate is not None:
+        return (100 - abs(worth.mate) / 100) * (1 if worth.mate > 0 else -1)
+    assert worth.centipawns is not None
+    return worth.centipawns / 100
 
 
 def _cannot_be_won(position: Any, move: Any) -> bool:
@@ -232,7 +236,7 @@ class ChessRating(AbstractExperiment):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        known = {} if self.data is None else {"data": _fingerprint(self.data)}
+        known = {} if self.data is None else {"data": fingerprint_of(self.data)}
         return {"least": LEAST, "nodes": NODES, "temperature": TEMPERATURE} | known
 
     def settings(self) -> Sequence[Setting]:
@@ -245,7 +249,7 @@ class ChessRating(AbstractExperiment):
         return [None for _ in trials]
 
     def measured(self, setting: Setting, method: str, trial: int, found: None) -> Measured:
-        humans, engine = people(_read(self.data))
+        humans, engine = people(consulted_table(self.data))
         table = _in_order(humans.filter(pc.is_valid(humans.column("mover_rating"))))
         if method == "agreement":
             advice = _CERTAIN * _chosen(table, engine)
@@ -310,23 +314,3 @@ def _rank_correlation(pairs: Array) -> float:
 def _ranks(values: Array) -> Array:
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
-
-
-@cache
-def _table(path: Path) -> pa.Table:
-    return read_positions(path)
-
-
-def _read(path: Path | None) -> pa.Table:
-    if path is None:
-        raise SettingsError(
-            "chess/rating rates the people of a table of positions: pass --data with a file that `ileed chess extract` "
-            "and then `ileed chess consult` wrote"
-        )
-    return _table(path)
-
-
-@cache
-def _fingerprint(path: Path) -> str:
-    table = _table(path)
-    return demonstrations(table, table.column("player").to_pylist()).fingerprint()
