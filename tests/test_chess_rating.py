@@ -174,9 +174,12 @@ def test_no_name_of_a_player_is_recorded(folder):
 def test_a_table_that_cannot_be_rated_is_refused(folder):
     with pytest.raises(SettingsError, match="pass --data"):
         ChessRating().measured({"people": "all"}, "agreement", 0, None)
-    write_positions(people(rated_engines(30))[0], folder / "alone.parquet")
-    with pytest.raises(SettingsError, match="150 of 150 positions lack the engine's move"):
-        ChessRating(data=folder / "alone.parquet").measured({"people": "all"}, "agreement", 0, None)
+    humans, engine = people(rated_engines(30))
+    for asked, words in ((0, "has no moves of an engine"), (10, "100 of 150 positions lack the engine's move")):
+        file = folder / f"asked-{asked}.parquet"
+        write_positions(pa.concat_tables([humans, engine.slice(0, asked)]), file)
+        with pytest.raises(SettingsError, match=words):
+            ChessRating(data=file).measured({"people": "all"}, "agreement", 0, None)
 
 
 @stockfish

@@ -142,7 +142,7 @@ def test_an_interval_over_games_is_that_of_a_mean_where_games_are_equally_long()
 
 def test_the_page_says_what_was_not_run_and_what_was_published(tmp_path: Path):
     text = chess_page(tmp_path)
-    assert text.count("Not run.") == 3
+    assert text.count("Not run.") == 4
     assert published_chess()["expertise"] == sorted(published_chess()["expertise"])
 
 

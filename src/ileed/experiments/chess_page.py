@@ -18,6 +18,7 @@ from ileed.chess.judging import CAP, MATE
 from ileed.demonstrations import Array
 from ileed.experiments.beyond import provenance
 from ileed.experiments.chess import ASKED, NODES, ChessEngines, ChessPolicy
+from ileed.experiments.chess_rating import LEAST
 from ileed.experiments.comparison import Estimate, Records, listed, plural, shown, table
 from ileed.experiments.grid import Measured
 
@@ -47,6 +48,8 @@ def chess_page(results: Path) -> str:
         *_engines(records),
         "## What a move costs",
         *_policy(records),
+        "## Rating from play",
+        *_rating(records),
         "## Where the numbers come from",
         *(provenance(records) if records.experiments else ["Nothing was run."]),
     ]
@@ -206,6 +209,43 @@ def _policy(records: Records) -> list[str]:
         ),
         *_people_by_bin(found),
         *_differences(found),
+    ]
+
+
+def _rating(records: Records) -> list[str]:
+    found = {
+        words: trials[0]
+        for method, words in (("worth", "by what every legal move is worth"), ("agreement", "by agreement alone"))
+        if 0 in (trials := records.trials("chess/rating", method, people="all"))
+    }
+    if not found:
+        return ["Not run."]
+    bins = next(iter(found.values()))["bins"]
+    rows = [
+        [
+            words,
+            *(shown(Estimate(row["expertise"], row["low"], row["high"], 1)) for row in measured["bins"]),
+            "yes" if _rises([row["expertise"] for row in measured["bins"]]) else "no",
+            "yes" if _rises([row["expertise"] for row in measured["deciles"]]) else "no",
+            shown(Estimate(measured["rank_correlation"], measured["low"], measured["high"], 1), digits=2),
+        ]
+        for words, measured in found.items()
+    ]
+    head = ["", *(f"mean rating {row['rating']:.0f}" for row in bins)]
+    players = next(iter(found.values()))["players"]
+    width = fmean(row["high"] - row["low"] for row in players)
+    return [
+        "Nothing is learned here: the policy is the engine's, softened by how little it minds, and people are rated by "
+        "it (`ileed chess rate GAMES`), so that a newcomer needs no fit. Bins of like rating have 95 % intervals from "
+        f"games drawn anew; the rank correlation is that of {len(players)} players with {LEAST} moves or more, each "
+        f"by their own moves, with their rating. A single player stays uncertain: the interval is {width:.2f} wide on "
+        "average. How soft the policy is was chosen after other values had been seen on these very games.",
+        table([*head, "rising over five bins", "over ten", "rank correlation"], rows),
+        "![Expertise by play against rating: tenths of all moves rise, single players scatter widely]"
+        "(images/chess-calibration.svg)",
+        "Boards in which weak and strong bins differ most, by the mean of five fits with the paper's networks and an "
+        "embedding of states; single fits disagree about which they are. The arrow is the engine's move.",
+        "![Boards from real games with the engine's move](images/chess-boards.svg)",
     ]
 
 
