@@ -6,7 +6,8 @@ python benchmarks/chess_extraction.py --memory --out results/benchmarks/chess-ex
 Both are asked for the same: the first four fields of every position with kings and pawns alone, and the move made in
 it. With both cores python-chess reads halves of the file in two processes; ours reads the file many times over, since
 the processes that it starts import the library first, and that is counted. Seconds are those of the clock on the wall;
-with one process each, those of the processor are given as well, which a busy machine disturbs less.
+with one process each, those of the processor are given as well, which a busy machine disturbs less. Rates are over all
+rounds together.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import chess
@@ -89,8 +89,8 @@ def _speed(games: list[str], folder: Path, options: Any) -> dict[str, Any]:
         _agree(parts, theirs)
         _timed(lambda: extract([many], table, workers=2), seconds["ours_two"])
         _agree(_rows(table), theirs * options.copies)
-    read = {way: len(games) * (options.copies if way == "ours_two" else 1) for way in seconds}
-    rates = {way: [read[way] / taken for taken in found] for way, found in seconds.items()}
+    rates = {way: len(games) * options.rounds / sum(found) for way, found in seconds.items()}
+    rates["ours_two"] *= options.copies
     return {
         "positions": len(theirs),
         "copies": options.copies,
@@ -98,16 +98,11 @@ def _speed(games: list[str], folder: Path, options: Any) -> dict[str, Any]:
         "processor_seconds": processor,
         "games_per_second": rates,
         "times_faster": {
-            "one_process_each": _ratio(rates["ours"], rates["python_chess"]),
-            "one_process_each_by_processor": _ratio(processor["python_chess"], processor["ours"]),
-            "two_processes_each": _ratio(rates["ours_two"], rates["python_chess_two"]),
+            "one_process_each": rates["ours"] / rates["python_chess"],
+            "one_process_each_by_processor": sum(processor["python_chess"]) / sum(processor["ours"]),
+            "two_processes_each": rates["ours_two"] / rates["python_chess_two"],
         },
     }
-
-
-def _ratio(above: list[float], below: list[float]) -> float:
-    """Round by round, since what else the machine does disturbs both of a round alike; the middle one."""
-    return median(one / other for one, other in zip(above, below, strict=True))
 
 
 def _timed(work: Callable[[], Any], seconds: list[float], processor: list[float] | None = None) -> Any:

@@ -58,7 +58,43 @@ def page() -> str:
     ]
     square = json.loads((ROOT / "results" / "benchmarks" / "square-steps.json").read_text())
     restarts, recurrent = "".join(map(_section, records)), "".join(map(_loops, loops))
-    return INTRODUCTION + restarts + ROLLOUTS + _rollouts(rollouts) + _square(square) + RECURRENT + recurrent
+    games = ROOT / "results" / "benchmarks" / "chess-extraction.json"
+    memory = games.with_name("chess-extraction-memory.json")
+    return (
+        INTRODUCTION
+        + restarts
+        + ROLLOUTS
+        + _rollouts(rollouts)
+        + _square(square)
+        + RECURRENT
+        + recurrent
+        + _extraction(json.loads(games.read_text()), json.loads(memory.read_text()))
+    )
+
+
+def _extraction(record: dict[str, Any], memory: dict[str, Any]) -> str:
+    made, settings, rates, times = (
+        record[name] for name in ("provenance", "settings", "games_per_second", "times_faster")
+    )
+    small, large = memory["peak"].values()
+    lines = [
+        "\n## Extraction of chess positions\n",
+        f"Games per second through `ileed chess extract` and through python-chess's visitor, which find the same "
+        f"{record['positions']:,} positions and moves in the same {settings['count']:,} {settings['games']} games with "
+        f"clocks (`benchmarks/chess_extraction.py`); {settings['rounds']} rounds together; {made['machine']}; commit "
+        f"{made['commit']}, {made['date'][:10]}.\n",
+        "| processes | python-chess | ours | times faster |",
+        "|---|---:|---:|---:|",
+        f"| one | {rates['python_chess']:,.0f} | {rates['ours']:,.0f} | {times['one_process_each']:.1f} |",
+        f"| one, by processor time | | | {times['one_process_each_by_processor']:.1f} |",
+        f"| two | {rates['python_chess_two']:,.0f} | {rates['ours_two']:,.0f} | {times['two_processes_each']:.1f} |",
+        f"\nWith two processes ours reads the file {record['copies']} times over, for those that it starts import the "
+        f"library first. Memory does not grow with the file: at most {small['main_mebibytes']:.0f} MiB over "
+        f"{small['games']:,} games and {large['main_mebibytes']:.0f} over {large['games']:,}, of which "
+        f"{large['before_mebibytes']:.0f} were taken before the first was read; other processes at most "
+        f"{max(small['each_other_process_mebibytes']):.0f} and {max(large['each_other_process_mebibytes']):.0f}.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _square(record: dict[str, Any]) -> str:

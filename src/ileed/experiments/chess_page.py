@@ -83,7 +83,8 @@ def _expertise(records: Records) -> list[str]:
     return [
         "Expertise of each bin, weakest first, on the games as they are; below it the middle 95 % over games drawn "
         "anew with replacement, each time fitted from the beginning. *Slope* is that of a line through the five, by "
-        "bin; read that rather than the level, which moves for all bins alike when games are drawn twice. *Shuffled* deals the bins anew among what each player did in each game, so that nothing is there to be "
+        "bin; read that rather than the level, which moves for all bins alike when games are drawn twice. "
+        "*Shuffled* deals the bins anew among what each player did in each game, so that nothing is there to be "
         "found. The paper's networks have layers of 8 and an embedding of states; the larger one has a layer of 128, "
         "enough to remember what was played in every position, and one number for each bin. Where an engine was asked, "
         "its own move stands beside each of people's, so many times, as the move of one more anonymous demonstrator.",
@@ -201,7 +202,8 @@ def _policy(records: Records) -> list[str]:
     return [
         f"Pawns gained or lost by a move, by Stockfish's evaluation before and after it ({NODES:,} nodes a position), "
         f"over {plural(round(moves), 'move')} in games that the policy has not seen ({len(common)} of "
-        f"{ChessPolicy().trials} parts, each in its turn), with 95 % intervals from games drawn anew. *Mate counts 100* is the paper's measure: an "
+        f"{ChessPolicy().trials} parts, each in its turn), with 95 % intervals from games drawn anew. "
+        "*Mate counts 100* is the paper's measure: an "
         f"inevitable mate is worth {MATE:.0f} pawns, so the mean is ruled by how often one comes into sight, and that "
         f"depends on how long the engine looks (the paper: 2 seconds). *Capped* lets no position be worth more than "
         f"{CAP:.0f}. Policies draw their moves, or make the likeliest.",
