@@ -109,7 +109,7 @@ def _by_bin(words: str, trials: Mapping[int, Measured]) -> list[str]:
     again = np.array([values for trial, values in zip(trials, people, strict=True) if trial])
     cells = [f"{value:.3f}{_middle(again[:, k]) if len(again) else ''}" for k, value in enumerate(as_they_are)]
     slopes = np.array([measured["slope"] for trial, measured in trials.items() if trial])
-    slope = f"{trials[0]['slope']:+.4f}" + (_middle(slopes, digits=4) if len(slopes) else "")
+    slope = f"{round(trials[0]['slope'], 4) + 0.0:+.4f}" + (_middle(slopes, digits=4) if len(slopes) else "")
     return [words, *cells, slope, "yes" if _rises(as_they_are) else "no"]
 
 
