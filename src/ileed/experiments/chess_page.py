@@ -92,8 +92,9 @@ def _expertise(records: Records) -> list[str]:
         "\n".join(f"- {each}" for each in verdicts if each),
         "People hardly ever meet the same position, so a network that can remember each one finds everybody perfect: "
         "what was played is what should be played. It takes something that pins the policy down. A small network does "
-        "because it must find what moves have in common; an engine does because it says what to play. How much it is "
-        "asked decides the level of expertise, not its order: weighed ever more, the policy becomes the engine's own.",
+        "because it must find what moves have in common; an engine does because it says what to play. How often it is "
+        "asked is our choice and decides the level of expertise: once says nothing, and weighed ever more, the policy "
+        "becomes the engine's own and expertise agreement with it.",
     ]
 
 
