@@ -20,16 +20,9 @@ from torch.distributions import (
 import ileed
 from ileed.baselines import Bcq, Cql, Hbc, Iris
 from ileed.baselines.cql import CqlActor
-from ileed.baselines.offline import (
-    ConditionalSampler,
-    Critics,
-    RecurrentMixture,
-    Replay,
-    Units,
-    Windows,
-    built,
-    descend,
-)
+from ileed.baselines.lessons import descend
+from ileed.baselines.networks import ConditionalSampler, Critics, RecurrentMixture, built
+from ileed.baselines.replay import Replay, Units, Windows
 from ileed.errors import IleedError
 from ileed.tasks import as_actor
 
@@ -105,6 +98,28 @@ def test_a_seed_fixes_every_bit(method):
 
 
 @every_method
+def test_a_fit_comes_out_the_same_alone_and_beside_others(method):
+    data = [demonstrations(seed=number, lengths=(5, 1, 9 - number, 3)) for number in range(3)]
+    beside = method.fit_each(data, seeds=[4, 5, 6], device="cpu")
+    alone = [method.fit(each, seed=seed, device="cpu") for each, seed in zip(data, [4, 5, 6], strict=True)]
+    assert [bits(fit) for fit in beside] == [bits(fit) for fit in alone]
+    assert [_costs(fit) for fit in beside] == [_costs(fit) for fit in alone]
+
+
+def _costs(fit):
+    return {name: [point.costs for point in curve] for name, curve in fit.history.items()}
+
+
+def test_parts_of_different_lengths_each_take_their_own_steps():
+    longer = replace(TINY["iris"], value=replace(TINY_BCQ, steps=20))
+    fit = fitted(longer)
+    assert {name: curve[-1].steps for name, curve in fit.history.items()} == {"hbc": 12, "bcq": 20}
+    weights = fit.policy._actor.value.state_dict()
+    for name, value in fitted(replace(TINY_BCQ, steps=20)).policy._actor.state_dict().items():
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=0)
+
+
+@every_method
 def test_no_global_generator_is_moved(method):
     """Python's own is left out: beartype, under pytest alone, moves it to pick what it looks at in a sequence."""
 
@@ -175,8 +190,8 @@ def test_draws_begin_anew_with_reset_and_a_policy_survives_pickling(method):
 def test_progress_is_told_every_step_and_the_curve_ends_with_the_last(method):
     told = []
     fit = method.fit(demonstrations(), seed=0, device="cpu", progress=lambda done, total: told.append((done, total)))
-    total = sum(curve[-1].steps for curve in fit.history.values())
-    assert told == [(step, total) for step in range(1, total + 1)]
+    longest = max(curve[-1].steps for curve in fit.history.values())
+    assert told == [(step, longest) for step in range(1, longest + 1)]
     assert all(np.isfinite(list(point.costs.values())).all() for curve in fit.history.values() for point in curve)
 
 
@@ -186,6 +201,17 @@ def test_a_gpu_learns_a_policy_that_plays_on_a_cpu(method):
     fit = method.fit(demonstrations(), seed=0, device="cuda")
     assert np.isfinite(played(fit.policy, np.zeros((4, 2, 3)))).all()
     assert all(value.device == CPU for value in fit.policy._actor.state_dict().values())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@every_method
+def test_a_gpu_learns_the_same_alone_and_beside_others_but_for_rounding(method):
+    data = [demonstrations(seed=number, lengths=(5, 1, 9 - number, 3)) for number in range(3)]
+    beside = method.fit_each(data, seeds=[4, 5, 6], device="cuda")
+    for fit, each, seed in zip(beside, data, [4, 5, 6], strict=True):
+        alone = method.fit(each, seed=seed, device="cuda").policy._actor.state_dict()
+        for name, value in fit.policy._actor.state_dict().items():
+            torch.testing.assert_close(value, alone[name], rtol=1e-3, atol=1e-4)
 
 
 # What is refused

@@ -7,9 +7,11 @@ from ileed.baselines.cql import Cql
 from ileed.baselines.gail import FittedGail, Gail, GailPolicy, Iteration
 from ileed.baselines.hbc import Hbc
 from ileed.baselines.iris import Iris
-from ileed.baselines.offline import FittedOffline, OfflinePolicy, Point
+from ileed.baselines.lessons import Point
+from ileed.baselines.offline import AbstractOffline, FittedOffline, OfflinePolicy
 
 __all__ = [
+    "AbstractOffline",
     "Bcq",
     "Cql",
     "FittedGail",

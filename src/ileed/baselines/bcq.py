@@ -8,36 +8,18 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from ileed._torch import keep_freed_memory, resolve_device
-from ileed.baselines.offline import (
-    AbstractActor,
-    ConditionalSampler,
-    Critics,
-    FittedOffline,
-    OfflinePolicy,
-    Point,
-    Replay,
-    State,
-    at_least_one,
-    built,
-    chance,
-    descend,
-    follow,
-    network,
-    positive,
-    practise,
-    twin,
-)
-from ileed.demonstrations import Demonstrations
+from ileed.baselines.lessons import Lesson, descend, follow, twin
+from ileed.baselines.networks import ConditionalSampler, Critics, built, chance, network
+from ileed.baselines.offline import AbstractActor, AbstractOffline, Beginner, State, at_least_one, positive
+from ileed.baselines.replay import Replay
 from ileed.errors import SettingsError
-from ileed.tasks import Progress
 
 __all__ = ["Bcq", "BcqActor"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Bcq:
+class Bcq(AbstractOffline):
     """Batch-constrained deep Q-learning (Fujimoto et al., 2019), as robomimic sets it for low-dimensional data.
 
     A conditional autoencoder G learns what demonstrators do, and twin critics learn
@@ -48,6 +30,7 @@ class Bcq:
     cloning and ileed do not see. See docs/decisions/offline-baselines.md for what differs from robomimic.
     """
 
+    title: ClassVar[str] = "BCQ"
     uses_rewards: ClassVar[bool] = True
 
     steps: int = 20_000
@@ -89,19 +72,7 @@ class Bcq:
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingsError(f"{name} is {getattr(self, name)}: it must be from 0 to 1")
 
-    def fit(
-        self, demonstrations: Demonstrations, *, seed: int, device: str = "auto", progress: Progress | None = None
-    ) -> FittedOffline:
-        """Learn from demonstrations with rewards and terminals; the same seed gives the same bits on a CPU."""
-        replay = Replay(demonstrations, method="BCQ", with_rewards=True, device=resolve_device(device))
-        actor, curve = self.learn(replay, seed=seed, progress=progress)
-        return FittedOffline(OfflinePolicy(actor, replay.units), {"bcq": curve}, self)
-
-    def learn(
-        self, replay: Replay, *, seed: int, progress: Progress | None = None
-    ) -> tuple[BcqActor, tuple[Point, ...]]:
-        """An actor learned from what was gathered already, and its training curve."""
-        keep_freed_memory()
+    def begin(self, replay: Replay, *, seed: int) -> Beginner[BcqActor]:
         actor = BcqActor.drawn(self, replay, seed=seed)
         target_critics, target_perturb = twin(actor.critics), twin(actor.perturb) if actor.perturb else None
         generator = chance(seed, "bcq", "batches", device=replay.device)
@@ -126,7 +97,7 @@ class Bcq:
                 follow(target_perturb, actor.perturb, self.target_rate)
             return {"sampler": sampler_cost, "critics": critics_cost, "worth": target.mean()}
 
-        return actor, practise(step, steps=self.steps, generator=generator, progress=progress)
+        return Beginner(actor, {"bcq": Lesson(step=step, steps=self.steps, generator=generator)})
 
     def mixed(self, values: Tensor) -> Tensor:
         """One number of both critics' (critic, ...): mostly the lower."""

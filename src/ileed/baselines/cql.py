@@ -10,30 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ileed._torch import keep_freed_memory, resolve_device
-from ileed.baselines.offline import (
-    AbstractActor,
-    Critics,
-    FittedOffline,
-    OfflinePolicy,
-    Point,
-    Replay,
-    State,
-    Transitions,
-    at_least_one,
-    built,
-    chance,
-    descend,
-    follow,
-    log_normal,
-    network,
-    positive,
-    practise,
-    twin,
-)
-from ileed.demonstrations import Demonstrations
+from ileed.baselines.lessons import Lesson, descend, follow, twin
+from ileed.baselines.networks import Critics, built, chance, log_normal, network
+from ileed.baselines.offline import AbstractActor, AbstractOffline, Beginner, State, at_least_one, positive
+from ileed.baselines.replay import Replay, Transitions
 from ileed.errors import SettingsError
-from ileed.tasks import Progress
 
 __all__ = ["Cql", "CqlActor"]
 
@@ -43,7 +24,7 @@ EDGE = 0.99
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Cql:
+class Cql(AbstractOffline):
     """Conservative Q-learning (Kumar et al., 2020) on a soft actor-critic, as robomimic sets it.
 
     Each critic's cost is its squared Bellman error plus
@@ -55,6 +36,7 @@ class Cql:
     docs/decisions/offline-baselines.md for what differs from robomimic.
     """
 
+    title: ClassVar[str] = "CQL"
     uses_rewards: ClassVar[bool] = True
 
     steps: int = 20_000
@@ -91,19 +73,7 @@ class Cql:
         if not 0 <= self.warm_start <= self.steps:
             raise SettingsError(f"warm_start is {self.warm_start}: it must be from 0 to the {self.steps} steps")
 
-    def fit(
-        self, demonstrations: Demonstrations, *, seed: int, device: str = "auto", progress: Progress | None = None
-    ) -> FittedOffline:
-        """Learn from demonstrations with rewards and terminals; the same seed gives the same bits on a CPU."""
-        replay = Replay(demonstrations, method="CQL", with_rewards=True, device=resolve_device(device))
-        actor, curve = self.learn(replay, seed=seed, progress=progress)
-        return FittedOffline(OfflinePolicy(actor, replay.units), {"cql": curve}, self)
-
-    def learn(
-        self, replay: Replay, *, seed: int, progress: Progress | None = None
-    ) -> tuple[CqlActor, tuple[Point, ...]]:
-        """An actor learned from what was gathered already, and its training curve."""
-        keep_freed_memory()
+    def begin(self, replay: Replay, *, seed: int) -> Beginner[CqlActor]:
         weights = chance(seed, "cql", "networks", device=torch.device("cpu"))
         actor = built(lambda: CqlActor(replay.inputs, replay.dimensions, self.hidden), weights, replay.device)
         critics = built(lambda: Critics(replay.inputs, replay.dimensions, self.hidden), weights, replay.device)
@@ -141,7 +111,8 @@ class Cql:
             follow(target_critics, critics, self.target_rate)
             return {"error": error.mean(), "excess": excess.mean(), "weight": weight, "worth": demonstrated.mean()}
 
-        return actor, practise(step, steps=self.steps, generator=generator, progress=progress, turn=self.warm_start)
+        lesson = Lesson(step=step, steps=self.steps, generator=generator, turn=self.warm_start)
+        return Beginner(actor, {"cql": lesson})
 
     def _optimism(self, actor: CqlActor, critics: Critics, batch: Transitions, generator: torch.Generator) -> Tensor:
         """(critic,) the soft maximum of each critic over all actions, by importance sampling."""

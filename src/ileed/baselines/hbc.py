@@ -8,34 +8,19 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from ileed._torch import keep_freed_memory, resolve_device
 from ileed.baselines.bcq import BcqActor
-from ileed.baselines.offline import (
-    AbstractActor,
-    ConditionalSampler,
-    FittedOffline,
-    OfflinePolicy,
-    Point,
-    RecurrentMixture,
-    Replay,
-    State,
-    at_least_one,
-    built,
-    chance,
-    descend,
-    positive,
-    practise,
-)
-from ileed.demonstrations import Demonstrations
+from ileed.baselines.lessons import Lesson, descend
+from ileed.baselines.networks import ConditionalSampler, RecurrentMixture, built, chance
+from ileed.baselines.offline import AbstractActor, AbstractOffline, Beginner, State, at_least_one, positive
+from ileed.baselines.replay import Replay
 from ileed.errors import SettingsError
-from ileed.tasks import Progress
 
 __all__ = ["GuidedActor", "Hbc", "Judge"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Hbc:
+class Hbc(AbstractOffline):
     """Hierarchical behaviour cloning (Mandlekar et al., 2020), as robomimic sets it for low-dimensional data.
 
     A conditional autoencoder proposes a subgoal, the observation `horizon` steps ahead, and a recurrent mixture policy
@@ -43,6 +28,7 @@ class Hbc:
     rewards. See docs/decisions/offline-baselines.md for what differs from robomimic.
     """
 
+    title: ClassVar[str] = "HBC"
     uses_rewards: ClassVar[bool] = False
 
     steps: int = 15_000
@@ -74,19 +60,7 @@ class Hbc:
         if self.prior_modes < 0:
             raise SettingsError(f"prior_modes is {self.prior_modes}: it must be 0, for a standard normal, or more")
 
-    def fit(
-        self, demonstrations: Demonstrations, *, seed: int, device: str = "auto", progress: Progress | None = None
-    ) -> FittedOffline:
-        """Learn from demonstrations; the same seed gives the same bits on a CPU."""
-        replay = Replay(demonstrations, method="HBC", with_rewards=False, device=resolve_device(device))
-        actor, curve = self.learn(replay, seed=seed, progress=progress)
-        return FittedOffline(OfflinePolicy(actor, replay.units), {"hbc": curve}, self)
-
-    def learn(
-        self, replay: Replay, *, seed: int, progress: Progress | None = None
-    ) -> tuple[GuidedActor, tuple[Point, ...]]:
-        """An actor learned from what was gathered already, and its training curve."""
-        keep_freed_memory()
+    def begin(self, replay: Replay, *, seed: int) -> Beginner[GuidedActor]:
         weights = chance(seed, "hbc", "networks", device=torch.device("cpu"))
         actor = built(lambda: GuidedActor(self, replay.inputs, replay.dimensions), weights, replay.device)
         generator = chance(seed, "hbc", "batches", device=replay.device)
@@ -101,7 +75,7 @@ class Hbc:
             descend_policy(policy_cost)
             return {"planner": planner_cost, "nats_per_action": policy_cost}
 
-        return actor, practise(step, steps=self.steps, generator=generator, progress=progress)
+        return Beginner(actor, {"hbc": Lesson(step=step, steps=self.steps, generator=generator)})
 
 
 @final

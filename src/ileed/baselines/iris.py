@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from ileed._torch import resolve_device
 from ileed.baselines.bcq import Bcq
-from ileed.baselines.hbc import Hbc, Judge
-from ileed.baselines.offline import FittedOffline, OfflinePolicy, Replay, at_least_one
-from ileed.demonstrations import Demonstrations
+from ileed.baselines.hbc import GuidedActor, Hbc, Judge
+from ileed.baselines.offline import AbstractOffline, Beginner, at_least_one
+from ileed.baselines.replay import Replay
 from ileed.errors import SettingsError
-from ileed.tasks import Progress
 
 __all__ = ["Iris"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Iris:
+class Iris(AbstractOffline):
     """IRIS (Mandlekar et al., 2020): the planner and policy of HBC, and the critics of BCQ to choose among subgoals.
 
     Of `candidates` subgoals that the planner draws, the policy is told the one where BCQ's best action is worth most.
@@ -26,6 +24,7 @@ class Iris:
     differs from robomimic.
     """
 
+    title: ClassVar[str] = "IRIS"
     uses_rewards: ClassVar[bool] = True
 
     hierarchy: Hbc = Hbc()  # noqa: RUF009 (frozen)
@@ -45,18 +44,8 @@ class Iris:
                 "raise value.candidates, or take fewer"
             )
 
-    def fit(
-        self, demonstrations: Demonstrations, *, seed: int, device: str = "auto", progress: Progress | None = None
-    ) -> FittedOffline:
-        """Learn from demonstrations with rewards and terminals; the same seed gives the same bits on a CPU."""
-        replay = Replay(demonstrations, method="IRIS", with_rewards=True, device=resolve_device(device))
-        total = self.hierarchy.steps + self.value.steps
-        actor, hierarchy_curve = self.hierarchy.learn(replay, seed=seed, progress=_part(progress, 0, total))
-        value, value_curve = self.value.learn(replay, seed=seed, progress=_part(progress, self.hierarchy.steps, total))
+    def begin(self, replay: Replay, *, seed: int) -> Beginner[GuidedActor]:
+        guided, of_hierarchy = self.hierarchy.begin(replay, seed=seed)
+        value, of_value = self.value.begin(replay, seed=seed)
         judge = Judge(value, candidates=self.candidates, actions=self.value_actions)
-        policy = OfflinePolicy(actor.judged_by(judge, seed=seed), replay.units)
-        return FittedOffline(policy, {"hierarchy": hierarchy_curve, "value": value_curve}, self)
-
-
-def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
-    return None if progress is None else lambda done, _: progress(before + done, total)
+        return Beginner(guided.judged_by(judge, seed=seed), {**of_hierarchy, **of_value})

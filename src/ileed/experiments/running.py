@@ -16,7 +16,7 @@ import torch
 
 from ileed import runs
 from ileed._torch import resolve_device
-from ileed.baselines import Gail
+from ileed.baselines import AbstractOffline, Gail
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError, SettingsError
 from ileed.experiments.grid import AbstractExperiment, Cell, Measured, Setting, cells
@@ -221,6 +221,8 @@ def _found(cell: Cell, trials: Sequence[int], data: Sequence[Demonstrations | No
         return [None for _ in trials]
     if isinstance(learner, Ileed):
         return learner.ascend_each(known, seeds=trials, device=device)
+    if isinstance(learner, AbstractOffline):
+        return learner.fit_each(known, seeds=trials, device=device)
     pairs = list(zip(known, trials, strict=True))
     if isinstance(learner, Gail):
         task = cell.experiment.task(cell.setting)
