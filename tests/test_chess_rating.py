@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from needs import stockfish
 from scipy.optimize import minimize_scalar
 from scipy.stats import spearmanr
 
 from ileed.chess import board
 from ileed.chess.consulting import ENGINE, people
-from ileed.chess.engine import find_stockfish
 from ileed.chess.players import STRENGTHS, engine_moves
 from ileed.chess.positions import read_positions, write_positions
 from ileed.cli import run
-from ileed.errors import DemonstrationError, IleedError, SettingsError
+from ileed.errors import DemonstrationError, SettingsError
 from ileed.experiments.chess import PAPER
 from ileed.experiments.chess_figures import Apart, Board, boards_apart, calibration, drawn_boards
 from ileed.experiments.chess_rating import ChessRating, _correlation, expected_points, rate_players, read_games
@@ -32,17 +32,6 @@ from ileed.experiments.grid import Cell
 chess = pytest.importorskip("chess", reason="the package chess is absent: pip install 'ileed[chess]'")
 
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "chess" / "kp_kaggle_cc0.csv.gz"
-
-
-def installed() -> bool:
-    try:
-        find_stockfish()
-    except IleedError:
-        return False
-    return True
-
-
-stockfish = pytest.mark.skipif(not installed(), reason="Stockfish is absent: apt-get install stockfish")
 
 
 @cache

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from needs import gpu
 
 import ileed
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = gpu
 
 METHODS = {
     "constant": ileed.Ileed(expertise=ileed.Constant(), restarts=3, steps=60),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from integration import fork, offline_side_by_side
+from needs import gpu
 from torch.distributions import (
     Categorical,
     Independent,
@@ -195,7 +196,7 @@ def test_progress_is_told_every_step_and_the_curve_ends_with_the_last(method):
     assert all(np.isfinite(list(point.costs.values())).all() for curve in fit.history.values() for point in curve)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@gpu
 @every_method
 def test_a_gpu_learns_a_policy_that_plays_on_a_cpu(method):
     fit = method.fit(demonstrations(), seed=0, device="cuda")
@@ -203,7 +204,7 @@ def test_a_gpu_learns_a_policy_that_plays_on_a_cpu(method):
     assert all(value.device == CPU for value in fit.policy._actor.state_dict().values())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@gpu
 @every_method
 def test_a_gpu_learns_the_same_alone_and_beside_others_but_for_rounding(method):
     data = [demonstrations(seed=number, lengths=(5, 1, 9 - number, 3)) for number in range(3)]

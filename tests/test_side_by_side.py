@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from needs import gpu
 from strategies import world
 
 import ileed
@@ -19,7 +20,7 @@ METHODS = {
     "held out": ileed.Ileed(held_out=0.3, restarts=3, steps=40),
     "mini-batches": ileed.Ileed(batch_size=5, restarts=3, steps=40),
 }
-PLACES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+PLACES = ["cpu", pytest.param("cuda", marks=gpu)]
 
 
 def unequal_worlds() -> list[ileed.Demonstrations]:

@@ -496,6 +496,7 @@ _COMMANDS: Mapping[str, Callable[..., Any]] = {
 def run(arguments: Sequence[str]) -> int:
     """Carry out one command; returns its exit code."""
     of_chess = list(arguments[:1]) == ["chess"]
+    command: Any = None
     try:
         command = tyro.extras.subcommand_cli_from_dict(
             dict(_CHESS if of_chess else _COMMANDS),
@@ -513,9 +514,18 @@ def run(arguments: Sequence[str]) -> int:
         print(f"ileed: {error.strerror or error} ({error.filename or 'a file'})", file=sys.stderr)  # noqa: T201
         return _REFUSED
     except KeyboardInterrupt:
-        print("ileed: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)  # noqa: T201
+        print(f"ileed: interrupted; {_after(command)}", file=sys.stderr)  # noqa: T201
         return _INTERRUPTED
     return _GOOD
+
+
+def _after(command: Any) -> str:
+    """What is left of a command that was interrupted."""
+    if isinstance(command, Fit):
+        return "the same command goes on from the last checkpoint"
+    if hasattr(command, "resume"):
+        return "the same command with --resume goes on where it stopped"
+    return "no file is left half written"
 
 
 def _read(path: Path, column: str | None) -> Demonstrations:

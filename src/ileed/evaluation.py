@@ -17,7 +17,7 @@ from ileed._torch import stream
 from ileed.errors import IleedError, SettingsError
 from ileed.tasks import AbstractTask, Progress, as_actor
 
-__all__ = ["Scores", "evaluate", "rank_loss"]
+__all__ = ["Scores", "evaluate", "rank_correlation", "rank_loss"]
 
 RESAMPLES = 4_000
 
@@ -112,3 +112,18 @@ def _wrong(estimated: Mapping[str, float], known: Mapping[str, float], one: str,
     if estimated[one] == estimated[other]:
         return 0.5
     return float((estimated[one] < estimated[other]) != (known[one] < known[other]))
+
+
+def rank_correlation(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
+    """Spearman's, equals sharing their mean rank; 0 where all are equal, for then nothing is in order.
+
+    >>> rank_correlation([1, 4, 9], [0.1, 0.2, 0.3])
+    1.0
+    """
+    ranks = [_ranks(column) for column in (one, other)]
+    return float(np.corrcoef(ranks)[0, 1]) if all(np.ptp(each) for each in ranks) else 0.0
+
+
+def _ranks(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])

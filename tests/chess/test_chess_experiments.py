@@ -9,26 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from needs import stockfish
 
 from ileed.chess import board
 from ileed.chess.consulting import ENGINE, consulted, people
-from ileed.chess.engine import find_stockfish
 from ileed.chess.players import engine_moves
 from ileed.chess.positions import SCHEMA, write_positions
-from ileed.errors import DemonstrationError, IleedError, SettingsError
+from ileed.errors import DemonstrationError, SettingsError
 from ileed.experiments.chess import ChessEngines, ChessExpertise, ChessPolicy
 from ileed.experiments.chess_page import _ratio, chess_page, published_chess
 from ileed.experiments.grid import cells
 
 GAMES = 40
-
-
-def installed() -> bool:
-    try:
-        find_stockfish()
-    except IleedError:
-        return False
-    return True
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +107,7 @@ def test_a_file_without_the_engine_and_no_file_at_all_are_refused_in_a_sentence(
             ChessExpertise(data).demonstrations({"bins": "rating", "engine": 0}, [0])
 
 
-@pytest.mark.skipif(not installed(), reason="Stockfish is absent: apt-get install stockfish")
+@stockfish
 def test_a_consulted_table_keeps_what_people_did_and_adds_a_legal_move_for_each(table: pa.Table):
     humans = people(table)[0].slice(0, 30)
     heard: list[tuple[int, int]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from needs import stockfish
 
 from ileed.chess import engine as room
 from ileed.chess.engine import Engine, Evaluation, Thinking, ask_each, find_stockfish
@@ -19,17 +20,6 @@ POSITIONS = (
     "8/8/5K1p/P5p1/8/2Pk4/8/8 b - -",
     "8/8/pp6/6P1/3kp1p1/1P5P/1P6/K7 w - -",
 )
-
-
-def installed() -> bool:
-    try:
-        find_stockfish()
-    except IleedError:
-        return False
-    return True
-
-
-stockfish = pytest.mark.skipif(not installed(), reason="Stockfish is absent: apt-get install stockfish")
 
 
 def evaluate(engine: Engine, fen: str) -> Evaluation:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from needs import stockfish
 
 from ileed.chess import judging
 from ileed.chess.engine import find_stockfish
@@ -30,17 +31,6 @@ POSITIONS = (
     "8/8/5K1p/P5p1/8/2Pk4/8/8 b - -",
 )
 Bits = npt.NDArray[np.bool_]
-
-
-def installed() -> bool:
-    try:
-        find_stockfish()
-    except IleedError:
-        return False
-    return True
-
-
-stockfish = pytest.mark.skipif(not installed(), reason="Stockfish is absent: apt-get install stockfish")
 
 
 def beside(square: int) -> list[int]:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from needs import stockfish
 
-from ileed.chess.engine import Thinking, find_stockfish
+from ileed.chess.engine import Thinking
 from ileed.chess.judging import Judge
 from ileed.chess.players import STRENGTHS, STRONGEST, TWENTY, Player, answer, engine_moves, play, starting_positions
 from ileed.errors import IleedError, SettingsError
@@ -17,15 +18,6 @@ from ileed.errors import IleedError, SettingsError
 chess = pytest.importorskip("chess", reason="the package chess is absent: pip install 'ileed[chess]'")
 
 
-def installed() -> bool:
-    try:
-        find_stockfish()
-    except IleedError:
-        return False
-    return True
-
-
-stockfish = pytest.mark.skipif(not installed(), reason="Stockfish is absent: apt-get install stockfish")
 QUICK = (Player(name="one", thinking=Thinking(nodes=1)), Player(name="many", thinking=Thinking(nodes=300)))
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ileed
+from ileed import cli
 from ileed.cli import run
 
 QUICK = ("--restarts", "2", "--steps", "20")
@@ -231,3 +232,22 @@ def test_the_program_ends_with_the_exit_code_and_no_traceback():
     ended = subprocess.run(arguments, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == "ileed: there is no file nowhere.parquet: check the path\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "how"),
+    [
+        (["fit", "data.parquet"], "the same command goes on from the last checkpoint"),
+        (["reproduce", "minigrid/populations"], "the same command with --resume goes on where it stopped"),
+        (["chess", "extract", "games.pgn", "--out", "positions.parquet"], "with --resume goes on where it stopped"),
+        (["inspect", "data.parquet"], "no file is left half written"),
+    ],
+)
+def test_an_interrupted_command_says_how_to_go_on(asked, how, monkeypatch, capsys):
+    def stopped(self):
+        raise KeyboardInterrupt
+
+    for kind in (cli.Fit, cli.Reproduce, cli.ChessExtract, cli.Inspect):
+        monkeypatch.setattr(kind, "__call__", stopped)
+    assert command(*asked) == 130
+    assert how in capsys.readouterr().err

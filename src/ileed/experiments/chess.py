@@ -20,6 +20,7 @@ from ileed.chess.players import engine_moves
 from ileed.chess.positions import centred, demonstrations, rating_bins, read_positions, with_mirror_images
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
+from ileed.evaluation import rank_correlation
 from ileed.experiments.grid import AbstractExperiment, Learner, Measured, Setting
 from ileed.methods import Ascended, Ileed
 from ileed.model.demonstrators import Boltzmann
@@ -144,9 +145,10 @@ class ChessEngines(AbstractExperiment):
     def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
         fitted = found.fitted()
         expertise = fitted.expertise.by_demonstrator()
+        weakest_first = [value for name, value in expertise.items() if name != ENGINE]
         return {
             "expertise": expertise,
-            "rank_correlation": _rank_correlation([value for name, value in expertise.items() if name != ENGINE]),
+            "rank_correlation": rank_correlation(weakest_first, range(len(weakest_first))),
             "nats_per_action": fitted.nats_per_action,
         }
 
@@ -291,12 +293,6 @@ def _copies(table: pa.Table, random: np.random.Generator | None) -> dict[str, in
     if random is None:
         return dict.fromkeys(games, 1)
     return dict(zip(games, random.multinomial(len(games), np.full(len(games), 1 / len(games))).tolist(), strict=True))
-
-
-def _rank_correlation(values: Sequence[float]) -> float:
-    """Spearman's, of values with the order that they stand in."""
-    ranks = np.argsort(np.argsort(values))
-    return float(np.corrcoef(ranks, np.arange(len(values)))[0, 1])
 
 
 def _judgements() -> Path:

@@ -28,6 +28,7 @@ from ileed.chess.extraction import extract
 from ileed.chess.positions import by_player, demonstrations, rating_bins, read_positions
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, SettingsError, require
+from ileed.evaluation import rank_correlation
 from ileed.experiments.chess import consulted_table, fingerprint_of
 from ileed.experiments.grid import AbstractExperiment, Measured, Setting
 from ileed.methods import bc
@@ -300,17 +301,5 @@ def _correlation(pairs: Array) -> Measured:
     """Spearman's rank correlation of two columns, and its 95 % interval from rows drawn anew."""
     random = np.random.default_rng(stream(0, "rank correlation").initial_seed())
     drawn = random.integers(len(pairs), size=(_RESAMPLES, len(pairs)))
-    low, high = np.quantile([_rank_correlation(pairs[rows]) for rows in drawn], (0.025, 0.975))
-    return {"rank_correlation": _rank_correlation(pairs), "low": float(low), "high": float(high)}
-
-
-def _rank_correlation(pairs: Array) -> float:
-    """Spearman's, equals sharing their mean rank; 0 where all are equal, for then nothing is in order."""
-    if not np.ptp(pairs, axis=0).all():
-        return 0.0
-    return float(np.corrcoef([_ranks(column) for column in pairs.T])[0, 1])
-
-
-def _ranks(values: Array) -> Array:
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
+    low, high = np.quantile([rank_correlation(*pairs[rows].T) for rows in drawn], (0.025, 0.975))
+    return {"rank_correlation": rank_correlation(*pairs.T), "low": float(low), "high": float(high)}

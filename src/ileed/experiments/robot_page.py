@@ -42,6 +42,7 @@ _OTHERS: Mapping[str, tuple[str, Any]] = {
     "bcq": ("BCQ", Bcq),
     "cql": ("CQL", Cql),
 }
+_NAMES = _METHODS | {method: name for method, (name, _) in _OTHERS.items()}
 _KNOWN_SKILL = {operator.name: -sum(deviation**2 for deviation in operator.noise) for operator in OPERATORS}
 """Higher is better: everybody's noise, as a mean square over phases."""
 
@@ -266,7 +267,7 @@ def _verdict(one: str, other: str, done: Done) -> str:
     clearly = [subset for subset, gain in known.items() if gain.low > 0]
     worse = [subset for subset, gain in known.items() if gain.high < 0]
     words = [
-        f"{_METHODS[one]} is at or above {_METHODS[other]} in {len(at_least)} of {plural(len(known), 'subset')}"
+        f"{_NAMES[one]} is at or above {_NAMES[other]} in {len(at_least)} of {plural(len(known), 'subset')}"
         + (f", clearly so in {listed(clearly)}" if clearly else "")
         + (f", and **clearly below in {listed(worse)}**" if worse else ""),
         f"over all of them the difference is {_points(Estimate.over(_pooled(done, one, other)))} points",
@@ -280,11 +281,27 @@ def _others(done: Done, paper: Mapping[str, Mapping[str, Sequence[float]]]) -> l
         [subset, *(_played(done[subset][method], _told(paper, subset, method)) for method in _OTHERS)]
         for subset in SUBSETS
     ]
+    run = [method for method in _OTHERS if _pooled(done, "ileed", method)]
     return [
         f"Other baselines, {ROLLOUTS_OF_OTHERS} episodes in each trial. Those that use rewards are told which steps "
-        "succeed, which the others are not.",
+        "succeed, which the others are not. They are ours, with a tenth of robomimic's steps and smaller networks "
+        "([decisions/offline-baselines.md](decisions/offline-baselines.md)), and nothing in them was chosen by success "
+        "in this task. Where they have a mixture they act by its heaviest component, BC-RNN and ILEED by one drawn by "
+        "its weight.",
         table(head, rows),
+        *(["Beside ILEED, over the episodes that both played:"] if run else []),
+        "\n".join(f"- {_verdict('ileed', method, done)}{_stuck(done, method)}" for method in run),
     ]
+
+
+def _stuck(done: Done, method: str) -> str:
+    """What is to be said of a baseline that never succeeded."""
+    trials = [trial for subset in SUBSETS for trial in done[subset][method].values()]
+    if any(trial["success"] for trial in trials):
+        return ""
+    carried = sum(sum(trial["furthest_phase"][2:]) for trial in trials)
+    played = sum(len(trial["successes"]) for trial in trials)
+    return f" {_NAMES[method]} lifted the nut in {carried} of {played:,} episodes, and put it on the peg in none."
 
 
 def _expertise(records: Records) -> list[str]:
