@@ -41,6 +41,7 @@ reproduction-page: $(READY)
 reproduction-figures: $(READY)
 	$(BIN)/python -m ileed.experiments.figures --out docs/images
 	$(BIN)/python -m ileed.experiments.trajectories --out docs/images/reproduction-trajectories.svg
+	$(BIN)/python -m ileed.experiments.robot_figures --out docs/images
 	$(BIN)/python -m ileed.experiments.chess_figures --results results --out docs/images
 
 # A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.

@@ -9,10 +9,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from scipy.stats import binomtest
 
 from ileed.errors import IleedError
 from ileed.experiments import trajectories
 from ileed.experiments.figures import figures
+from ileed.experiments.robot_figures import success
 from ileed.experiments.trajectories import Thing, Walk, drawn, walked, walks
 from ileed.tasks import as_actor, expert
 from ileed.tasks.minigrid import MiniGridTask, _reset_seed
@@ -22,12 +24,19 @@ TASKS = ("minigrid/empty", "minigrid/unlock")
 SKILLED = ("unlock", "lava", "empty")
 
 
-def write_cell(results: Path, experiment: str, setting: Mapping[str, Any], method: str, trials: Sequence[Any]) -> None:
+def write_cell(
+    results: Path,
+    experiment: str,
+    setting: Mapping[str, Any],
+    method: str,
+    trials: Sequence[Any],
+    family: str = "minigrid",
+) -> None:
     name = "_".join([*(str(value).rsplit("/", 1)[-1] for value in setting.values()), method])
-    path = results / "minigrid" / experiment / f"{name}.json"
+    path = results / family / experiment / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     cell = {
-        "experiment": f"minigrid/{experiment}",
+        "experiment": f"{family}/{experiment}",
         "setting": dict(setting),
         "method": method,
         "settings": {"restarts": 20},
@@ -282,3 +291,15 @@ def test_all_walks_of_a_part_begin_alike_and_the_skilled_succeed(monkeypatch):
         assert len({(each.things, each.places[0]) for each in own}) == 1
         assert rows[f"skilled in {part}"][f"minigrid/{part}"].succeeded
     assert rows["learned policy"]["minigrid/lava"].solved_share == 1.0
+
+
+def test_the_figure_of_the_robot_says_what_share_of_all_episodes_succeeded(tmp_path):
+    with pytest.raises(IleedError, match="has no robot/square"):
+        success(tmp_path)
+    played = [{"success": 0.75, "successes": "1110"}, {"success": 0.25, "successes": "0001"}]
+    write_cell(tmp_path, "square", {"operators": "Worse"}, "ileed", played, family="robot")
+    drawn = success(tmp_path).decode()
+    wilson = binomtest(4, 8).proportion_ci(method="wilson")
+    assert f"50.000 ({100 * wilson.low:.3f} to {100 * wilson.high:.3f})" in drawn
+    assert "published: 46.7" in drawn
+    assert "Worse-Better" not in drawn

@@ -124,6 +124,8 @@ def _success(records: Records) -> list[str]:
         for subset in SUBSETS
     ]
     return [
+        "![Success of every method in seven panels, one for each set of operators learned from]"
+        "(images/robot-success.svg)",
         f"Percent of {ROLLOUTS} episodes in each of {plural(Square().trials, 'trial')}, pooled, with Wilson's "
         "interval; under it each trial's own, and what was published for people's data. Networks are LSTMs of 2 x 100, "
         f"trained for {STEPS:,} steps, and the last is what plays. ILEED gives each mode one deviation for all states; "
