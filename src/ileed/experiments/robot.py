@@ -37,6 +37,8 @@ SUBSETS: Mapping[str, tuple[str, ...]] = {
 
 SMALL = MixtureLSTM(hidden=(100, 100))
 """A quarter of the paper's units: enough for these data, and trained on a core in minutes."""
+FLAT = MixtureMLP(hidden=(100, 100), shared_deviations=True)
+"""The same without a memory."""
 STEPS, STEPS_OF_LARGE = 8_000, 6_000
 ROLLOUTS = 200
 """Episodes that BC-RNN and ILEED play in each trial; 50 alone cannot tell methods apart."""
@@ -79,6 +81,7 @@ class Square(AbstractExperiment):
             "bc-rnn-shared": bc_rnn(policy=shared, steps=STEPS),
             "ileed": ours,
             "ileed-by-state": ileed_rnn(policy=shared, expertise=Embedded(hidden=(16, 16)), steps=STEPS),
+            "ileed-no-memory": ileed_rnn(policy=FLAT, steps=STEPS),
             "bc-rnn-large": bc_rnn(steps=STEPS_OF_LARGE),
             "ileed-large": ileed_rnn(steps=STEPS_OF_LARGE),
             "hbc": Hbc(),
@@ -176,7 +179,6 @@ class Scaling(AbstractExperiment):
     def methods(self, setting: Setting) -> Mapping[str, Ileed]:
         by_state, shared = SMALL, replace(SMALL, shared_deviations=True)
         learned, everything = replace(SMALL, steady_deviation=None), VarianceScaling(exempt=())
-        flat = MixtureMLP(hidden=(100, 100), shared_deviations=True)
         return {
             "cloning": bc_rnn(policy=by_state, steps=self.steps),
             "cloning, shared": bc_rnn(policy=shared, steps=self.steps),
@@ -190,7 +192,7 @@ class Scaling(AbstractExperiment):
             "shared, deviation": self._ileed(policy=shared, demonstrator=VarianceScaling(scaled="deviation")),
             "shared, by phase": self._ileed(policy=shared, expertise=Skills("phase")),
             "shared, embedded": self._ileed(policy=shared, expertise=Embedded(hidden=(16, 16))),
-            "shared, no memory": self._ileed(policy=flat),
+            "shared, no memory": self._ileed(policy=FLAT),
         }
 
     def _ileed(self, **settings: Any) -> Ileed:

@@ -41,6 +41,7 @@ _METHODS: Mapping[str, tuple[str, str]] = {
     "bc-rnn-shared": ("BC-RNN, shared deviations", ORANGE),
     "ileed": ("ILEED", BLUE),
     "ileed-by-state": ("ILEED by state", SKY),
+    "ileed-no-memory": ("ILEED without memory", SKY),
     "hbc": ("HBC", GREEN),
     "iris": ("IRIS (rewards)", PURPLE),
     "bcq": ("BCQ (rewards)", PURPLE),

@@ -34,6 +34,7 @@ _METHODS = {
     "bc-rnn-shared": "BC-RNN, shared deviations",
     "ileed": "ILEED",
     "ileed-by-state": "ILEED by state",
+    "ileed-no-memory": "ILEED without memory",
 }
 _LARGE = {"bc-rnn-large": "BC-RNN", "ileed-large": "ILEED"}
 _OTHERS: Mapping[str, tuple[str, Any]] = {
@@ -149,9 +150,10 @@ _COMPARED = (
     ("ileed", "bc-rnn"),
     ("bc-rnn-shared", "bc-rnn"),
     ("ileed", "bc-rnn-shared"),
-    ("ileed-by-state", "bc-rnn-shared"),
+    ("ileed-by-state", "ileed"),
+    ("ileed-no-memory", "ileed"),
 )
-"""The whole gain, what of it is shared deviations, and what is left for expertise."""
+"""The whole gain, what of it is shared deviations, what is left for expertise, and two other forms of ILEED."""
 
 
 def _gains(done: Done) -> list[str]:
