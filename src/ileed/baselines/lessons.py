@@ -80,7 +80,8 @@ def practise(lessons: Sequence[Lesson], *, progress: Progress | None) -> list[tu
 
     All take their first step, then all their second, and progress is told of the longest.
     """
-    longest, curves = max(lesson.steps for lesson in lessons), [_Curve(lesson.steps) for lesson in lessons]
+    longest = max((lesson.steps for lesson in lessons), default=0)
+    curves = [_Curve(lesson.steps) for lesson in lessons]
     turns = {edge for lesson in lessons for edge in (min(lesson.turn, lesson.steps), lesson.steps)}
     for first, end in pairwise(sorted({0} | turns)):
         going = [(lesson, curve) for lesson, curve in zip(lessons, curves, strict=True) if lesson.steps >= end]

@@ -171,7 +171,7 @@ class AbstractOffline(ABC):
         device: str = "auto",
         progress: Progress | None = None,
     ) -> list[FittedOffline]:
-        """A fit of each data set with its seed; on a GPU side by side, in little more time than one of them."""
+        """A fit of each data set with its seed; on a GPU side by side, in about half the time."""
         keep_freed_memory()
         began, place = time.perf_counter(), resolve_device(device)
         replays = [

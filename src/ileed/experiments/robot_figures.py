@@ -1,4 +1,4 @@
-"""The figure of the robot experiment: how often each method succeeds, learned from whom.
+"""Figures of the robot experiment: how often each method succeeds, learned from whom; and who is good at what.
 
 python -m ileed.experiments.robot_figures --results results --out docs/images
 """
@@ -6,14 +6,16 @@ python -m ileed.experiments.robot_figures --results results --out docs/images
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import exp, log
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
 from typing import Any
 
 from ileed import runs
 from ileed.errors import SettingsError, require
-from ileed.experiments.comparison import Estimate, Records
+from ileed.experiments.comparison import Estimate, Records, plural
 from ileed.experiments.drawing import (
     BLUE,
     CONFIG,
@@ -33,8 +35,13 @@ from ileed.experiments.drawing import (
 from ileed.experiments.grid import Measured
 from ileed.experiments.robot import SUBSETS
 from ileed.experiments.robot_page import published_square
+from ileed.tasks.operators import OPERATORS
+from ileed.tasks.square import PHASES
 
-__all__ = ["success"]
+__all__ = ["skills", "success"]
+
+
+# --- success
 
 _METHODS: Mapping[str, tuple[str, str]] = {
     "bc-rnn": ("BC-RNN", ORANGE),
@@ -57,9 +64,7 @@ def success(results: Path) -> bytes:
     rows = [row for subset in SUBSETS for method in _METHODS for row in _rows(records, subset, method)]
     if not rows:
         raise SettingsError(f"{results} has no robot/square: `ileed reproduce robot/square --data FILE` measures it")
-    alt, convert = require("altair", extra="report"), require("vl_convert", extra="report")
-    chart = _success(alt, rows)
-    return str(convert.vegalite_to_svg(chart.to_dict() | {"config": CONFIG})).encode()
+    return _drawn(_success, rows)
 
 
 def _rows(records: Records, subset: str, method: str) -> list[Row]:
@@ -116,13 +121,99 @@ def _panel(alt: ModuleType, rows: list[Row], methods: list[str], *, first: bool)
     return alt.layer(*layers).properties(width=_WIDTH, height=alt.Step(20))
 
 
+# --- skills
+
+
+def skills(results: Path) -> bytes:
+    """Expertise of every operator in each phase, known and estimated by state, from `robot/scaling`; an SVG."""
+    trials = Records(results, family="robot").trials("robot/scaling", "shared, embedded", operators="All").values()
+    if not trials:
+        raise SettingsError(f"{results} has no robot/scaling: `ileed reproduce robot/scaling --data FILE` measures it")
+    known = _relative({operator.name: {phase: s**-2 for phase, s in _noise(operator)} for operator in OPERATORS})
+    found = [_relative(trial["expertise_by_phase"]) for trial in trials]
+    rows = [
+        {"operator": name, "tier": name.split("_")[0], "who": f"operator {name[-1]}", "phase": phase}
+        | {"known": known[name][phase]}
+        | _middle_and_ends(each[name][phase] for each in found)
+        for name in known
+        for phase in PHASES
+    ]
+    return _drawn(_skills, rows)
+
+
+def _noise(operator: Any) -> Iterable[tuple[str, float]]:
+    return zip(PHASES, operator.noise, strict=True)
+
+
+def _relative(expertise: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Divided by its geometric mean over operators and phases, since only ratios mean anything."""
+    middle = exp(fmean(log(value) for own in expertise.values() for value in own.values()))
+    return {name: {phase: value / middle for phase, value in own.items()} for name, own in expertise.items()}
+
+
+def _middle_and_ends(values: Iterable[float]) -> Row:
+    each = list(values)
+    middle = exp(fmean(log(value) for value in each))
+    told = f"{middle:.2f} ({min(each):.2f} to {max(each):.2f})"
+    return {"mean": middle, "low": min(each), "high": max(each), "told": told, "fits": len(each)}
+
+
+def _skills(alt: ModuleType, rows: list[Row]) -> Any:
+    ends = [row[name] for row in rows for name in ("low", "high", "known")]
+    panels = [
+        _tier(alt, rows_where(rows, tier=tier), (min(ends) / 1.3, max(ends) * 1.3), first=tier == "better")
+        for tier in ("better", "okay", "worse")
+    ]
+    return titled(
+        alt,
+        alt.hconcat(*panels, spacing=16),
+        "Who is good at what?",
+        "Expertise by the phase of the task, relative to the mean of all operators in all phases. Solid: estimated "
+        "from actions alone by an embedding of states that is told neither phases nor skill; middle and range of "
+        f"{plural(rows[0]['fits'], 'fit')}. Dashed: known, one over the variance of the operator's noise. Estimates "
+        "lie closer together than the truth, since more varies in an operator's motion than this noise.",
+    )
+
+
+def _tier(alt: ModuleType, rows: list[Row], domain: tuple[float, float], *, first: bool) -> Any:
+    scale = alt.Scale(type="log", domain=list(domain), nice=False)
+    axis = alt.Axis(values=[0.1, 0.3, 1, 3, 10], labels=first, ticks=first, format="~r")
+    colours = {"operator 1": BLUE, "operator 2": ORANGE}
+
+    def y(field: str) -> Any:
+        return alt.Y(field, title="expertise, relative" if first else None, scale=scale, axis=axis)
+
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=alt.X("phase:N", sort=None, title=None, axis=alt.Axis(labelAngle=0)), color=coloured(alt, "who:N", colours)
+    )
+    width = 200
+    names = base.transform_filter(f"datum.phase == '{PHASES[-1]}'").mark_text(
+        aria=False, align="left", dx=8, fontSize=12, fontWeight="bold"
+    )
+    layers = [
+        base.mark_line(aria=False, strokeWidth=1.5, strokeDash=[4, 3], opacity=0.7).encode(y=y("known:Q")),
+        base.mark_line(aria=False, strokeWidth=2).encode(y=y("mean:Q")),
+        base.mark_rule(aria=False, strokeWidth=2.5).encode(y=y("low:Q"), y2="high:Q"),
+        base.mark_point(filled=True, size=45, opacity=1).encode(y=y("mean:Q"), description="told:N"),
+        names.encode(y=y("mean:Q"), text="who:N"),
+        panel_heading(alt, f"{rows[0]['tier']} operators", width),
+    ]
+    return alt.layer(*layers).properties(width=width, height=230)
+
+
+def _drawn(draw: Callable[[ModuleType, list[Row]], Any], rows: list[Row]) -> bytes:
+    alt, convert = require("altair", extra="report"), require("vl_convert", extra="report")
+    return str(convert.vegalite_to_svg(draw(alt, rows).to_dict() | {"config": CONFIG})).encode()
+
+
 def main() -> None:
-    """Draw it."""
-    words = argparse.ArgumentParser(description="Draw the figure of the robot experiment from its results.")
+    """Draw both."""
+    words = argparse.ArgumentParser(description="Draw the figures of the robot experiment from its results.")
     words.add_argument("--results", type=Path, default=Path("results"), help="what `ileed reproduce` wrote")
-    words.add_argument("--out", type=Path, default=Path("docs/images"), help="where the picture goes")
+    words.add_argument("--out", type=Path, default=Path("docs/images"), help="where the pictures go")
     asked = words.parse_args()
     runs.write_file(asked.out / "robot-success.svg", success(asked.results))
+    runs.write_file(asked.out / "robot-skills.svg", skills(asked.results))
 
 
 if __name__ == "__main__":
