@@ -1,6 +1,7 @@
-"""Our BCQ and CQL beside d3rlpy's on the fork, and our HBC, IRIS and BC with them.
+"""Our BCQ and CQL beside d3rlpy's on the fork, our HBC and IRIS beside robomimic's, and our BC with them.
 
     tests/integration/d3rlpy_environment.sh
+    tests/robomimic_environment.sh training
     .venv/bin/python tests/integration/offline_side_by_side.py
 
 writes `offline_side_by_side.json` beside this file and the table of docs/decisions/offline-baselines.md that is made of
@@ -24,7 +25,11 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 RECORD, PAGE = HERE / "offline_side_by_side.json", ROOT / "docs" / "decisions" / "offline-baselines.md"
-THEIRS = ROOT / ".cache" / "d3rlpy" / "venv" / "bin" / "python"
+SIDES = {
+    "d3rlpy": (ROOT / ".cache" / "d3rlpy" / "venv" / "bin" / "python", HERE / "d3rlpy_side.py"),
+    "robomimic": (ROOT / ".cache" / "robomimic" / "bin" / "python", HERE / "robomimic_side.py"),
+}
+"""Others' Python, and what it runs."""
 BEGIN, END = "<!-- made by tests/integration/offline_side_by_side.py -->\n", "<!-- end of what was made -->\n"
 
 COMMON: dict[str, Any] = {
@@ -40,6 +45,11 @@ COMMON: dict[str, Any] = {
     "conservative_weight": 0.02,
     "seeds": [0, 1, 2],
     "data": {"episodes": 200, "good": 0.4, "seed": 0},
+    "hierarchy_steps": 1_000,
+    "policy_hidden": 32,
+    "planner_divergence_weight": 5e-4,
+    "value_divergence_weight": 0.05,
+    "value_latent": 4,
     "play": {"episodes": 200, "seed": 9},
 }
 
@@ -56,7 +66,14 @@ def ours(known: dict[str, list[int]]) -> dict[str, list[int]]:
     shared = {name: COMMON[name] for name in ("steps", "batch_size", "learning_rate", "discount", "target_rate")}
     shared["hidden"] = tuple(COMMON["hidden"])
     samples = COMMON["samples"]
-    bcq = Bcq(target_candidates=samples, candidates=samples, perturbation=COMMON["perturbation"], **shared)
+    bcq = Bcq(
+        target_candidates=samples,
+        candidates=samples,
+        perturbation=COMMON["perturbation"],
+        latent=COMMON["value_latent"],
+        divergence_weight=COMMON["value_divergence_weight"],
+        **shared,
+    )
     cql = Cql(
         warm_start=0,
         policy_learning_rate=COMMON["learning_rate"],
@@ -67,10 +84,11 @@ def ours(known: dict[str, list[int]]) -> dict[str, list[int]]:
         **shared,
     )
     hbc = Hbc(
-        steps=COMMON["steps"] // 2,
+        steps=COMMON["hierarchy_steps"],
         batch_size=COMMON["batch_size"],
         planner_hidden=tuple(COMMON["hidden"]),
-        policy_hidden=32,
+        divergence_weight=COMMON["planner_divergence_weight"],
+        policy_hidden=COMMON["policy_hidden"],
         policy_layers=1,
     )
     methods = {"bc": ileed.bc(restarts=1, steps=1_000), "hbc": hbc, "iris": Iris(hierarchy=hbc, value=bcq)}
@@ -85,10 +103,12 @@ def ours(known: dict[str, list[int]]) -> dict[str, list[int]]:
     }
 
 
-def theirs() -> dict[str, Any]:
-    """Successes of d3rlpy's BCQ and CQL, for each seed."""
-    command = [str(THEIRS), "-W", "ignore", str(HERE / "d3rlpy_side.py"), json.dumps(COMMON)]
-    ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+def theirs(library: str) -> dict[str, Any]:
+    """Successes of a library's methods, for each seed, and its version."""
+    python, side = SIDES[library]
+    ran = subprocess.run(
+        [str(python), "-W", "ignore", str(side), json.dumps(COMMON)], check=True, stdout=subprocess.PIPE, text=True
+    )
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
@@ -104,15 +124,18 @@ def share(hits: int, trials: int) -> str:
 def table(record: dict[str, Any]) -> str:
     """What the page shows of a record."""
     settings, episodes = record["settings"], record["settings"]["play"]["episodes"]
+    own, d3rlpy, robomimic = record["ours"], record["theirs"]["d3rlpy"], record["theirs"]["robomimic"]
     rows = [
-        ("BC, ours", "no", record["ours"]["bc"]),
-        ("HBC, ours", "no", record["ours"]["hbc"]),
-        ("IRIS, ours", "yes", record["ours"]["iris"]),
-        ("BCQ, ours", "yes", record["ours"]["bcq"]),
-        ("BCQ, ours, latents bounded as d3rlpy's", "yes", record["ours"]["bcq with bounded latents"]),
-        (f"BCQ, d3rlpy {record['d3rlpy']}", "yes", record["theirs"]["bcq"]),
-        ("CQL, ours", "yes", record["ours"]["cql"]),
-        (f"CQL, d3rlpy {record['d3rlpy']}", "yes", record["theirs"]["cql"]),
+        ("BC, ours", "no", own["bc"]),
+        ("HBC, ours", "no", own["hbc"]),
+        (f"HBC, robomimic {robomimic['version']}", "no", robomimic["successes"]["hbc"]),
+        ("IRIS, ours", "yes", own["iris"]),
+        (f"IRIS, robomimic {robomimic['version']}", "yes", robomimic["successes"]["iris"]),
+        ("BCQ, ours", "yes", own["bcq"]),
+        ("BCQ, ours, latents bounded as d3rlpy's", "yes", own["bcq with bounded latents"]),
+        (f"BCQ, d3rlpy {d3rlpy['version']}", "yes", d3rlpy["successes"]["bcq"]),
+        ("CQL, ours", "yes", own["cql"]),
+        (f"CQL, d3rlpy {d3rlpy['version']}", "yes", d3rlpy["successes"]["cql"]),
     ]
     lines = [
         f"| method | uses rewards | at the goal, of {len(settings['seeds']) * episodes} | of {episodes}, by seed |",
@@ -123,23 +146,21 @@ def table(record: dict[str, Any]) -> str:
         lines.append(f"| {name} | {rewards} | {pooled} | {', '.join(map(str, counts))} |")
     note = (
         f"Intervals speak of chance in the episodes; the seeds show chance in the fits. BCQ and CQL took "
-        f"{settings['steps']:,} gradient steps of {settings['batch_size']} transitions, BC and HBC half as many; "
-        f"{record['when']}, {record['machine']}."
+        f"{settings['steps']:,} gradient steps of {settings['batch_size']} transitions, BC and HBC half as many, and "
+        f"so did all parts of robomimic's; {record['when']}, {record['machine']}."
     )
     return "\n".join([*lines, "", note, ""])
 
 
 def main() -> None:
-    """Run both sides unless told to write the table alone."""
+    """Run all sides unless told to write the table alone."""
     if "--table" not in sys.argv:
         before = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-        known = before if before.get("settings") == COMMON else {}
-        found = {"successes": known["theirs"], "version": known["d3rlpy"]} if known else theirs()
+        known = before if before.get("settings") == COMMON else {"ours": {}, "theirs": {}}
         record = {
             "settings": COMMON,
-            "ours": ours(known.get("ours", {})),
-            "theirs": found["successes"],
-            "d3rlpy": found["version"],
+            "ours": ours(known["ours"]),
+            "theirs": {library: known["theirs"].get(library) or theirs(library) for library in SIDES},
             "when": datetime.now(UTC).date().isoformat(),
             "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         }
