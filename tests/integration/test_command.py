@@ -247,7 +247,7 @@ def test_an_interrupted_command_says_how_to_go_on(asked, how, monkeypatch, capsy
     def stopped(self):
         raise KeyboardInterrupt
 
-    for kind in (cli.Fit, cli.Reproduce, cli.ChessExtract, cli.Inspect):
+    for kind in (cli.Fit, cli.Reproduce, cli.chess.Extract, cli.Inspect):
         monkeypatch.setattr(kind, "__call__", stopped)
     assert command(*asked) == 130
     assert how in capsys.readouterr().err

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import ast
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional
 
 from ileed import experiments, runs, simulation, tasks
-from ileed.chess.consulting import consulted
-from ileed.chess.extraction import extract
-from ileed.chess.positions import read_positions, write_positions
+from ileed.cli import chess
+from ileed.cli.console import bar, climbing, plain, print_json
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.evaluation import Scores, evaluate, rank_loss
 from ileed.experiments.chess_page import write_chess_page
-from ileed.experiments.chess_rating import PlayerRating, rate_players, read_games
 from ileed.experiments.robot_page import write_robot_page
 from ileed.experiments.tables import write_page
-from ileed.fitting import Progress as ClimbProgress
-from ileed.fitting import Watcher
 from ileed.methods import Ileed, bc, load
 from ileed.policy import Fitted
 from ileed.readers import by_column, read, shipped, write_parquet, write_robomimic
@@ -93,7 +86,7 @@ class Inspect:
         data = _read(self.data, self.who)
         findings = data.check()
         if self.json:
-            _print_json(
+            print_json(
                 {
                     "steps": len(data),
                     "episodes": data.episode_count,
@@ -108,7 +101,7 @@ class Inspect:
         console.print(repr(data), highlight=False, markup=False, soft_wrap=True)
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         for finding in findings:
-            table.add_row(f"[bold]{_plain(finding.about)}[/bold]", _plain(finding.says))
+            table.add_row(f"[bold]{plain(finding.about)}[/bold]", plain(finding.says))
         console.print(table if findings else "nothing stands out: enough data from everybody, and all of it sound")
 
 
@@ -138,7 +131,7 @@ class Fit:
         out = self.out or Path("runs") / self.data.stem
         runs.check_replaceable(out)
         data = _read(self.data, self.who)
-        with _climbing("fitting") as watch:
+        with climbing("fitting") as watch:
             fitted = self.method.fit(
                 data,
                 seed=self.seed,
@@ -148,7 +141,7 @@ class Fit:
             )
         fitted.save(out)
         if self.json:
-            _print_json(_summary(fitted) | {"run": str(out)})
+            print_json(_summary(fitted) | {"run": str(out)})
             return
         console = Console()
         if fitted.estimates_expertise:
@@ -174,10 +167,10 @@ class Evaluate:
 
     def __call__(self) -> None:
         fitted, task = load(self.run), tasks.task(self.task)
-        with _bar(f"playing {self.task}") as advance:
+        with bar(f"playing {self.task}") as advance:
             scores = evaluate(fitted.policy, task, episodes=self.episodes, seed=self.seed, progress=advance)
         if self.json:
-            _print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
+            print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
         else:
             Console().print(f"mean reward {scores}", highlight=False)
 
@@ -222,9 +215,9 @@ class Demo:
         best = max(truth, key=lambda name: truth[name])
         console = Console(quiet=self.json)
         console.print(repr(data), highlight=False, markup=False, soft_wrap=True)
-        with _climbing("cloning everybody (BC)") as watch:
+        with climbing("cloning everybody (BC)") as watch:
             cloned = bc().fit(data, seed=self.seed, progress=watch)
-        with _climbing("estimating expertise (ILEED)") as watch:
+        with climbing("estimating expertise (ILEED)") as watch:
             fitted = Ileed().fit(data, seed=self.seed, progress=watch)
         players = {
             "BC": cloned.policy,
@@ -233,7 +226,7 @@ class Demo:
         }
         scores: dict[str, Scores] = {}
         for name, player in players.items():
-            with _bar(f"playing as {name}") as advance:
+            with bar(f"playing as {name}") as advance:
                 scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
         fitted.save(self.out)
         page = report(self.out, truth=truth, scores=scores, command="ileed demo")
@@ -248,7 +241,7 @@ class Demo:
         console.print(table)
         console.print(f"open {page} in a browser", highlight=False)
         if self.json:
-            _print_json(
+            print_json(
                 _summary(fitted)
                 | {"truth": truth, "report": str(page)}
                 | {"scores": {name: {"mean": item.mean, "interval": item.interval} for name, item in scores.items()}}
@@ -278,7 +271,7 @@ class Demonstrate:
         if self.task == "robot/square":
             return self._square()
         task = tasks.task(self.task)
-        with _bar(f"playing {self.task}") as advance:
+        with bar(f"playing {self.task}") as advance:
             data = simulation.demonstrate(
                 task,
                 tasks.experts(self.task),
@@ -296,7 +289,7 @@ class Demonstrate:
         from ileed.tasks.operators import demonstrate_square
         from ileed.tasks.square import OBSERVATIONS
 
-        with _bar(f"playing {self.task}") as advance:
+        with bar(f"playing {self.task}") as advance:
             recorded = demonstrate_square(episodes=self.episodes, seed=self.seed, progress=advance)
         data = recorded.demonstrations
         write_robomimic(data, self.out, observations=OBSERVATIONS, env_args=recorded.env_args, states=recorded.states)
@@ -320,7 +313,7 @@ class Pretrain:
     """Steps to train for; as many as the shipped expert's by default."""
 
     def __call__(self) -> None:
-        with _bar(f"training in {self.task}") as advance:
+        with bar(f"training in {self.task}") as advance:
             expert = pretrain(self.task, path=self.out, seed=self.seed, timesteps=self.timesteps, progress=advance)
         Console().print(f"wrote {expert!r} to {self.out}", highlight=False)
 
@@ -353,7 +346,7 @@ class Reproduce:
 
     def __call__(self) -> None:
         chosen = experiments.experiment(self.experiment, data=self.data)
-        with _bar(self.experiment) as advance:
+        with bar(self.experiment) as advance:
             paths = experiments.reproduce(
                 chosen,
                 out=self.out,
@@ -391,90 +384,6 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class ChessExtract:
-    """Write every position with kings and pawns alone, and the move made in it, out of files of games.
-
-    With --resume an interrupted extraction goes on where it stopped.
-    """
-
-    games: Positional[tuple[Path, ...]]
-    """PGN (.pgn, .pgn.gz, .pgn.zst), or tables of games in SAN (.csv, .csv.gz)."""
-    out: Path
-    """The parquet file to write."""
-    workers: int | None = None
-    """Processes to run at once; as many as there are cores by default, and one for small files."""
-    resume: bool = False
-    """Keep what an interrupted extraction has done."""
-
-    def __call__(self) -> None:
-        with _bar("reading games") as advance:
-            found = extract(self.games, self.out, workers=self.workers, resume=self.resume, progress=advance)
-        console = Console(highlight=False, soft_wrap=True, markup=False)
-        console.print(f"wrote {found.positions:,} positions of {found.kept:,} games to {self.out}")
-        console.print(f"{found.games:,} games read, {sum(found.damaged.values()):,} of them damaged")
-        for reason, count in (*found.damaged.items(), *((f"left out: {why}", n) for why, n in found.left_out.items())):
-            console.print(f"  {count:>9,}  {reason}")
-        for name, fault in found.cut_short.items():
-            console.print(f"{name} {fault}; what came before is in the table")
-
-
-@dataclass(frozen=True)
-class ChessConsult:
-    """Ask Stockfish what it would play in every position of a table, and write its moves as one more player's."""
-
-    positions: Positional[Path]
-    """A table that `ileed chess extract` wrote."""
-    out: Path
-    """The parquet file to write: the table, and the engine's moves after it."""
-    nodes: int = 15_000
-    """How much the engine thinks about each position."""
-    workers: int = 2
-    """Engines that run at once."""
-
-    def __call__(self) -> None:
-        with _bar("asking Stockfish") as advance:
-            table = consulted(read_positions(self.positions), nodes=self.nodes, workers=self.workers, progress=advance)
-        write_positions(table, self.out)
-        Console().print(f"wrote {len(table):,} moves to {self.out}, half of them Stockfish's", highlight=False)
-
-
-@dataclass(frozen=True)
-class ChessRate:
-    """Say how expert players are by their moves with kings and pawns alone, beside their ratings; asks Stockfish."""
-
-    positions: Positional[Path]
-    """A table that `ileed chess extract` wrote, or games as PGN (.pgn, .pgn.gz, .pgn.zst)."""
-    player: tuple[str, ...] = ()
-    """Only these; everybody by default."""
-    least: int = 20
-    """Moves that somebody must have made."""
-    nodes: int = 5_000
-    """How much the engine thinks about each position."""
-    workers: int = 2
-    """Engines that run at once."""
-    json: bool = False
-    """Print JSON for a script instead of text for a person."""
-
-    def __call__(self) -> None:
-        with _bar("asking Stockfish") as advance:
-            found = rate_players(
-                read_games(self.positions),
-                least=self.least,
-                players=self.player or None,
-                nodes=self.nodes,
-                workers=self.workers,
-                progress=advance,
-            )
-        if self.json:
-            _print_json({"players": [vars(each) for each in found]})
-        else:
-            Console().print(_players(found))
-
-
-_CHESS: Mapping[str, Callable[..., Any]] = {"extract": ChessExtract, "consult": ChessConsult, "rate": ChessRate}
-
-
-@dataclass(frozen=True)
 class Chess:
     """King-and-pawn endgames of rated players; `ileed chess --help` lists what can be done."""
 
@@ -499,7 +408,7 @@ def run(arguments: Sequence[str]) -> int:
     command: Any = None
     try:
         command = tyro.extras.subcommand_cli_from_dict(
-            dict(_CHESS if of_chess else _COMMANDS),
+            dict(chess.COMMANDS if of_chess else _COMMANDS),
             prog="ileed chess" if of_chess else "ileed",
             description="Who is good at what, in which states; and one policy learned from everybody. " + _EXIT_CODES,
             args=list(arguments[1:] if of_chess else arguments),
@@ -558,60 +467,6 @@ def _ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int
     quantiles = dict(zip(fitted.expertise.names, fitted.expertise.survey.quantiles.tolist(), strict=True))
     for name, value in ranking[:most]:
         low, high = quantiles[name][2], quantiles[name][18]
-        row = [_plain(name), f"{value:.3f}", f"{low:.2f} to {high:.2f}"]
+        row = [plain(name), f"{value:.3f}", f"{low:.2f} to {high:.2f}"]
         table.add_row(*row, *([] if truth is None else [f"{truth[name]:.2f}"]))
     return table
-
-
-def _players(found: Sequence[PlayerRating]) -> Table:
-    """Players best first, with their rating beside what their moves say."""
-    table = Table("player", title="expertise by play, best first (a comparison: it has no unit)")
-    for words in ("expertise", "95 % interval", "moves", "games", "rating"):
-        table.add_column(words, justify="right")
-    for each in found:
-        interval = f"{each.low:.2f} to {each.high:.2f}"
-        rating = "unknown" if each.rating is None else f"{each.rating:.0f}"
-        table.add_row(_plain(each.player), f"{each.expertise:.2f}", interval, str(each.moves), str(each.games), rating)
-    return table
-
-
-def _plain(text: str) -> str:
-    """Text from the data, with nothing in it taken for markup."""
-    return text.replace("[", "\\[")
-
-
-def _print_json(value: Mapping[str, Any]) -> None:
-    print(json.dumps(value, indent=2))  # noqa: T201
-
-
-@contextmanager
-def _climbing(words: str) -> Iterator[Watcher]:
-    """A bar on standard error with the best cost so far and the time left."""
-    with _progress(TextColumn("best {task.fields[cost]} nats")) as bar:
-        task = bar.add_task(words, total=None, cost="...")
-
-        def watch(progress: ClimbProgress) -> None:
-            bar.update(task, completed=progress.step, total=progress.steps, cost=f"{progress.nats_per_action:.4f}")
-
-        yield watch
-
-
-@contextmanager
-def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error that counts up to a total."""
-    with _progress() as bar:
-        task = bar.add_task(words, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _progress(*columns: Any) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        *columns,
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )
