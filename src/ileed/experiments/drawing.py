@@ -169,3 +169,13 @@ def span(counts: Iterable[int]) -> str:
     """One number, or from the least to the most."""
     known = sorted(set(counts))
     return f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}"
+
+
+def task_name(task: str) -> str:
+    """Without its family, as in 'empty'."""
+    return task.rsplit("/", 1)[-1]
+
+
+def task_title(task: str) -> str:
+    """As it heads a panel."""
+    return task_name(task).capitalize()

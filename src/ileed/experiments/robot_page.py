@@ -131,7 +131,7 @@ def _success(records: Records) -> list[str]:
         "interval; under it each trial's own, and what was published for people's data. Networks are LSTMs of 2 x 100, "
         f"trained for {STEPS:,} steps, and the last is what plays. ILEED gives each mode one deviation for all states; "
         "BC-RNN, as usual, one by state, and with *shared deviations* one for all states too. One number stands for "
-        "every operator's expertise or, by state, an embedding.",
+        "every operator's expertise or, by state, an embedding. *Without memory* the network is an MLP of 2 x 100.",
         table(["operators", *(_METHODS[method] for method in methods)], rows),
         "A trial is a fit of its own, and its policies meet the same initial states, so differences are paired, "
         "episode by episode, in percentage points. Their intervals speak of chance in the episodes, not in the fits: "
