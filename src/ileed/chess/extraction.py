@@ -128,13 +128,13 @@ def extract(
         _remove(folder)  # of an extraction that was given up
     parts, reached = _resumed(folder, task)
     found = reached.found
-    todo = (
+    numbered = (
         (index, chunk, paths[index].name)
         for index in range(reached.source, len(paths))
         for chunk in chunks(paths[index], start=reached.after if index == reached.source else 0)
     )
     with _Pool(workers) as pool:
-        results = _told(pool.in_order(todo), sizes, progress)
+        results = _told(pool.in_order(numbered), sizes, progress)
         while batch := list(islice(results, _CHUNKS_IN_A_PART)):
             for index, chunk, _, counts in batch:
                 found += counts + _counted_before(chunk, paths[index].name)
@@ -193,14 +193,14 @@ class _Pool:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def in_order(self, todo: Iterator[tuple[int, Chunk, str]]) -> Iterator[_Result]:
+    def in_order(self, numbered: Iterator[tuple[int, Chunk, str]]) -> Iterator[_Result]:
         if self._pool is None:
-            for index, chunk, name in todo:
+            for index, chunk, name in numbered:
                 yield index, replace(chunk, text=b""), *_positions(chunk.text, name, chunk.start)
             return
         waiting: deque[tuple[int, Chunk, Future[tuple[Any, Extracted]]]] = deque()
         try:
-            for index, chunk, name in todo:
+            for index, chunk, name in numbered:
                 future = self._pool.submit(_positions, chunk.text, name, chunk.start)
                 waiting.append((index, replace(chunk, text=b""), future))
                 if len(waiting) > self._workers + 1:  # one ahead of those at work, and no more in memory

@@ -25,7 +25,8 @@ from ileed.experiments.robot import (
     Square,
     checkpoint,
 )
-from ileed.tasks.operators import OPERATORS
+from ileed.tasks.operators import OPERATORS, Operator
+from ileed.tasks.square import PHASES
 
 __all__ = ["robot_page", "write_robot_page"]
 
@@ -328,10 +329,27 @@ def _expertise(records: Records) -> list[str]:
         "anything. Noise is the root of its mean square over phases.",
         table(["operator", "noise", "expertise", "expertise, by state"], rows),
         f"The order of the three tiers is right in {losses.count(0)} of {plural(len(losses), 'trial')}.",
-        "Where each is good, by an embedding of states, from fits to four fifths of everybody's episodes:",
+        "Where each is good, by an embedding of states, from fits to four fifths of everybody's episodes: "
+        f"{_crossings(records)}",
         "![Expertise of both operators of each tier in four phases: who is better until the nut is grasped is worse "
         "from then on, as known](images/robot-skills.svg)",
     ]
+
+
+def _crossings(records: Records) -> str:
+    """How often a fit finds which of two operators of a tier is better in every phase."""
+    fits = records.trials("robot/scaling", "shared, embedded", operators="All").values()
+    pairs = list(zip(OPERATORS[::2], OPERATORS[1::2], strict=True))
+    right = [_told_apart(fit["expertise_by_phase"], *pair) for fit in fits for pair in pairs]
+    return (
+        f"which of the two operators of a tier is the better is right in all four phases for {sum(right)} of "
+        f"{len(right)} pairs and fits."
+    )
+
+
+def _told_apart(found: Mapping[str, Mapping[str, float]], one: Operator, other: Operator) -> bool:
+    steadier = [own < others for own, others in zip(one.noise, other.noise, strict=True)]
+    return [found[one.name][phase] > found[other.name][phase] for phase in PHASES] == steadier
 
 
 def _tiers(expertise: Mapping[str, float]) -> dict[str, float]:
