@@ -40,7 +40,7 @@ from ileed import (
     UniformMixture,
     bc,
 )
-from ileed.fitting import Adam, Climb, climb
+from ileed.fitting import Adam, Climb, History, climb
 
 SMALL = {"policy": CategoricalMLP(hidden=(4,)), "expertise": Embedded(hidden=(3,))}
 
@@ -303,6 +303,7 @@ def test_the_budget_is_spent_exactly(steps):
     class Counted:
         def __init__(self, supply):
             self.supply, self.batch, self.everything = supply, supply.batch, supply.everything
+            self.epoch = supply.epoch
 
         def load(self, step):
             seen.append(step)
@@ -658,3 +659,66 @@ def test_mini_batches_are_turned_upright_by_the_mean_over_all_steps():
         joint.expertise.skill.copy_(torch.tensor([[0.3, 0.95]]).logit())
     ascent = climb(joint, prepared, Climb(**how))
     torch.testing.assert_close(ascent.joint.expertise.skill.sigmoid(), torch.tensor([[0.3, 0.95]]), rtol=0, atol=1e-5)
+
+
+def test_five_steps_that_hardly_move_are_not_called_converged():
+    fitted = fit(observing(400, seed=1), steps=5)
+    assert fitted.outcome is Outcome.STEPS_SPENT
+
+
+def test_a_fit_to_pure_chance_is_called_no_better_than_guessing():
+    data = observing(4000, seed=2, skill=0.0)
+    fitted = Ileed(policy=CategoricalMLP(hidden=()), expertise=Constant(), restarts=1, steps=400).fit(data, seed=0)
+    assert fitted.outcome is Outcome.NO_BETTER_THAN_GUESSING
+    assert "no better than guessing" in fitted.outcome.value
+
+
+def test_a_converged_fit_is_flat_and_better_than_guessing():
+    data = observing(4000, seed=3)
+    fitted = Ileed(
+        policy=CategoricalMLP(hidden=(8,)), expertise=Constant(), restarts=2, steps=1500, learning_rate=1e-2
+    ).fit(data, seed=0)
+    assert fitted.outcome is Outcome.CONVERGED
+    costs, step = fitted.history.nats_per_action[:, fitted.restarts.chosen], fitted.history.step
+    assert costs[(step > 1200) & (step <= 1350)].mean() - costs[step > 1350].mean() < 1e-3
+    assert fitted.nats_per_action < np.log(3)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_the_test_of_convergence_tells_a_falling_curve_from_a_flat_one_through_noise(noise):
+    """Over 200 curves of either kind: a fall of 0.04 nats a tenth is never flat, a flat curve hardly ever falls."""
+    step = np.arange(1, 201) * 10
+    verdicts = {"flat": 0, "falling": 0}
+    for seed in range(200):
+        random = np.random.default_rng(seed).normal(0, noise, size=(200, 1))
+        for kind, slope in (("flat", 0.0), ("falling", 0.04 / 200)):
+            curve = 1.0 + 0.3 * np.exp(-step / 100) - slope * step
+            found = History(step, curve[:, None] + random).outcome(0, guessing_nats=1.4)
+            verdicts[kind] += found is Outcome.CONVERGED
+    assert verdicts["flat"] >= 190
+    assert verdicts["falling"] <= 10
+
+
+def test_curve_bar_and_result_of_mini_batches_end_with_one_figure():
+    data = observing(6000, seed=4)
+    told = []
+    method = Ileed(policy=CategoricalMLP(hidden=(8,)), expertise=Constant(), restarts=3, steps=1500, batch_size=64)
+    fitted = method.fit(data, seed=0, progress=told.append)
+    assert told[-1].nats_per_action == pytest.approx(fitted.nats_per_action, abs=1e-6)
+    np.testing.assert_allclose(fitted.history.nats_per_action[-1], fitted.restarts.nats_per_action, atol=1e-6)
+    before = fitted.history.nats_per_action[-2, fitted.restarts.chosen]
+    assert before == pytest.approx(fitted.nats_per_action, abs=0.03)  # a running mean, not the cost of 64 steps
+
+
+def observing(steps, *, seed, skill=0.8, actions=3):
+    """Four people of one skill, who see continuous numbers of which the largest names the best action."""
+    rng = np.random.default_rng(seed)
+    seen = rng.normal(size=(steps, actions)).astype(np.float32)
+    acted = np.where(rng.random(steps) < skill, seen.argmax(1), rng.integers(0, actions, size=steps))
+    return Demonstrations(
+        observations=seen,
+        actions=acted,
+        demonstrator=np.repeat(np.arange(4), steps // 4),
+        episode=np.repeat(np.arange(steps // 10), 10),
+        action_count=actions,
+    )

@@ -243,7 +243,7 @@ class Ascended:
             expertise=Expertise(joint, lens, data.names, collapsed.skill_names, survey),
             restarts=Restarts(costs, int(likeliest[0])),
             history=self.ascent.history,
-            outcome=self.ascent.outcome,
+            outcome=self.ascent.history.outcome(int(likeliest[0]), self.ascent.guessing_nats),
             method=self.method,
             provenance=provenance,
             joint=joint,
@@ -261,7 +261,10 @@ def _ascents(block: Sequence[_Start], method: Ileed, device: torch.device, watch
     supply = side_by_side([start.prepared for start in block], members=method.restarts, device=device)
     ascent = climb(whole, supply, method.climb, watch=watch)
     taken_apart(ascent.joint.cpu(), joints)
-    return [ascent.part(joint, number * method.restarts) for number, joint in enumerate(joints)]
+    return [
+        ascent.part(start.joint, number * method.restarts, start.prepared.guessing_nats)
+        for number, start in enumerate(block)
+    ]
 
 
 def _blocks(starts: Sequence[_Start], device: torch.device) -> list[list[_Start]]:

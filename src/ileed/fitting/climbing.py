@@ -21,6 +21,7 @@ from ileed.model.batch import Batch
 from ileed.model.joint import Joint, upright
 
 _RECORDS = 200  # how many points of the learning curve are kept
+_SMOOTHED_BATCHES = 100  # a cost of mini-batches is the running mean over so many, or over an epoch where it is shorter
 
 
 def climb(
@@ -42,16 +43,18 @@ def climb(
 
 
 def thread_count(joint: Joint, prepared: Prepared | SideBySide, device: torch.device) -> int:
-    """One thread for small work, where starting more costs more than they do; for large as many as torch may use.
+    """One thread but for very large networks, which take as many as torch may use.
 
-    Set OMP_NUM_THREADS=1 where other work shares the machine: threads that wait for each other's core are slow.
+    Threads meet after every kernel, and one that waits for a core keeps the others waiting: beside one busy process on
+    two cores, a fit of small networks takes ten times as long with two threads as with one, and gains little where the
+    cores are idle. One thread also gives the same bits for every number of threads that torch may use.
     """
     parameters = sum(parameter.numel() for parameter in joint.parameters())
     products = parameters * prepared.supply.batch().observations.shape[-1]
     return 1 if device.type == "cuda" or products < _ONE_THREAD_PRODUCTS else torch.get_num_threads()
 
 
-_ONE_THREAD_PRODUCTS = 1e7  # multiplications in one pass through all networks
+_ONE_THREAD_PRODUCTS = 1e9  # multiplications in one pass through all networks: some 50 ms of one core
 
 
 def _climb(
@@ -66,7 +69,9 @@ def _climb(
     supply = prepared.supply
     climber = _Climber(joint, settings)
     keeper = _Keeper(joint) if prepared.has_held_out else None
-    state = climber.tensors() | (keeper.tensors() if keeper is not None else {})
+    smoothed = torch.zeros(len(next(joint.parameters())), device=next(joint.parameters()).device)
+    window = min(supply.epoch, _SMOOTHED_BATCHES)
+    state = climber.tensors() | {"smoothed": smoothed} | (keeper.tensors() if keeper is not None else {})
     record = max(1, settings.steps // _RECORDS)
     steps: list[int] = []
     costs: list[Tensor] = []
@@ -82,14 +87,14 @@ def _climb(
     for first in range(start, settings.steps, record):
         for step in range(first, min(first + record, settings.steps)):
             supply.load(step)
-            cost = advance()
+            smoothed.lerp_(advance(), 1 / min(step + 1, window))
         done = min(first + record, settings.steps)
         steps.append(done)
-        costs.append(cost.cpu().clone())
+        costs.append(smoothed.cpu().clone())
         if keeper is not None:
             held_out.append(keeper.keep(_mean_cost(joint, supply, held_out=True)).cpu())
         best = float(costs[-1].nan_to_num(float("inf")).min())
-        if watch is not None:
+        if watch is not None and (done < settings.steps or keeper is not None):
             watch(Progress(done, settings.steps, best))
         if checkpoint is not None and done < settings.steps and checkpoint.due():
             history = {"history.step": torch.tensor(steps), "history.cost": torch.stack(costs)}
@@ -102,6 +107,10 @@ def _climb(
     final = _mean_cost(joint, supply, held_out=keeper is not None).double().cpu().numpy()
     if not np.isfinite(final).any():
         raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
+    if keeper is None:  # the curve and the bar end with the figure that the result states
+        costs[-1] = torch.from_numpy(final).to(costs[-1])
+        if watch is not None:
+            watch(Progress(settings.steps, settings.steps, float(np.nanmin(final))))
     if checkpoint is not None:
         checkpoint.remove()
     curve = History(
@@ -109,7 +118,7 @@ def _climb(
         nats_per_action=torch.stack(costs).double().numpy(),
         held_out=torch.stack(held_out).double().numpy() if held_out else None,
     )
-    return Ascent(joint, np.where(np.isfinite(final), final, np.inf), curve, curve.outcome)
+    return Ascent(joint, np.where(np.isfinite(final), final, np.inf), curve, prepared.guessing_nats)
 
 
 @torch.no_grad()

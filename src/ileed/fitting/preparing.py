@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -33,6 +34,7 @@ class Prepared:
     supply: Supply
     has_held_out: bool
     material: Material
+    guessing_nats: float
     action_scale: ActionScale | None = None
 
 
@@ -89,7 +91,15 @@ def prepare(
         actions = tensor(data.actions, torch.device("cpu")).double()
         spread = actions.std(0, correction=0).clamp_min(1e-6)
         scale = ActionScale(*(each.float() for each in (actions.mean(0), spread, actions.amin(0), actions.amax(0))))
-    return Prepared(sizes, lens, collapsed, supply, held_out is not None, material, scale)
+    return Prepared(sizes, lens, collapsed, supply, held_out is not None, material, _guessing_nats(data, scale), scale)
+
+
+def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
+    """The cost of a guess that never looks: any legal action alike, or one Gaussian over all actions."""
+    if scale is not None:
+        return float((scale.spread.double().log() + 0.5 * math.log(2 * math.pi * math.e)).sum())
+    choices = np.full(len(data), data.action_count) if data.legal is None else data.legal.sum(1)
+    return float(np.log(choices).mean())
 
 
 @final
@@ -99,6 +109,7 @@ class SideBySide:
 
     supply: Supply
     has_held_out: bool = False
+    guessing_nats: float = math.nan  # each data set has its own
 
 
 def side_by_side(prepared: Sequence[Prepared], *, members: int, device: torch.device) -> SideBySide:

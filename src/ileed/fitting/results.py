@@ -14,21 +14,27 @@ from ileed.model.joint import Joint
 
 
 class Outcome(StrEnum):
-    """How a climb ended, as a sentence."""
+    """How a fit ended, as a sentence; `History.outcome` states the test."""
 
     CONVERGED = "the best restart stopped improving"
     STEPS_SPENT = "the step budget ran out first: raise `steps`, or read the curve in `history`"
+    NO_BETTER_THAN_GUESSING = (
+        "the best restart stopped improving and explains the actions no better than guessing: "
+        "check that observations, actions and demonstrators belong together"
+    )
 
 
-_SETTLED_NATS = 1e-3  # an improvement below this over the last tenth of the steps is called converged
+_SETTLED_NATS = 1e-3  # an improvement below this from one tenth of the steps to the next is called none
+_SETTLED_SHARE = 0.05  # so is one below this share of the whole improvement
 
 
 class Progress(NamedTuple):
-    """Where a climb is: `nats_per_action` is the best member's cost so far."""
+    """Where a fit is: `nats_per_action` is the best member's cost so far, in `stage` of the fit."""
 
     step: int
     steps: int
     nats_per_action: float
+    stage: str = "fitting"
 
 
 Watcher = Callable[[Progress], None]
@@ -39,20 +45,37 @@ Watcher = Callable[[Progress], None]
 class History:
     """The learning curve of every member: costs in nats per action, lower is better.
 
-    `held_out` is the cost on held-out episodes, where there are any.
+    With mini-batches a cost is the running mean over the batches of an epoch, or over 100 where an epoch is longer; the
+    last record is the cost of all the data. `held_out` is the cost on held-out episodes, where there are any.
     """
 
     step: Array  # (record,)
     nats_per_action: Array  # (record, member)
     held_out: Array | None = None  # (record, member)
 
-    @property
-    def outcome(self) -> Outcome:
-        """Whether the best member was still improving when the steps were spent."""
-        best = np.nan_to_num(self.nats_per_action, nan=np.inf).min(axis=1)
-        before, last = best[max(0, int(len(best) * 0.9) - 1)], best[-1]
-        settled = len(best) > 1 and np.isfinite(last) and before < last + _SETTLED_NATS
-        return Outcome.CONVERGED if settled else Outcome.STEPS_SPENT
+    def outcome(self, member: int, guessing_nats: float) -> Outcome:
+        """Whether a member was still improving when the steps were spent, and whether it learned anything.
+
+        It converged where its mean cost over the last tenth of the steps is below that of the tenth before by less than
+        0.001 nats, and by less than a twentieth of its whole improvement; where costs are noisy, less than two standard
+        errors of that difference count as none. It learned something where its cost is below `guessing_nats`, the cost
+        of the same guess for every observation, by more than 0.001 nats.
+        """
+        costs = self.nats_per_action[:, member]
+        late, last = (
+            costs[(self.step > low * self.step[-1]) & (self.step <= high * self.step[-1])]
+            for low, high in ((0.8, 0.9), (0.9, 1.0))
+        )
+        if min(len(late), len(last)) < 2:
+            return Outcome.STEPS_SPENT
+        improvement = late.mean() - last.mean()
+        noise = 2 * np.hypot(late.std(ddof=1) / len(late) ** 0.5, last.std(ddof=1) / len(last) ** 0.5)
+        whole = costs[0] - costs[-1]
+        if not improvement < min(max(_SETTLED_NATS, noise), max(_SETTLED_SHARE * whole, noise)):
+            return Outcome.STEPS_SPENT
+        if costs[-1] < guessing_nats - _SETTLED_NATS:
+            return Outcome.CONVERGED
+        return Outcome.NO_BETTER_THAN_GUESSING
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain mapping for each record, as history.jsonl holds them."""
@@ -78,19 +101,24 @@ class Ascent:
     joint: Joint
     nats_per_action: Array  # (member,) of the whole data set, or of the held-out episodes
     history: History
-    outcome: Outcome
+    guessing_nats: float  # the cost of the same guess for every observation
 
     @property
     def chosen(self) -> int:
         """The member of least cost."""
         return int(np.nanargmin(self.nats_per_action))
 
-    def part(self, joint: Joint, first: int) -> Ascent:
+    @property
+    def outcome(self) -> Outcome:
+        """How the fit of the member of least cost ended."""
+        return self.history.outcome(self.chosen, self.guessing_nats)
+
+    def part(self, joint: Joint, first: int, guessing_nats: float) -> Ascent:
         """What was found for the members of one model among several that climbed side by side."""
         own = slice(first, first + len(next(joint.parameters())))
         held_out = None if self.history.held_out is None else self.history.held_out[:, own]
         history = History(self.history.step, self.history.nats_per_action[:, own], held_out)
-        return Ascent(joint, self.nats_per_action[own], history, history.outcome)
+        return Ascent(joint, self.nats_per_action[own], history, guessing_nats)
 
 
 def _rounded(costs: Array) -> list[float | None]:

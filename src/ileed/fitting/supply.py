@@ -21,7 +21,13 @@ _EVALUATED_AT_ONCE = 4096  # steps scored together where data come in mini-batch
 
 @runtime_checkable
 class Supply(Protocol):
-    """Where batches come from: `load(step)` prepares what the next `batch()` returns, always of the same size."""
+    """Where batches come from: `load(step)` prepares what the next `batch()` returns, always of the same size.
+
+    `epoch` is how many batches show all the data; one where each holds them all.
+    """
+
+    @property
+    def epoch(self) -> int: ...
 
     def load(self, step: int) -> None: ...
 
@@ -66,6 +72,7 @@ class Whole:
             skills=None if collapsed.skills is None else tensor(collapsed.skills.T, device),
             transitions=_collapsed_transitions(material) if material.transitions else None,
         )
+        self.epoch = 1
         self._held_out = self._batch
         if material.held_out is not None:
             weight = tensor(collapsed.weights(material.held_out), device).float()
@@ -87,6 +94,7 @@ class Fixed:
     """One batch for ever."""
 
     _batch: Batch
+    epoch: int = 1
 
     def load(self, step: int) -> None:
         pass
@@ -140,6 +148,7 @@ class Shuffled:
         learned_from = np.flatnonzero(material.step_weight.reshape(-1, len(data)).sum(0) > 0)
         self._order = Order(torch.from_numpy(learned_from), seed=material.seed, device=device)
         self._size = min(material.batch_size, len(learned_from))
+        self.epoch = -(-len(learned_from) // self._size)
         self._loaded = torch.zeros(self._size, dtype=torch.long, device=device)
 
     def load(self, step: int) -> None:

@@ -60,6 +60,7 @@ class Windows:
             padding_value=-1,
         ).to(device)
         self._size = min(first.batch_size, *(len(m.data) for m in materials))
+        self.epoch = -(-longest // self._size)
         self._loaded = torch.zeros(len(materials), self._size, dtype=torch.long, device=device)
         self._ahead: tuple[int, Tensor] | None = None
 
