@@ -31,6 +31,7 @@ from ileed.tasks.minigrid import flat_with_mission
 
 HERE = Path(__file__).parent
 HIDDEN = 4
+POLICY = ileed.CategoricalMLP(hidden=(HIDDEN, HIDDEN))
 
 
 class Plain(nn.Module):
@@ -82,14 +83,14 @@ def plain(data: Demonstrations, task: str, *, restarts: int, steps: int, device:
 def together(data: Demonstrations, *, restarts: int, steps: int, device: torch.device) -> tuple[float, float]:
     """Seconds and the best cost of one call of `fit`, from the data as they come to a fitted policy."""
     began = _now(device)
-    fitted = ileed.Ileed(restarts=restarts, steps=steps).fit(data, seed=0, device=device.type)
+    fitted = ileed.Ileed(policy=POLICY, restarts=restarts, steps=steps).fit(data, seed=0, device=device.type)
     return _now(device) - began, fitted.nats_per_action
 
 
 def one_by_one(data: Demonstrations, *, restarts: int, steps: int, device: torch.device) -> tuple[float, float]:
     """Seconds and the best cost of our own engine, fitting one restart after the other on collapsed data."""
     began = _now(device)
-    method = ileed.Ileed(restarts=1, steps=steps)
+    method = ileed.Ileed(policy=POLICY, restarts=1, steps=steps)
     best = min(method.fit(data, seed=seed, device=device.type).nats_per_action for seed in range(restarts))
     return _now(device) - began, best
 

@@ -28,6 +28,7 @@ from ileed.fitting import (
     Prepared,
     Progress,
     Watcher,
+    checked_weights,
     climb,
     prepare,
     side_by_side,
@@ -43,6 +44,7 @@ from ileed.model.lens import Lens
 from ileed.model.policies import CategoricalMLP, GaussianNet, MixtureLSTM, MixtureMLP
 from ileed.nets import members
 from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
+from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
 
 _STATES = 60  # how many of the most visited observations a survey keeps
 
@@ -56,7 +58,7 @@ class Ileed:
     """
 
     policy: CategoricalMLP | MixtureMLP | MixtureLSTM | None = None
-    """The policy's network; None follows the kind of actions."""
+    """The policy's network; None follows the kind of actions, and `fit` chooses its width by held-out episodes."""
     demonstrator: UniformMixture | OneVersusRest | Boltzmann | VarianceScaling | None = None
     """How a person of given expertise acts; None is UniformMixture or VarianceScaling, by the kind of actions."""
     expertise: Embedded | Constant | Perfect | Skills = Embedded()  # noqa: RUF009 (frozen)
@@ -100,11 +102,14 @@ class Ileed:
 
     def parts(self, data: Demonstrations) -> Parts:
         """The model's parts, with what was left to the data filled in."""
-        policy = self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
+        policy = self._head(data)
         demonstrator = self.demonstrator or (UniformMixture() if data.discrete else VarianceScaling())
         if isinstance(demonstrator, VarianceScaling) and demonstrator.exempt is None:
             demonstrator = replace(demonstrator, exempt=data.two_valued)
         return Parts(policy, demonstrator, self.expertise, self.dynamics)
+
+    def _head(self, data: Demonstrations) -> CategoricalMLP | MixtureMLP | MixtureLSTM:
+        return self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
 
     def fit(
         self,
@@ -113,6 +118,7 @@ class Ileed:
         seed: int,
         device: str = "auto",
         weights: npt.ArrayLike | None = None,
+        check_width: bool | None = None,
         progress: Watcher | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 5.0,
@@ -120,19 +126,67 @@ class Ileed:
         """Fit to the data; the same seed on the same machine gives the same bits.
 
         `weights` counts each episode that many times: (episode,), or (restart, episode) to give each restart its own.
+        `check_width` compares policies of several widths by the likelihood of held-out episodes before the fit, and
+        `Fitted.width` says what came out. None does so where `policy` is None, and takes the width that the comparison
+        chooses; with a policy of your own, True tells whether a wider one would do better. With False and no policy
+        the network is the paper's.
         `progress` is called with a `Progress` now and then. `checkpoint` names a file that is written every few seconds
         and from which an interrupted fit, called again with the same arguments, goes on.
         """
         began = time.monotonic()
         place = resolve_device(device)
-        weighed = None if weights is None else np.asarray(weights, dtype=np.float64)
-        start = self._start(demonstrations, seed, place, weighed)
+        weighed = None
+        if weights is not None:
+            weighed = checked_weights(np.asarray(weights, dtype=np.float64), demonstrations, self.restarts)
+        width = None
+        if self.policy is None if check_width is None else check_width:
+            width = self._compared_widths(demonstrations, seed, place, weighed, progress)
+        method = self
+        if self.policy is None and width is not None:
+            method = replace(self, policy=replace(self._head(demonstrations), hidden=width.chosen))
+        start = method._start(demonstrations, seed, place, weighed)
         file = None
         if checkpoint is not None:
-            fingerprint = _fingerprint(self, demonstrations, seed, place, weighed)
+            fingerprint = _fingerprint(method, demonstrations, seed, place, weighed)
             file = Checkpoint(Path(checkpoint), fingerprint=fingerprint, seconds=checkpoint_seconds)
-        ascent = climb(start.joint.to(place), start.prepared, self.climb, checkpoint=file, watch=progress)
-        return Ascended.of(self, start, ascent, place, time.monotonic() - began).fitted()
+        ascent = climb(start.joint.to(place), start.prepared, method.climb, checkpoint=file, watch=progress)
+        fitted = Ascended.of(self, start, ascent, place, time.monotonic() - began).fitted()
+        return replace(fitted, width=width)
+
+    def _compared_widths(
+        self,
+        data: Demonstrations,
+        seed: int,
+        device: torch.device,
+        weights: Array | None,
+        progress: Watcher | None,
+    ) -> WidthComparison | None:
+        """Policies of several widths on held-out episodes; nothing where no episode can be held out."""
+        head = self._head(data)
+        if head.length > 1:
+            raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
+        split = Split.of(data, seed=seed)
+        if split.kept.all():
+            return None
+        by_episode = np.ones(data.episode_count) if weights is None else np.atleast_2d(weights).mean(0)
+        by_episode = by_episode[data.episode[np.unique(split.data.episode, return_index=True)[1]]]
+        candidates = LADDER if self.policy is None else wider_than(head.hidden)
+
+        def cost(hidden: tuple[int, ...]) -> Array:
+            method = replace(
+                self, policy=replace(head, hidden=hidden), restarts=min(RESTARTS, self.restarts), committee=1
+            )
+            fitted = method.fit(
+                split.data,
+                seed=seed,
+                device=str(device),
+                weights=by_episode * split.kept,
+                check_width=False,
+                progress=progress and partial(_in_stage, progress, f"trying {layers(hidden)}"),
+            )
+            return fitted.nats(split.held_out)
+
+        return compare_widths(split, candidates, cost, by_episode)
 
     def ascend_each(
         self,
@@ -286,6 +340,11 @@ def _blocks(starts: Sequence[_Start], device: torch.device) -> list[list[_Start]
 _AT_ONCE = {"cpu": 400_000, "cuda": 200_000_000}  # members x cells: what a cache holds, and what a GPU's memory does
 
 
+def _in_stage(watch: Watcher, stage: str, progress: Progress) -> None:
+    """Tell of a fit that is a stage of another."""
+    watch(progress._replace(stage=stage))
+
+
 def _in_part(watch: Watcher, number: int, parts: int, progress: Progress) -> None:
     """Tell of one climb of several as of one long one."""
     watch(progress._replace(step=number * progress.steps + progress.step, steps=parts * progress.steps))
@@ -317,6 +376,7 @@ def load(path: str | Path) -> Fitted:
         costs = [np.inf if cost is None else cost for cost in settings["restarts"]]
         restarts = Restarts(np.array(costs), settings["chosen"])
         outcome = Outcome[settings["outcome"]]
+        width = runs.rebuilt(settings.get("width"), _KINDS)
         history = History.of(list(run.history))
     except SettingsError:
         raise
@@ -332,6 +392,7 @@ def load(path: str | Path) -> Fitted:
         provenance=run.provenance,
         joint=joint,
         lens=lens,
+        width=width,
     )
 
 
@@ -340,7 +401,7 @@ _KINDS: dict[str, type] = {
     for kind in (
         *(Ileed, Parts, Sizes, CategoricalMLP, MixtureMLP, MixtureLSTM),
         *(UniformMixture, OneVersusRest, Boltzmann, VarianceScaling),
-        *(Perfect, Constant, Embedded, Skills, LatentDynamics),
+        *(Perfect, Constant, Embedded, Skills, LatentDynamics, WidthComparison),
     )
 }
 

@@ -24,6 +24,7 @@ from ileed.model.expertise import Perfect, Skills
 from ileed.model.joint import Joint
 from ileed.model.lens import Lens
 from ileed.model.policies import Choice, RecurrentNet, mixture, mixture_parts
+from ileed.width import WidthComparison
 
 
 @final
@@ -322,6 +323,16 @@ class Fitted:
     provenance: Mapping[str, Any]
     joint: Joint
     lens: Lens
+    width: WidthComparison | None = None
+
+    @property
+    def width_sentence(self) -> str:
+        """What the comparison of widths chose and why, or whether a wider policy would do better; empty without one."""
+        if self.width is None:
+            return ""
+        if self.method.policy is None:
+            return self.width.choice()
+        return self.width.diagnosis(type(self.method.policy).__name__)
 
     @property
     def nats_per_action(self) -> float:
@@ -399,6 +410,7 @@ class Fitted:
             "restarts": [float(cost) if np.isfinite(cost) else None for cost in self.restarts.nats_per_action],
             "chosen": self.restarts.chosen,
             "outcome": self.outcome.name,
+            "width": runs.plain(self.width),
         }
         weights = (
             {f"joint.{name}": value for name, value in self.joint.state_dict().items()}

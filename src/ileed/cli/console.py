@@ -33,7 +33,13 @@ def climbing(words: str) -> Iterator[Watcher]:
         task = shown.add_task(words, total=None, cost="...")
 
         def watch(progress: ClimbProgress) -> None:
-            shown.update(task, completed=progress.step, total=progress.steps, cost=f"{progress.nats_per_action:.4f}")
+            shown.update(
+                task,
+                description=words if progress.stage == "fitting" else f"{words}: {progress.stage}",
+                completed=progress.step,
+                total=progress.steps,
+                cost=f"{progress.nats_per_action:.4f}",
+            )
 
         yield watch
 

@@ -3,7 +3,7 @@
 from ileed.fitting.adam import Adam
 from ileed.fitting.checkpoint import Checkpoint
 from ileed.fitting.climbing import climb
-from ileed.fitting.preparing import Prepared, SideBySide, prepare, side_by_side, stands_beside
+from ileed.fitting.preparing import Prepared, SideBySide, checked_weights, prepare, side_by_side, stands_beside
 from ileed.fitting.results import Ascent, History, Outcome, Progress, Watcher
 from ileed.fitting.settings import Climb
 from ileed.fitting.supply import Supply
@@ -20,6 +20,7 @@ __all__ = [
     "SideBySide",
     "Supply",
     "Watcher",
+    "checked_weights",
     "climb",
     "prepare",
     "side_by_side",

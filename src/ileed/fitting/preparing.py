@@ -129,18 +129,23 @@ def stands_beside(prepared: Prepared) -> bool:
     return plain and isinstance(prepared.supply, Whole) and not prepared.has_held_out
 
 
+def checked_weights(weights: Array, data: Demonstrations, members: int) -> Array:
+    """Weights of episodes, (episode,) or (member, episode), or a sentence about what is wrong with them."""
+    if weights.shape not in ((data.episode_count,), (members, data.episode_count)):
+        raise SettingsError(
+            f"weights have shape {weights.shape}: pass one for each of the {data.episode_count} episodes, "
+            f"or ({members}, {data.episode_count}) to give every restart its own"
+        )
+    if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():
+        raise SettingsError("weights must be finite and not negative, and some must be above zero for every restart")
+    return weights
+
+
 def _step_weights(
     data: Demonstrations, climb: Climb, weights: Array | None, members: int, seed: int
 ) -> tuple[Array, Array | None]:
     """(*member, step) weights to learn from, and (step,) weights of what is held out."""
-    by_episode = np.ones(data.episode_count) if weights is None else np.asarray(weights, dtype=np.float64)
-    if by_episode.shape not in ((data.episode_count,), (members, data.episode_count)):
-        raise SettingsError(
-            f"weights have shape {by_episode.shape}: pass one for each of the {data.episode_count} episodes, "
-            f"or ({members}, {data.episode_count}) to give every restart its own"
-        )
-    if not np.isfinite(by_episode).all() or (by_episode < 0).any() or (by_episode.sum(-1) == 0).any():
-        raise SettingsError("weights must be finite and not negative, and some must be above zero for every restart")
+    by_episode = np.ones(data.episode_count) if weights is None else checked_weights(weights, data, members)
     if climb.held_out == 0:
         return by_episode[..., data.episode], None
     numpy_seed = int(torch.randint(2**31, (), generator=stream(seed, "held out")))

@@ -17,7 +17,7 @@ class Outcome(StrEnum):
     """How a fit ended, as a sentence; `History.outcome` states the test."""
 
     CONVERGED = "the best restart stopped improving"
-    STEPS_SPENT = "the step budget ran out first: raise `steps`, or read the curve in `history`"
+    STEPS_SPENT = "the steps were spent while the cost still fell: raise `steps` if held-out episodes gain by it"
     NO_BETTER_THAN_GUESSING = (
         "the best restart stopped improving and explains the actions no better than guessing: "
         "check that observations, actions and demonstrators belong together"

@@ -246,8 +246,10 @@ def _learning(fitted: Fitted) -> Section:
     outcome = fitted.outcome.value
     text = [
         "Cost in nats per action after each step of the optimiser, lower is better. "
-        f"{outcome[0].upper()}{outcome[1:]}. A curve that still falls at the right edge asks for more `steps`."
+        f"{outcome[0].upper()}{outcome[1:]}."
     ]
+    if sentence := fitted.width_sentence:
+        text.append(f"{sentence[0].upper()}{sentence[1:]}.")
     if history.held_out is not None:
         curves.append(("kept, on held-out episodes", chosen, history.held_out))
         text.append(

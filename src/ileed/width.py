@@ -1,0 +1,161 @@
+"""Width: how many units the hidden layers of a policy need, by the likelihood of held-out episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+import torch
+
+from ileed._torch import stream
+from ileed.demonstrations import Array, Demonstrations
+
+__all__ = ["LADDER", "RESTARTS", "Split", "WidthComparison", "compare_widths", "layers", "wider_than"]
+
+Hidden = tuple[int, ...]
+
+LADDER: tuple[Hidden, ...] = ((4, 4), (8, 8), (32, 32), (128, 128))
+"""Hidden layers that are tried in this order; the last only where the one before it is better than all narrower."""
+
+RESTARTS = 3
+"""Restarts of each width in the comparison: enough for a narrow network not to be judged by one poor start."""
+
+_HELD_OUT = 0.2  # share of everybody's episodes
+_BLOCKS = 5  # into which the episodes are cut where nobody has two
+
+
+@final
+@dataclass(frozen=True)
+class WidthComparison:
+    """The cost of held-out episodes under policies of several widths, each fitted to the other episodes.
+
+    `standard_errors` are of each cost's difference from the least, over episodes.
+    """
+
+    hidden: tuple[Hidden, ...]
+    nats_per_action: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+    held_out_steps: int
+
+    @property
+    def best(self) -> Hidden:
+        """The hidden layers of least cost."""
+        return self.hidden[int(np.argmin(self.nats_per_action))]
+
+    @property
+    def chosen(self) -> Hidden:
+        """The narrowest hidden layers whose cost is within one standard error of the least."""
+        least = min(self.nats_per_action)
+        near = zip(self.hidden, self.nats_per_action, self.standard_errors, strict=True)
+        return min((hidden for hidden, cost, error in near if cost <= least + error), key=sum)
+
+    def choice(self) -> str:
+        """What was chosen and why, as a sentence."""
+        costs = zip(self.hidden, self.nats_per_action, strict=True)
+        listed = ", ".join(f"{_units(hidden)} {cost:.3f}" for hidden, cost in costs)
+        return (
+            f"the policy has {layers(self.chosen)}, the narrowest within one standard error of the best on "
+            f"{self.held_out_steps:,} held-out steps (nats per action by units: {listed})"
+        )
+
+    def diagnosis(self, policy: str) -> str:
+        """Whether a wider policy than the first explains people better, as a sentence; `policy` names its class."""
+        given, *_ = self.hidden
+        chosen = self.chosen
+        if chosen == given:
+            return f"no wider policy explains held-out actions better than {layers(given)}"
+        place = self.hidden.index(chosen)
+        gain = self.nats_per_action[0] - self.nats_per_action[place]
+        return (
+            f"a wider policy explains held-out actions better by {gain:.2g} nats each: "
+            f"pass policy={policy}(hidden={chosen}) instead of hidden={given}"
+        )
+
+
+def wider_than(given: Hidden) -> tuple[Hidden, ...]:
+    """The given hidden layers, and those of the ladder that have more units."""
+    return (given, *(hidden for hidden in LADDER if sum(hidden) > sum(given)))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Episodes to fit and episodes held out; `data` are cut into blocks where nobody has two episodes."""
+
+    data: Demonstrations
+    kept: Array  # (episode,) of `data`, true where it is fitted
+
+    @classmethod
+    def of(cls, data: Demonstrations, *, seed: int) -> Split:
+        if np.bincount(data.episode_demonstrator).max() < 2:
+            data = _in_blocks(data)
+        drawn = int(torch.randint(2**31, (), generator=stream(seed, "width")))
+        if np.bincount(data.episode_demonstrator).max() < 2:  # a step each: nothing can be held out
+            return cls(data, np.ones(data.episode_count, dtype=bool))
+        return cls(data, data.split(_HELD_OUT, generator=np.random.default_rng(drawn))[0])
+
+    @property
+    def held_out(self) -> Demonstrations:
+        """The steps that are held out."""
+        return self.data.select(~self.kept[self.data.episode])
+
+
+def _in_blocks(data: Demonstrations) -> Demonstrations:
+    """The same steps with every episode cut into a few of its own length."""
+    starts = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
+    lengths = np.diff(starts)[data.episode]
+    block = (np.arange(len(data)) - starts[data.episode]) * _BLOCKS // lengths
+    return replace(data, episode=data.episode * _BLOCKS + block)
+
+
+def compare_widths(
+    split: Split, candidates: Sequence[Hidden], cost: Callable[[Hidden], Array], weights: Array | None = None
+) -> WidthComparison:
+    """Compare hidden layers by `cost`, which gives the nats of every held-out step under one of them.
+
+    Each candidate is tried in turn, and the widest only where the one before it would be chosen. `weights` (episode,)
+    counts each held-out episode that many times.
+    """
+    held_out = split.held_out
+    by_step = np.ones(len(held_out)) if weights is None else weights[~split.kept][held_out.episode]
+    counts = np.bincount(held_out.episode, weights=by_step)
+    sums: list[Array] = []
+    for hidden in _tried(candidates, sums, counts):
+        sums.append(np.bincount(held_out.episode, weights=by_step * cost(hidden)))
+    return _compared(tuple(candidates[: len(sums)]), sums, counts, len(held_out))
+
+
+def _tried(candidates: Sequence[Hidden], sums: list[Array], counts: Array) -> Iterator[Hidden]:
+    """The candidates, but the last of three or more only where the one before it is the one to choose so far."""
+    always = max(2, len(candidates) - 1)
+    yield from candidates[:always]
+    for widest in candidates[always:]:
+        if _compared(tuple(candidates[:always]), sums, counts, 0).chosen == candidates[always - 1]:
+            yield widest
+
+
+def _compared(hidden: tuple[Hidden, ...], sums: Sequence[Array], counts: Array, steps: int) -> WidthComparison:
+    means = [float(each.sum() / counts.sum()) for each in sums]
+    best = sums[int(np.argmin(means))]
+    return WidthComparison(
+        hidden=hidden,
+        nats_per_action=tuple(means),
+        standard_errors=tuple(_standard_error(each - best, counts) for each in sums),
+        held_out_steps=steps,
+    )
+
+
+def _standard_error(sums: Array, counts: Array) -> float:
+    """Of the ratio of summed costs to summed steps over episodes (a ratio estimator's, by linearisation)."""
+    return float(np.sqrt(np.square(sums - counts * sums.sum() / counts.sum()).sum()) / counts.sum())
+
+
+def layers(hidden: Hidden) -> str:
+    """Hidden layers in words."""
+    return f"hidden layers of {_units(hidden)} units" if hidden else "no hidden layer"
+
+
+def _units(hidden: Hidden) -> str:
+    return str(hidden[0]) if len(set(hidden)) == 1 else " and ".join(str(size) for size in hidden) or "no"
