@@ -17,7 +17,8 @@ import torch
 
 from ileed import runs
 from ileed._torch import resolve_device, stream
-from ileed.demonstrations import Array, Collapsed, Demonstrations
+from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
+from ileed.demonstrations.encoding import Feature
 from ileed.errors import SettingsError
 from ileed.fitting import (
     Ascent,
@@ -293,8 +294,8 @@ class Ascended:
             },
         }
         return Fitted(
-            policy=Policy(joint, lens),
-            expertise=Expertise(joint, lens, data.names, collapsed.skill_names, survey),
+            policy=Policy(joint, lens, data.encoding),
+            expertise=Expertise(joint, lens, data.names, collapsed.skill_names, survey, data.encoding),
             restarts=Restarts(costs, int(likeliest[0])),
             history=self.ascent.history,
             outcome=self.ascent.history.outcome(int(likeliest[0]), self.ascent.guessing_nats),
@@ -372,7 +373,9 @@ def load(path: str | Path) -> Fitted:
         joint.load_state_dict(_named(weights, "joint."))
         lens = Lens(settings["observation_shape"], **_named(weights, "lens."))
         names = tuple(settings["demonstrators"])
-        expertise = Expertise(joint, lens, names, tuple(settings["skills"]), Survey(**_named(weights, "survey.")))
+        encoding = _encoding(settings.get("encoding"), lens, sizes)
+        survey = Survey(**_named(weights, "survey."))
+        expertise = Expertise(joint, lens, names, tuple(settings["skills"]), survey, encoding)
         costs = [np.inf if cost is None else cost for cost in settings["restarts"]]
         restarts = Restarts(np.array(costs), settings["chosen"])
         outcome = Outcome[settings["outcome"]]
@@ -383,7 +386,7 @@ def load(path: str | Path) -> Fitted:
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise runs.damaged(path, error) from error
     return Fitted(
-        policy=Policy(joint, lens),
+        policy=Policy(joint, lens, encoding),
         expertise=expertise,
         restarts=restarts,
         history=history,
@@ -396,12 +399,24 @@ def load(path: str | Path) -> Fitted:
     )
 
 
+def _encoding(note: Any, lens: Lens, sizes: Sizes) -> Encoding | None:
+    """The names of a table's features and actions, as many as the model has."""
+    found = runs.rebuilt(note, _KINDS)
+    if found is None:
+        return None
+    if not isinstance(found, Encoding) or lens.shape != (len(found.inputs),):
+        raise ValueError(f"the encoding does not describe observations of shape {lens.shape}")
+    if (len(found.labels) or len(found.action)) != sizes.actions or bool(found.labels) != sizes.discrete:
+        raise ValueError(f"the encoding does not describe {sizes.actions} actions")
+    return found
+
+
 _KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Ileed, Parts, Sizes, CategoricalMLP, MixtureMLP, MixtureLSTM),
         *(UniformMixture, OneVersusRest, Boltzmann, VarianceScaling),
-        *(Perfect, Constant, Embedded, Skills, LatentDynamics, WidthComparison),
+        *(Perfect, Constant, Embedded, Skills, LatentDynamics, Encoding, Feature, WidthComparison),
     )
 }
 

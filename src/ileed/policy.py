@@ -15,7 +15,8 @@ from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed import runs
 from ileed._torch import stream
-from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations.encoding import is_table
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitting import History, Outcome
 from ileed.fitting.windows import episode_ends, tiles
@@ -38,9 +39,14 @@ class Policy:
 
     A policy with a memory remembers from one call to the next: each row is an episode that goes on, until `reset`.
     `predict` leaves that to its caller, who passes the state that it returned.
+
+    A policy that learned from a table has an `encoding`, and takes tables as well: a DataFrame of pandas or polars, an
+    Arrow table, or a mapping of columns, with the columns that it learned from. `act` answers a table with the action's
+    labels, and an array with their numbers.
     """
 
-    def __init__(self, joint: Joint, lens: Lens) -> None:
+    def __init__(self, joint: Joint, lens: Lens, encoding: Encoding | None = None) -> None:
+        self.encoding = encoding
         self._net, self._lens, self._sizes = joint.policy.eval(), lens, joint.sizes
         self._generator = stream(0, "act")
         self._state: State | None = None
@@ -56,18 +62,21 @@ class Policy:
 
     @torch.no_grad()
     def distribution(
-        self, observations: Array | Tensor, *, legal: Array | Tensor | None = None
+        self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
         """The policy's distribution of actions after each of (place, *shape) observations.
 
         A policy with a memory takes them as the next of as many episodes.
         """
-        found, self._state = self._next(observations, self._state, None, legal=legal)
+        found, self._state = self._next(_encoded(observations, self.encoding), self._state, None, legal=legal)
         return found
 
-    def act(self, observations: Array | Tensor, *, sample: bool = False, legal: Array | Tensor | None = None) -> Array:
+    def act(
+        self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
+    ) -> Array:
         """One action for each observation: the most likely one, or one drawn from the policy."""
-        return self._chosen(self.distribution(observations, legal=legal), sample=sample)
+        chosen = self._chosen(self.distribution(observations, legal=legal), sample=sample)
+        return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
 
     def predict(
         self,
@@ -185,6 +194,11 @@ def _most_likely(distribution: Categorical | MixtureSameFamily) -> Tensor:
     return means[torch.arange(len(means)), logits.argmax(-1)]
 
 
+def _encoded(observations: Any, encoding: Encoding | None) -> Any:
+    """The observations of a table, where the fit knows its columns; arrays as they are."""
+    return observations if encoding is None or not is_table(observations) else encoding.encode(observations)
+
+
 def _batched(observations: Array | Tensor, shape: tuple[int, ...]) -> Tensor:
     tensor = _tensor(observations)
     if tuple(tensor.shape[1:]) != shape:
@@ -227,9 +241,15 @@ class Expertise:
     """
 
     def __init__(
-        self, joint: Joint, lens: Lens, names: tuple[str, ...], skill_names: tuple[str, ...], survey: Survey
+        self,
+        joint: Joint,
+        lens: Lens,
+        names: tuple[str, ...],
+        skill_names: tuple[str, ...],
+        survey: Survey,
+        encoding: Encoding | None = None,
     ) -> None:
-        self._joint, self._lens = joint, lens
+        self._joint, self._lens, self._encoding = joint, lens, encoding
         self.names, self.skill_names, self.survey = names, skill_names, survey
 
     def by_demonstrator(self) -> dict[str, float]:
@@ -267,15 +287,15 @@ class Expertise:
 
     @torch.no_grad()
     def __call__(
-        self, observations: Array | Tensor, demonstrator: str, *, skills: Array | Tensor | None = None
+        self, observations: Array | Tensor | Any, demonstrator: str, *, skills: Array | Tensor | None = None
     ) -> Array:
-        """One demonstrator's expertise at each of (place, *shape) observations.
+        """One demonstrator's expertise at each of (place, *shape) observations, or at each row of a table.
 
         `skills` (place, skill) is needed where the fit was given the embedding (`Skills`).
         """
         if demonstrator not in self.names:
             raise DemonstrationError(f"there is no demonstrator {demonstrator!r}: this fit knows {list(self.names)}")
-        seen = self._lens(_batched(observations, self._lens.shape))
+        seen = self._lens(_batched(_encoded(observations, self._encoding), self._lens.shape))
         places = seen.shape[1]
         wanted = (places, len(self.skill_names))
         if self.skill_names and (skills is None or np.shape(skills) != wanted):
@@ -400,7 +420,7 @@ class Fitted:
         """Write a run directory, whole or not at all."""
         sizes = self.joint.sizes
         survey = self.expertise.survey
-        settings = {
+        settings: dict[str, Any] = {
             "method": runs.plain(self.method),
             "parts": runs.plain(self.joint.parts),
             "sizes": runs.plain(sizes),
@@ -412,6 +432,8 @@ class Fitted:
             "outcome": self.outcome.name,
             "width": runs.plain(self.width),
         }
+        if self.policy.encoding is not None:
+            settings["encoding"] = runs.plain(self.policy.encoding)
         weights = (
             {f"joint.{name}": value for name, value in self.joint.state_dict().items()}
             | {f"lens.{name}": value for name, value in self.lens.state_dict().items()}

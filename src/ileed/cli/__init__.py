@@ -17,7 +17,8 @@ from tyro.conf import OmitArgPrefixes, Positional
 from ileed import experiments, runs, simulation, tasks
 from ileed.cli import chess
 from ileed.cli.console import bar, climbing, plain, print_json
-from ileed.demonstrations import Demonstrations
+from ileed.cli.table import Columns, refuse_model, rename_model_option
+from ileed.demonstrations import Demonstrations, Encoding
 from ileed.errors import IleedError
 from ileed.evaluation import Scores, evaluate, rank_loss
 from ileed.experiments.chess_page import write_chess_page
@@ -25,7 +26,7 @@ from ileed.experiments.robot_page import write_robot_page
 from ileed.experiments.tables import write_page
 from ileed.methods import Ileed, bc, load
 from ileed.policy import Fitted
-from ileed.readers import by_column, read, shipped, write_parquet, write_robomimic
+from ileed.readers import shipped, write_parquet, write_robomimic
 from ileed.report import figures, report
 from ileed.tasks.minigrid import pretrain
 
@@ -34,6 +35,7 @@ _EXIT_CODES = "exit codes: 0 done, 2 refused (one sentence says why), 130 interr
 
 
 _PARTS = tyro.constructors.ConstructorRegistry()
+rename_model_option(_PARTS, Ileed)
 
 
 @_PARTS.primitive_rule
@@ -76,14 +78,14 @@ class Inspect:
     """Say what a data set holds, and what in it is wrong or thin."""
 
     data: Positional[Path]
-    """A parquet file (see `ileed.readers.parquet` for the columns)."""
-    who: str | None = None
-    """The column that says who did it, if it is not called demonstrator."""
+    """A parquet file (see `ileed.readers.parquet` for the columns), or a CSV or parquet table with --action."""
+    columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009
+    """Which columns of a table are which."""
     json: bool = False
     """Print JSON for a script instead of text for a person."""
 
     def __call__(self) -> None:
-        data = _read(self.data, self.who)
+        data = self.columns.read(self.data)
         findings = data.check()
         if self.json:
             print_json(
@@ -93,6 +95,7 @@ class Inspect:
                     "demonstrators": {
                         name: int(count) for name, count in zip(data.names, data.steps_each, strict=True)
                     },
+                    **_names(data.encoding),
                     "findings": [{"about": finding.about, "says": finding.says} for finding in findings],
                 }
             )
@@ -113,11 +116,11 @@ class Fit:
     """
 
     data: Positional[Path]
-    """A parquet file of demonstrations."""
+    """A parquet file of demonstrations, or a CSV or parquet table with --action and --demonstrator."""
     out: Path | None = None
     """Where the run directory goes; runs/NAME-OF-DATA by default."""
-    who: str | None = None
-    """The column that says who did it, if it is not called demonstrator."""
+    columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009
+    """Which columns of a table are which."""
     seed: int = 0
     """Fixes all chance: the same seed on the same machine gives the same bits."""
     device: str = "auto"
@@ -130,7 +133,8 @@ class Fit:
     def __call__(self) -> None:
         out = self.out or Path("runs") / self.data.stem
         runs.check_replaceable(out)
-        data = _read(self.data, self.who)
+        refuse_model(self.columns.demonstrator)
+        data = self.columns.read(self.data)
         with climbing("fitting") as watch:
             fitted = self.method.fit(
                 data,
@@ -141,7 +145,7 @@ class Fit:
             )
         fitted.save(out)
         if self.json:
-            print_json(_summary(fitted) | {"run": str(out)})
+            print_json(_summary(fitted) | _names(data.encoding) | {"run": str(out)})
             return
         console = Console()
         if fitted.estimates_expertise:
@@ -437,8 +441,12 @@ def _after(command: Any) -> str:
     return "no file is left half written"
 
 
-def _read(path: Path, column: str | None) -> Demonstrations:
-    return read(path, demonstrator=None if column is None else by_column(column))
+def _names(encoding: Encoding | None) -> dict[str, Any]:
+    """The names of a table's features and actions, where the data came from one."""
+    if encoding is None:
+        return {}
+    actions = {"columns": list(encoding.action), "labels": list(encoding.labels)}
+    return {"features": list(encoding.inputs), "actions": actions}
 
 
 def _summary(fitted: Fitted) -> dict[str, Any]:

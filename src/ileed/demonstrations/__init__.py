@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from ileed.demonstrations import rules
+from ileed.demonstrations.encoding import Encoding
+from ileed.demonstrations.episodes import labels_of_episodes, recorded
 from ileed.demonstrations.findings import Finding, counted, findings
 from ileed.demonstrations.rules import Array
 from ileed.errors import DemonstrationError
 
-__all__ = ["COLUMNS", "Array", "Collapsed", "Demonstrations", "Finding"]
+__all__ = ["COLUMNS", "Array", "Collapsed", "Demonstrations", "Encoding", "Finding"]
 
 COLUMNS = {
     "observation": "what was seen before acting",
@@ -37,7 +39,7 @@ class Demonstrations:
     discrete, or (step, dimension) of floating-point numbers where they are continuous. `demonstrator` holds a name
     or a number for every step; `episode` a label. `names` fixes the order of the demonstrators and then
     `demonstrator` may index it. `action_count` says how many discrete actions there are when the data may not show
-    them all.
+    them all. `encoding` holds the names of features and actions where the data came from a table (`from_table`).
 
     Everything is checked here, so whatever holds a `Demonstrations` need not check again. Large arrays are not copied:
     do not write to yours afterwards.
@@ -61,6 +63,7 @@ class Demonstrations:
     legal: Array | None = None
     skills: Mapping[str, Array] = field(default_factory=dict)
     action_count: int = 0
+    encoding: Encoding | None = None
 
     def __post_init__(self) -> None:
         observations = rules.observations(self.observations)
@@ -80,6 +83,7 @@ class Demonstrations:
             "legal": rules.legal(self.legal, actions, action_count),
             "skills": {name: rules.frozen(rules.skill(name, values, steps)) for name, values in self.skills.items()},
             "action_count": action_count,
+            "encoding": rules.encoding(self.encoding, observations, actions, action_count),
         }
         for name, value in columns.items():
             object.__setattr__(self, name, rules.frozen(value))
@@ -95,20 +99,25 @@ class Demonstrations:
     ) -> Demonstrations:
         """Join episodes as gymnasium programs record them, one demonstrator's name for each.
 
-        An episode is a mapping or an object with `observations`, `actions`, and optionally `rewards` and
-        `terminations`. `observations` may hold one more row than `actions` (what was seen after the last action):
-        it is left out, since nobody acted on it.
+        An episode is a mapping or an object with `observations` (or `obs`), `actions` (or `acts`), and optionally
+        `rewards` (or `rews`) and `terminations`: Minari's episodes and imitation's trajectories are such objects.
+        imitation's single `terminal` says whether the last step ended the task. Observations may hold one more row than
+        actions (what was seen after the last action): it is left out, since nobody acted on it.
+
+        Observations that are a mapping of arrays (gymnasium's Dict) are flattened: the entries in the order of their
+        sorted names, each (step, ...) made flat, side by side. They must all be numbers.
         """
+        labels = labels_of_episodes(demonstrator)
         parts = list(episodes)
-        if len(parts) != len(demonstrator):
+        if len(parts) != len(labels):
             raise DemonstrationError(
-                f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels: pass one label for each episode"
+                f"{len(parts)} episodes but {len(labels)} demonstrator labels: pass one label for each episode"
             )
         if not parts:
             raise DemonstrationError("there are no episodes: pass at least one")
         columns: dict[str, list[Array]] = {"observations": [], "actions": [], "rewards": [], "terminations": []}
         for number, part in enumerate(parts):
-            found = {name: _recorded(part, name, number) for name in columns}
+            found = {name: recorded(part, name, number) for name in columns}
             if found["observations"] is None or found["actions"] is None:
                 raise DemonstrationError(f"episode {number} lacks observations or actions: each episode needs both")
             length = len(found["actions"])
@@ -125,7 +134,7 @@ class Demonstrations:
         return cls(
             observations=joined["observations"],
             actions=joined["actions"],
-            demonstrator=np.repeat(np.asarray(demonstrator), lengths),
+            demonstrator=np.repeat(np.asarray(labels), lengths),
             episode=np.repeat(np.arange(len(parts)), lengths),
             names=tuple(names),
             rewards=joined["rewards"],
@@ -278,6 +287,8 @@ class Demonstrations:
                 digest.update(np.ascontiguousarray(column).data)
         for name in sorted(self.skills):
             digest.update(np.ascontiguousarray(self.skills[name]).tobytes())
+        if self.encoding is not None:
+            digest.update(repr(self.encoding).encode())
         return digest.hexdigest()
 
     def __repr__(self) -> str:
@@ -287,6 +298,15 @@ class Demonstrations:
             people += f" ({counts.min():,}-{counts.max():,} steps each)"
         actions = f"discrete ({self.action_count})" if self.discrete else f"{self.actions.shape[1:]} continuous"
         pad = " " * len("Demonstrations(")
+        if self.encoding is not None:
+            episodes = f"{counted(self.episode_count, 'episode')}, {counted(len(self), 'step')}"
+            if self.episode_count == len(self):
+                episodes = f"{counted(len(self), 'episode')} of one step each (independent decisions)"
+            return (
+                f"Demonstrations({episodes}, {people},\n{pad}features {self.encoding.describe_features()},\n"
+                f"{pad}actions {self.encoding.describe_actions()}, "
+                f"rewards {'absent' if self.rewards is None else 'present'})"
+            )
         return (
             f"Demonstrations({counted(self.episode_count, 'episode')}, {counted(len(self), 'step')}, {people},\n"
             f"{pad}observations {self.observations.shape[1:]} {self.observations.dtype}, actions {actions}, "
@@ -346,14 +366,6 @@ def _distinct_rows(rows: Array) -> tuple[Array, Array]:
     kinds: dict[Any, int] = {}
     kind = np.fromiter((kinds.setdefault(row, len(kinds)) for row in as_bytes.tolist()), np.int64, len(rows))
     return np.unique(kind, return_index=True)[1], kind
-
-
-def _recorded(episode: Any, name: str, number: int) -> Array | None:
-    value = episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
-    array = None if value is None else rules.as_array(f"the {name} of episode {number}", value)
-    if array is not None and array.ndim == 0:
-        raise DemonstrationError(f"the {name} of episode {number} are a single number: pass one for each step")
-    return array
 
 
 def _joined(name: str, arrays: list[Array], episodes: int) -> Any:

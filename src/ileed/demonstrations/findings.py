@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ileed.demonstrations.rules import Array
+
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
 
@@ -48,7 +50,9 @@ def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
     constant = data.observation_size - len(collapsed.varying)
     if constant:
         yield Finding(
-            "observations", f"{constant:,} of {data.observation_size:,} numbers never vary; the fit leaves them out"
+            "observations",
+            f"{constant:,} of {data.observation_size:,} numbers never vary"
+            f"{_names_of_constant(data, collapsed.varying)}; the fit leaves them out",
         )
     places = len(collapsed.observations)
     if 2 * places <= len(data):
@@ -71,19 +75,32 @@ def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
 def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
     if data.discrete:
         taken = np.bincount(data.actions, minlength=data.action_count)
-        if never := [str(action) for action in np.flatnonzero(taken == 0)]:
+        if never := [_label_of_action(data, int(action)) for action in np.flatnonzero(taken == 0)]:
             yield Finding("actions", f"{', '.join(never[:8])} of {data.action_count} never taken by anybody")
         return
     for axis in range(data.actions.shape[1]):
+        name = f"actions[{axis}]" if data.encoding is None else data.encoding.action[axis]
         values = np.unique(data.actions[:, axis])
         if len(values) == 1:
-            yield Finding(f"actions[{axis}]", f"always {values[0]:g}: leave this dimension out")
+            yield Finding(name, f"always {values[0]:g}: leave this dimension out")
         elif len(values) == 2:
             yield Finding(
-                f"actions[{axis}]",
+                name,
                 f"two values only ({values[0]:g}, {values[1]:g}), like a gripper: its spread says nothing of "
                 "expertise, so VarianceScaling leaves it unscaled",
             )
+
+
+def _label_of_action(data: Demonstrations, action: int) -> str:
+    return str(action) if data.encoding is None else str(data.encoding.labels[action])
+
+
+def _names_of_constant(data: Demonstrations, varying: Array, most: int = 8) -> str:
+    """Which inputs never vary, where they have names."""
+    if data.encoding is None:
+        return ""
+    names = [name for place, name in enumerate(data.encoding.inputs) if place not in set(varying.tolist())]
+    return f" ({', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''})"
 
 
 def _copies(data: Demonstrations) -> Iterator[Finding]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ileed.errors import DemonstrationError
+
+if TYPE_CHECKING:
+    from ileed.demonstrations.encoding import Encoding
 
 Array = npt.NDArray[Any]
 
@@ -233,6 +236,26 @@ def skill(name: str, values: Any, steps: int) -> Array:
         f"skill column {name!r} is {array.dtype} of shape {array.shape}: pass one label for each step, "
         "or (steps, skills) weights"
     )
+
+
+def encoding(values: Encoding | None, observations: Array, actions: Array, action_count: int) -> Encoding | None:
+    """Names for exactly the numbers of an observation and the actions that there are."""
+    if values is None:
+        return None
+    inputs, labels = len(values.inputs), len(values.labels)
+    if observations.shape[1:] != (inputs,):
+        raise DemonstrationError(
+            f"observations have shape {observations.shape} and the encoding names {inputs} inputs: pass (steps, "
+            f"{inputs}) observations, or no encoding"
+        )
+    discrete = actions.ndim == 1
+    if (labels != action_count) if discrete else (labels > 0 or len(values.action) != actions.shape[1]):
+        found = f"{action_count} actions" if discrete else f"actions of {actions.shape[1]} dimensions"
+        raise DemonstrationError(
+            f"there are {found} and the encoding names {labels or len(values.action)}: name as many, or pass no "
+            "encoding"
+        )
+    return values
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:

@@ -74,6 +74,7 @@ def prepare(
         places,
         visits,
         normalise=data.observations.dtype.kind == "f" if normalise is None else normalise,
+        indicators=None if data.encoding is None else torch.from_numpy(data.encoding.indicators[collapsed.varying]),
     )
     seen = lens.focus(places).to(device)
     repeats = 2 * len(collapsed.observations) <= len(data) or len(data) <= _FEW_STEPS

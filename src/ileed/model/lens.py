@@ -44,12 +44,19 @@ def lens_for(
     weight: Float[Tensor, " place"],
     *,
     normalise: bool,
+    indicators: Tensor | None = None,
 ) -> Lens:
-    """The lens of a data set: each input in units of its own spread over steps, or as it comes."""
+    """The lens of a data set: each input in units of its own spread over steps, or as it comes.
+
+    `indicators` marks the inputs that are one in a row's own category and zero elsewhere. These are never scaled: in
+    units of its own spread, a category of one row in a hundred would be ten, and of one in ten thousand a hundred.
+    """
     if not normalise:
         ones = torch.ones(len(varying))
         return Lens(shape, varying, torch.zeros_like(ones), ones)
     share = weight / weight.sum()
     mean = observations.double() @ share
     spread = ((observations.double() - mean[:, None]) ** 2 @ share).sqrt()
+    if indicators is not None:
+        mean, spread = mean.masked_fill(indicators, 0.0), spread.masked_fill(indicators, 1.0)
     return Lens(shape, varying, mean.float(), spread.clamp_min(1e-6).float())

@@ -9,12 +9,14 @@ from ileed.errors import DemonstrationError
 from ileed.readers.labels import Labeller, by_column, by_mask, by_one
 from ileed.readers.parquet import read_parquet, write_parquet
 from ileed.readers.robomimic import label_robomimic, read_robomimic, write_robomimic
+from ileed.readers.tables import from_table, read_table
 
 __all__ = [
     "Labeller",
     "by_column",
     "by_mask",
     "by_one",
+    "from_table",
     "label_robomimic",
     "read",
     "read_parquet",
@@ -24,7 +26,13 @@ __all__ = [
     "write_robomimic",
 ]
 
-_READERS = {".parquet": read_parquet, ".hdf5": read_robomimic, ".h5": read_robomimic}
+_READERS = {
+    ".parquet": read_parquet,
+    ".hdf5": read_robomimic,
+    ".h5": read_robomimic,
+    ".csv": read_table,
+    ".tsv": read_table,
+}
 
 
 def read(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:

@@ -12,7 +12,8 @@
 | skill.NAME   | string, integer or list of floats (opt.)| which skills the step called for                     |
 
 The file's metadata may hold, under the key `ileed`, a JSON object with `observation_shape`, `names` (the order of
-demonstrators, also of those without a step) and `action_count`. Files without it are read as well.
+demonstrators, also of those without a step), `action_count`, and `encoding` (the names of features and actions of data
+that came from a table). Files without it are read as well.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ileed import runs
-from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations.encoding import Feature
 from ileed.errors import DemonstrationError
 from ileed.readers.labels import Labeller, by_column
+from ileed.readers.tables import flat_table
 
 _REQUIRED = ("observation", "action", "episode")
 _SKILL = "skill."
@@ -51,12 +54,14 @@ def write_parquet(data: Demonstrations, path: str | Path) -> None:
         columns["legal"] = _lists(data.legal)
     for name, values in data.skills.items():
         columns[_SKILL + name] = pa.array(values) if values.ndim == 1 else _lists(values)
-    notes = {
+    notes: dict[str, Any] = {
         "format": 1,
         "observation_shape": list(data.observations.shape[1:]),
         "names": list(data.names),
         "action_count": data.action_count,
     }
+    if data.encoding is not None:
+        notes["encoding"] = runs.plain(data.encoding)
     table = pa.table(columns).replace_schema_metadata({"ileed": json.dumps(notes)})
     content = io.BytesIO()
     pq.write_table(table, content, compression="zstd", compression_level=9)
@@ -77,6 +82,8 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
         raise DemonstrationError(
             f"{path} is not a readable parquet file ({reason}): export or copy it again"
         ) from error
+    if "observation" not in table.column_names:
+        raise flat_table(path, table.column_names)
     if missing := [name for name in (*_REQUIRED, who) if name not in table.column_names]:
         raise DemonstrationError(
             f"{path} has no column {missing[0]!r}: it has {table.column_names}; rename a column"
@@ -96,7 +103,18 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
         legal=columns.get("legal"),
         skills={name.removeprefix(_SKILL): value for name, value in columns.items() if name.startswith(_SKILL)},
         action_count=notes.get("action_count", 0),
+        encoding=_encoding(notes.get("encoding")),
     )
+
+
+def _encoding(note: Any) -> Encoding | None:
+    try:
+        found = runs.rebuilt(note, {kind.__name__: kind for kind in (Encoding, Feature)})
+    except ValueError as error:
+        raise DemonstrationError(f"the file's note on its encoding is damaged ({error}): write it again") from error
+    if found is not None and not isinstance(found, Encoding):
+        raise DemonstrationError(f"the file's note on its encoding is {type(found).__name__}: write it again")
+    return found
 
 
 def _lists(rows: Array) -> pa.Array:

@@ -102,9 +102,28 @@ def _made(fitted: Fitted, command: str | None) -> str:
     entries = [*([("command", command)] if command else []), ("the same in Python", call)]
     settings = vars(fitted.method) | vars(fitted.joint.parts)
     return (
-        f"{_defined(entries, code=True)}\n<h3>Settings</h3>\n{_defined(_readable(settings))}\n"
+        f"{_defined(entries, code=True)}\n{_table(fitted)}<h3>Settings</h3>\n{_defined(_readable(settings))}\n"
         f"<h3>Provenance</h3>\n{_defined(_readable(fitted.provenance))}\n"
     )
+
+
+def _table(fitted: Fitted) -> str:
+    """The columns that the fit learned from, where the data came from a table."""
+    encoding = fitted.policy.encoding
+    if encoding is None:
+        return ""
+    features = [
+        (feature.name, "number" if feature.categories is None else ", ".join(_names(feature.categories)))
+        for feature in encoding.features
+    ]
+    actions = [(", ".join(encoding.action), ", ".join(_names(encoding.labels)) or "continuous")]
+    return f"<h3>Actions</h3>\n{_defined(actions)}\n<h3>Features</h3>\n{_defined(features)}\n"
+
+
+def _names(values: Sequence[Any], most: int = 40) -> list[str]:
+    """Labels or categories as they are read, and how many more there are."""
+    more = [f"and {len(values) - most:,} more"] if len(values) > most else []
+    return [*("missing" if value is None else str(value) for value in values[:most]), *more]
 
 
 def _changed(value: Any) -> str:

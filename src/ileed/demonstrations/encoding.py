@@ -1,0 +1,151 @@
+"""Encoding: how the columns of a table become observations and actions, and the actions become labels again.
+
+A number stays a number. A column of text, categories or true and false becomes one input for each of its categories,
+one in the row's own category and zero elsewhere (one-hot). Labels of a discrete action are numbered 0, 1, ....
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from ileed.demonstrations.rules import Array
+from ileed.errors import DemonstrationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Label = str | int | bool
+
+
+@final
+@dataclass(frozen=True)
+class Feature:
+    """One column of features: a number, or one of `categories`, of which None stands for a missing value.
+
+    `fill` replaces the missing values of a number where these are allowed; a further input then says which they were.
+    """
+
+    name: str
+    categories: tuple[str | None, ...] | None = None
+    fill: float | None = None
+
+    def __post_init__(self) -> None:
+        known = self.categories
+        sound = isinstance(self.name, str) and (self.fill is None or (is_real(self.fill) and isfinite(self.fill)))
+        if known is not None:
+            sound &= isinstance(known, tuple) and len(known) > 0 and self.fill is None
+            sound &= len(set(known)) == len(known) and all(one is None or isinstance(one, str) for one in known)
+        if not sound:
+            raise DemonstrationError(
+                f"feature {self.name!r} is not encoded as a number or by a list of distinct categories"
+            )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The name of each number that this column becomes."""
+        if self.categories is None:
+            return (self.name,) if self.fill is None else (self.name, f"{self.name} = missing")
+        return tuple(f"{self.name} = {'missing' if one is None else one}" for one in self.categories)
+
+    def encode(self, column: pa.ChunkedArray) -> Array:
+        """(row, input) numbers of a column; a missing value or category that the encoding does not know is refused."""
+        from ileed.demonstrations import columns
+
+        if self.categories is not None:
+            return columns.one_hot(self.name, columns.as_text(self.name, column), self.categories)
+        values = columns.as_numbers(self.name, column)
+        missing = np.isnan(values)
+        if self.fill is not None:
+            return np.stack([np.where(missing, self.fill, values), missing], axis=1).astype(np.float32)
+        if missing.any():
+            raise DemonstrationError(
+                f"column {self.name!r} has {missing.sum():,} missing values: fill or drop those rows"
+            )
+        return values[:, None].astype(np.float32)
+
+    def __str__(self) -> str:
+        if self.categories is None:
+            return self.name
+        return f"{self.name} ({len(self.categories)} categor{'y' if len(self.categories) == 1 else 'ies'})"
+
+
+@final
+@dataclass(frozen=True)
+class Encoding:
+    """The columns of a table that became observations and actions, by name.
+
+    `features` become the observation, in this order. `action` names the column of the action, or several columns of a
+    continuous one; `labels` are the values of a discrete action, of which number k stands for the k-th.
+    """
+
+    features: tuple[Feature, ...]
+    action: tuple[str, ...]
+    labels: tuple[Label, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [getattr(feature, "name", None) for feature in self.features]
+        if not names or len(set(names)) != len(names) or not all(isinstance(one, Feature) for one in self.features):
+            raise DemonstrationError(f"an encoding needs one or more features of different names: it has {names}")
+        if not isinstance(self.action, tuple) or not all(isinstance(name, str) for name in self.action):
+            raise DemonstrationError(f"an encoding names its action columns: it has {self.action!r}")
+        kinds = {type(label) for label in self.labels} if isinstance(self.labels, tuple) else {None}
+        if not self.action or len(kinds) > 1 or not kinds <= {str, int, bool}:
+            raise DemonstrationError(
+                f"labels of an action are all text, whole numbers or true and false: {self.labels}"
+            )
+        if len(set(self.labels)) != len(self.labels) or (self.labels and len(self.action) > 1):
+            raise DemonstrationError("labels of an action are distinct and belong to one column")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The name of each number in an observation, such as "age" and "arrival = ambulance"."""
+        return tuple(name for feature in self.features for name in feature.inputs)
+
+    @property
+    def indicators(self) -> Array:
+        """(input,) which numbers of an observation are zero or one by construction; a fit leaves these unscaled."""
+        kinds = [one.categories is not None or place > 0 for one in self.features for place in range(len(one.inputs))]
+        return np.array(kinds, dtype=bool)
+
+    def encode(self, table: Any) -> Array:
+        """(row, input) observations from the features' columns of a table; its other columns are ignored."""
+        from ileed.demonstrations.columns import as_table, check_column  # loads pyarrow.compute, which takes a while
+
+        found = as_table(table)
+        for feature in self.features:
+            check_column(found, feature.name)
+        if len(found) == 0:
+            raise DemonstrationError("the table has no rows: pass at least one")
+        return np.concatenate([feature.encode(found.column(feature.name)) for feature in self.features], axis=1)
+
+    def decode(self, actions: Array) -> Array:
+        """The label of each action's number; continuous actions as they are."""
+        return np.array(self.labels)[actions] if self.labels else actions
+
+    def describe_features(self, most: int = 12) -> str:
+        """The features by name, with the number of categories where they have any."""
+        more = f" and {len(self.features) - most} more" if len(self.features) > most else ""
+        return ", ".join(str(feature) for feature in self.features[:most]) + more
+
+    def describe_actions(self, most: int = 8) -> str:
+        """The action's column and its labels, or the columns of a continuous action."""
+        if not self.labels:
+            return f"{', '.join(self.action)} (continuous)"
+        more = f" and {len(self.labels) - most} more" if len(self.labels) > most else ""
+        return f"{self.action[0]} ({', '.join(str(label) for label in self.labels[:most])}{more})"
+
+
+def is_real(value: object) -> bool:
+    """Whether a value read from JSON is a number, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_table(value: object) -> bool:
+    """Whether a value holds columns by name: a mapping, a DataFrame, or anything that speaks Arrow's protocols."""
+    kinds = ("__arrow_c_stream__", "__arrow_c_array__", "__dataframe__")
+    return isinstance(value, Mapping) or any(hasattr(value, kind) for kind in kinds)
