@@ -376,6 +376,11 @@ class Fitted:
             raise DemonstrationError(
                 f"there is no demonstrator {strangers[0]!r}: this fit knows {', '.join(map(repr, names))}"
             )
+        if data.encoding is not None and data.encoding != self.policy.encoding:
+            raise DemonstrationError(
+                "the data were encoded otherwise than those of the fit, so that their numbers mean something else: "
+                "read them with from_table(..., encoding=fitted.policy.encoding)"
+            )
         known = np.array([names.index(name) for name in data.names])
         skills = self._skills_of(data)
         length = self.joint.parts.policy.length

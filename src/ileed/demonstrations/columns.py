@@ -52,7 +52,22 @@ def as_table(table: Any) -> pa.Table:
             f"the table cannot be read column by column ({reason}): give each column one name and values of one type"
         ) from error
     check_names(found.column_names)
+    for place, name in enumerate(found.column_names):
+        if pa.types.is_dictionary(found.schema.types[place]) and is_text(found.schema.types[place].value_type):
+            found = found.set_column(place, name, _with_plain_text(found.column(place)))
     return found
+
+
+def _with_plain_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Categories whose text is stored as polars stores it cannot be converted to text: store it plainly."""
+    kind = pa.dictionary(pa.int64(), pa.string(), ordered=column.type.ordered)
+    chunks = [
+        pa.DictionaryArray.from_arrays(
+            pc.cast(chunk.indices, pa.int64()), pc.cast(chunk.dictionary, pa.string()), ordered=kind.ordered
+        )
+        for chunk in column.chunks
+    ]
+    return pa.chunked_array(chunks, kind)
 
 
 def _table_of_columns(columns: Mapping[Any, Any]) -> pa.Table:

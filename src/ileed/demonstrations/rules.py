@@ -258,7 +258,7 @@ def encoding(values: Encoding | None, observations: Array, actions: Array, actio
     return values
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
+def listed(names: Sequence[object], most: int = 6) -> str:
     """Names in quotes, and how many more there are."""
     shown = ", ".join(repr(name) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")

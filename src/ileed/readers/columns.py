@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ileed.demonstrations import Array
+from ileed.demonstrations import Array, Encoding, rules
 from ileed.demonstrations.columns import (
     as_numbers,
     as_table,
@@ -56,8 +56,7 @@ def open_table(table: Any, *, labels: Sequence[str], action: Sequence[str]) -> p
         found = pq.read_table(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(path, "parquet", error, "export or copy it again") from error
-    check_names(found.column_names)
-    return found
+    return as_table(found)
 
 
 def _unreadable(path: Path, kind: str, error: Exception | str, advice: str) -> DemonstrationError:
@@ -185,9 +184,10 @@ def feature(name: str, column: pa.ChunkedArray, missing: str, *, named: bool) ->
     if pa.types.is_null(kind) or column.null_count == len(column):
         raise DemonstrationError(f"column {name!r} has no values at all: leave it out by naming others with features=")
     if pa.types.is_dictionary(column.type) or is_text(kind) or pa.types.is_boolean(kind):
-        if column.null_count and missing == "error":
-            raise _missing(name, column.null_count, len(column))
-        return Feature(name, _categories(name, as_text(name, column), rows=len(column), named=named))
+        text = as_text(name, column)
+        if text.null_count and missing == "error":
+            raise _missing(name, text.null_count, len(column))
+        return Feature(name, _categories(name, text, rows=len(column), named=named))
     if not is_number(kind):
         example = "its hour or its age, say" if pa.types.is_temporal(kind) else "as columns of their own, say"
         raise DemonstrationError(
@@ -226,15 +226,26 @@ def _categories(name: str, column: pa.ChunkedArray, *, rows: int, named: bool) -
     return (*found, None) if column.null_count else tuple(found)
 
 
-def actions(table: pa.Table, names: Sequence[str], *, continuous: bool) -> tuple[tuple[Label, ...], Array]:
-    """The labels of a discrete action and the number of each row's; no labels and numbers for a continuous one."""
+def actions(
+    table: pa.Table, names: Sequence[str], known: Encoding | None, *, continuous: bool
+) -> tuple[tuple[Label, ...], Array]:
+    """The labels of a discrete action and the number of each row's; no labels and numbers for a continuous one.
+
+    Where an encoding is known already, the labels are its own.
+    """
+    if known is not None and known.action != tuple(names):
+        raise DemonstrationError(
+            f"action is {rules.listed(names)} and the encoding's is {rules.listed(known.action)}: name the same"
+        )
     for name in names:
         column = table.column(name)
         if absent := column.null_count or (pa.types.is_floating(column.type) and _nan_count(column)):
             raise DemonstrationError(
                 f"the action column {name!r} has {absent:,} missing values in {len(column):,} rows: fill or drop them"
             )
-    if continuous:
+    if known is not None and known.labels:
+        return known.labels, _numbered(names[0], table.column(names[0]), known.labels)
+    if continuous or known is not None:
         return (), np.stack([as_numbers(name, table.column(name)) for name in names], axis=1).astype(np.float32)
     (name,) = names
     column = table.column(name)
@@ -264,7 +275,8 @@ def _labelled(name: str, column: pa.ChunkedArray) -> tuple[tuple[Label, ...], Ar
         whole = column.unify_dictionaries().combine_chunks()
         whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
         declared = as_text(name, pa.chunked_array([whole.dictionary])).to_pylist()
-        labels = declared if column.type.ordered else sorted(declared)
+        distinct = [one for one in dict.fromkeys(declared) if one is not None]
+        labels = distinct if column.type.ordered else sorted(distinct)
         values = as_text(name, column)
     elif pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         labels, values = sorted(pc.unique(column).to_pylist()), column
@@ -280,8 +292,26 @@ def _labelled(name: str, column: pa.ChunkedArray) -> tuple[tuple[Label, ...], Ar
             f"the action column {name!r} has {len(labels):,} different values: a choice has at most "
             f"{_MOST_CATEGORIES:,}; pass action=[{name!r}] if it is a quantity"
         )
-    index = pc.index_in(values, value_set=pa.array(labels, values.type))
-    return tuple(labels), index.to_numpy().astype(np.int64)
+    return tuple(labels), _numbered(name, values, labels)
+
+
+def _numbered(name: str, column: pa.ChunkedArray, labels: Sequence[Label]) -> Array:
+    """The number of each row's label."""
+    values = as_text(name, column) if isinstance(labels[0], str) else column
+    try:
+        index = pc.index_in(values, value_set=pa.array(labels, values.type))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise DemonstrationError(
+            f"the action column {name!r} holds {values.type}, and its labels are {rules.listed(labels)}: convert it "
+            "first"
+        ) from error
+    if index.null_count:
+        strange = values.filter(index.is_null())[0].as_py()
+        raise DemonstrationError(
+            f"the action column {name!r} holds {strange!r}, which is not among the encoding's labels "
+            f"{rules.listed(labels, most=20)}"
+        )
+    return np.asarray(index.to_numpy(), dtype=np.int64)
 
 
 def people(name: str, column: pa.ChunkedArray) -> tuple[tuple[str, ...], Array]:
@@ -295,7 +325,9 @@ def people(name: str, column: pa.ChunkedArray) -> tuple[tuple[str, ...], Array]:
 def _labels(name: str, role: str, column: pa.ChunkedArray) -> tuple[list[str], Array]:
     """The distinct labels of a column as text, and each row's index into them; nothing may be missing."""
     kind = values_type(column)
-    if absent := column.null_count or (pa.types.is_floating(kind) and _nan_count(pc.cast(column, kind))):
+    if pa.types.is_dictionary(column.type):
+        column = pc.cast(column, kind)
+    if absent := column.null_count or (pa.types.is_floating(kind) and _nan_count(column)):
         raise DemonstrationError(
             f"column {name!r} has {absent:,} missing values in {len(column):,} rows, and {role} is needed in each: "
             "fill or drop those rows"

@@ -23,6 +23,7 @@ def from_table(
     features: str | Sequence[str] | None = None,
     skills: str | Sequence[str] | None = None,
     missing: Literal["error", "category"] = "error",
+    encoding: Encoding | None = None,
 ) -> Demonstrations:
     """Demonstrations from a table with one row for each step: who did what after seeing what.
 
@@ -42,6 +43,9 @@ def from_table(
     `skills` names columns of labels for `Skills`. A missing value is refused by the column's name; with
     `missing="category"` it becomes a category of its own in a column of categories, and in a column of numbers the mean
     takes its place and a further input says so. Actions, demonstrators, episodes and skills may never be missing.
+
+    `encoding` encodes a further table as an earlier one was, for example with `fitted.policy.encoding`, so that
+    `fitted.nats` can tell how well the fit explains it; the features are then those of the encoding.
 
     >>> table = {"age": [71, 30, 55, 42], "arrival": ["ambulance", "walk-in", "walk-in", "ambulance"],
     ...          "decision": ["admit", "discharge", "admit", "admit"], "nurse": ["ann", "ann", "bob", "bob"]}
@@ -64,16 +68,19 @@ def from_table(
             f"demonstrator is {demonstrator!r} and action is {action!r}: name one column that says who acted, and the "
             "column of the action"
         )
+    if encoding is not None and features is not None:
+        raise DemonstrationError("both features and an encoding are given: the encoding names the features already")
     seen = None if features is None else _listed("features", features)
     continuous = not isinstance(action, str)
     found = columns.open_table(table, labels=(*who, *told, *known), action=() if continuous else acted)
     columns.check_roles(found, {"action": acted, "demonstrator": who, "episode": told}, skills=known, features=seen)
-    chosen = columns.feature_names(found, {*acted, *who, *told, *known}) if seen is None else seen
     names, person = columns.people(who[0], found.column(who[0]))
-    labels, actions = columns.actions(found, acted, continuous=continuous)
+    labels, actions = columns.actions(found, acted, encoding, continuous=continuous)
     rows, starts = columns.order_of_rows(found, told, person)
-    encoded = [columns.feature(name, found.column(name), missing, named=seen is not None) for name in chosen]
-    encoding = Encoding(tuple(encoded), acted, labels)
+    if encoding is None:
+        chosen = columns.feature_names(found, {*acted, *who, *told, *known}) if seen is None else seen
+        encoded = [columns.feature(name, found.column(name), missing, named=seen is not None) for name in chosen]
+        encoding = Encoding(tuple(encoded), acted, labels)
     return Demonstrations(
         observations=encoding.encode(found)[rows],
         actions=actions[rows],
