@@ -474,6 +474,14 @@ def test_every_output_shows_the_names(tmp_path, capsys, quick):
     assert told["features"][0] == "age"
 
 
+def test_names_cannot_command_a_terminal():
+    labels = ["\x1b[2Jadmit", "discharge"] * 3
+    data = ileed.from_table(small(decision=labels, **{"\x1b]0;age": range(6)}), action="decision", demonstrator="nurse")
+    assert "\x1b" not in repr(data)
+    assert "\x1b" not in "".join(finding.says for finding in data.select(data.actions == 1).check())
+    assert data.encoding.decode(data.actions).tolist() == labels
+
+
 def test_names_must_fit_the_data():
     data = built()
     one = Encoding((Feature("age"),), ("decision",), ("a", "b", "c"))
@@ -591,7 +599,7 @@ def test_actions_that_are_a_mapping_are_refused():
         Demonstrations.from_episodes([{"obs": np.zeros((2, 1)), "actions": {"a": [0, 1]}}], demonstrator=["ann"])
 
 
-@pytest.mark.filterwarnings("ignore:.*is set to None:UserWarning")  # authors, an environment, a description
+@pytest.mark.filterwarnings("ignore::UserWarning")  # it asks for authors, an environment and a description
 def test_the_episodes_of_a_minari_data_set_are_taken_as_they_are(tmp_path, monkeypatch):
     minari = pytest.importorskip("minari")
     spaces = pytest.importorskip("gymnasium").spaces

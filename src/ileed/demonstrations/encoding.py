@@ -70,8 +70,8 @@ class Feature:
 
     def __str__(self) -> str:
         if self.categories is None:
-            return self.name
-        return f"{self.name} ({len(self.categories)} categor{'y' if len(self.categories) == 1 else 'ies'})"
+            return printable(self.name)
+        return f"{printable(self.name)} ({len(self.categories)} categor{'y' if len(self.categories) == 1 else 'ies'})"
 
 
 @final
@@ -135,9 +135,14 @@ class Encoding:
     def describe_actions(self, most: int = 8) -> str:
         """The action's column and its labels, or the columns of a continuous action."""
         if not self.labels:
-            return f"{', '.join(self.action)} (continuous)"
+            return f"{', '.join(map(printable, self.action))} (continuous)"
         more = f" and {len(self.labels) - most} more" if len(self.labels) > most else ""
-        return f"{self.action[0]} ({', '.join(str(label) for label in self.labels[:most])}{more})"
+        return f"{printable(self.action[0])} ({', '.join(map(printable, self.labels[:most]))}{more})"
+
+
+def printable(label: object) -> str:
+    """A name or label from the data, with a mark in place of what a terminal would obey."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in str(label))
 
 
 def is_real(value: object) -> bool:

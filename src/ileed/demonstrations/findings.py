@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ileed.demonstrations.encoding import printable
 from ileed.demonstrations.rules import Array
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
             yield Finding("actions", f"{', '.join(never[:8])} of {data.action_count} never taken by anybody")
         return
     for axis in range(data.actions.shape[1]):
-        name = f"actions[{axis}]" if data.encoding is None else data.encoding.action[axis]
+        name = f"actions[{axis}]" if data.encoding is None else printable(data.encoding.action[axis])
         values = np.unique(data.actions[:, axis])
         if len(values) == 1:
             yield Finding(name, f"always {values[0]:g}: leave this dimension out")
@@ -92,14 +93,14 @@ def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
 
 
 def _label_of_action(data: Demonstrations, action: int) -> str:
-    return str(action) if data.encoding is None else str(data.encoding.labels[action])
+    return str(action) if data.encoding is None else printable(data.encoding.labels[action])
 
 
 def _names_of_constant(data: Demonstrations, varying: Array, most: int = 8) -> str:
     """Which inputs never vary, where they have names."""
     if data.encoding is None:
         return ""
-    names = [name for place, name in enumerate(data.encoding.inputs) if place not in set(varying.tolist())]
+    names = [printable(name) for place, name in enumerate(data.encoding.inputs) if place not in set(varying.tolist())]
     return f" ({', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''})"
 
 
