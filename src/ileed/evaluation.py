@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -13,9 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ileed import tasks
 from ileed._torch import stream
 from ileed.errors import IleedError, SettingsError
-from ileed.tasks import AbstractTask, Progress, as_actor
+from ileed.policy import Policy
+from ileed.tasks import AbstractTask, Progress
+from ileed.tasks.gymnasium import GymnasiumTask
 
 __all__ = ["Scores", "evaluate", "rank_correlation", "rank_loss"]
 
@@ -78,14 +81,54 @@ class Scores:
 
 
 def evaluate(
-    policy: Any, task: AbstractTask, *, episodes: int = 500, seed: int = 0, progress: Progress | None = None
+    policy: Any,
+    task: AbstractTask | str | Callable[[], Any],
+    *,
+    episodes: int = 500,
+    seed: int = 0,
+    max_steps: int | None = None,
+    progress: Progress | None = None,
 ) -> Scores:
     """Let a policy play `episodes` episodes of a task, taking its most likely actions, and return what it earned.
 
-    `policy` is anything with stable-baselines3's `predict`, as ours has, or an actor of `ileed.tasks`. Policies
-    evaluated with the same seed meet the same beginnings.
+    `policy` is anything with stable-baselines3's `predict`, as ours has, or an actor of `ileed.tasks`. `task` is one of
+    `ileed.tasks` or its name, the id of a gymnasium environment, or a function that makes one. Policies evaluated with
+    the same seed meet the same beginnings.
+
+    `max_steps` ends every episode of a gymnasium environment after so many steps, with what it earned so far; None
+    leaves that to the environment. A policy of ours begins its stream of sampled actions anew from the seed.
     """
-    return Scores(task.score(as_actor(policy), episodes=episodes, seed=seed, progress=progress))
+    for what, count in (("episodes", episodes), ("seed", seed)):
+        if isinstance(count, bool) or not isinstance(count, int | np.integer):
+            raise SettingsError(f"{what}={count!r}: pass a whole number")
+    chosen = _playable(task, max_steps)
+    actor = chosen.actor_from(policy)
+    if isinstance(policy, Policy):
+        policy.reset(int(seed))
+    return Scores(chosen.score(actor, episodes=int(episodes), seed=int(seed), progress=progress))
+
+
+def _playable(task: AbstractTask | str | Callable[[], Any], max_steps: int | None) -> AbstractTask:
+    """The task that is meant: of two of the same name ours, not gymnasium's."""
+    if isinstance(task, str) and task not in tasks.all_names():
+        return GymnasiumTask(task, max_steps=max_steps)
+    if callable(task) and not isinstance(task, AbstractTask):
+        return GymnasiumTask(task, max_steps=max_steps)
+    if max_steps is not None:
+        raise SettingsError(f"max_steps={max_steps} is for environments of gymnasium: {task} has a limit of its own")
+    if isinstance(task, str):
+        return tasks.task(task)
+    if isinstance(task, AbstractTask):
+        return task
+    if hasattr(task, "reset") and hasattr(task, "step"):
+        raise SettingsError(
+            f"{task} is an environment, and several are played side by side: pass its id, or a function that makes "
+            "one, as in lambda: gymnasium.make('CartPole-v1')"
+        )
+    raise SettingsError(
+        f"{task!r} is not a task: pass one of ileed.tasks, its name, the id of a gymnasium environment, or a function "
+        "that makes one"
+    )
 
 
 def rank_loss(estimated: Mapping[str, float], known: Mapping[str, float]) -> float:

@@ -55,6 +55,16 @@ class Policy:
     def observation_shape(self) -> tuple[int, ...]:
         return self._lens.shape
 
+    @property
+    def action_count(self) -> int:
+        """How many discrete actions it chooses among; 0 where actions are continuous."""
+        return self._sizes.actions if self._sizes.discrete else 0
+
+    @property
+    def action_size(self) -> int:
+        """How many numbers a continuous action has; 0 where actions are discrete."""
+        return 0 if self._sizes.discrete else self._sizes.actions
+
     def reset(self, seed: int = 0) -> None:
         """Forget the episode so far and start the stream of sampled actions anew."""
         self._generator = stream(seed, "act")

@@ -19,7 +19,7 @@ from ileed.cli import chess
 from ileed.cli.console import bar, climbing, plain, print_json
 from ileed.cli.table import Columns, refuse_model, rename_model_option
 from ileed.demonstrations import Demonstrations, Encoding
-from ileed.errors import IleedError
+from ileed.errors import IleedError, SettingsError
 from ileed.evaluation import Scores, evaluate, rank_loss
 from ileed.experiments.chess_page import write_chess_page
 from ileed.experiments.robot_page import write_robot_page
@@ -28,6 +28,7 @@ from ileed.methods import Ileed, bc, load
 from ileed.policy import Fitted
 from ileed.readers import shipped, write_parquet, write_robomimic
 from ileed.report import figures, report
+from ileed.tasks.gymnasium import GymnasiumTask
 from ileed.tasks.minigrid import pretrain
 
 _GOOD, _REFUSED, _INTERRUPTED = 0, 2, 130
@@ -156,27 +157,42 @@ class Fit:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Let a fitted policy play a task and say how well it does, with a 95 % interval."""
+    """Let a fitted policy play a task or a gymnasium environment and say how well it does, with a 95 % interval."""
 
     run: Positional[Path]
     """A run directory, as `ileed fit` writes it."""
-    task: str
-    """For example minigrid/obstacles."""
+    task: str | None = None
+    """One of our tasks, for example minigrid/obstacles; or else --env."""
+    env: str | None = None
+    """A gymnasium environment by its id, for example CartPole-v1; or else --task."""
     episodes: int = 500
     """How many episodes to play."""
     seed: int = 0
     """Fixes the episodes."""
+    max_steps: int | None = None
+    """Ends every episode of --env after so many steps; by default the environment's own limit does."""
     json: bool = False
     """Print JSON for a script instead of text for a person."""
 
     def __call__(self) -> None:
-        fitted, task = load(self.run), tasks.task(self.task)
-        with bar(f"playing {self.task}") as advance:
+        fitted, task = load(self.run), self._playable()
+        task.actor_from(fitted.policy)  # refuses a policy that cannot play there before a bar is shown
+        with bar(f"playing {task.name}") as advance:
             scores = evaluate(fitted.policy, task, episodes=self.episodes, seed=self.seed, progress=advance)
         if self.json:
             print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
         else:
             Console().print(f"mean reward {scores}", highlight=False)
+
+    def _playable(self) -> tasks.AbstractTask:
+        if (self.task is None) == (self.env is None):
+            found = "neither" if self.task is None else "both"
+            raise SettingsError(f"{found} of --task and --env: pass one of them, for example --env CartPole-v1")
+        if self.env is not None:
+            return GymnasiumTask(self.env, max_steps=self.max_steps)
+        if self.max_steps is not None:
+            raise SettingsError("--max-steps is for --env: our own tasks have limits of their own")
+        return tasks.task(str(self.task))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ __all__ = [
     "Progress",
     "World",
     "Worlds",
+    "all_names",
     "all_together",
     "answered",
     "as_actor",
@@ -33,6 +34,7 @@ __all__ = [
     "experts",
     "in_lockstep",
     "names",
+    "score_in_lockstep",
     "task",
 ]
 
@@ -123,6 +125,10 @@ class AbstractTask(ABC):
     def phase(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Which of the `phases` each of (step, feature) observations belongs to, (step,)."""
         raise SettingsError(f"{self.name} has no phases; ask a task that names some")
+
+    def actor_from(self, policy: Any) -> Actor:
+        """An actor that does here what `policy` finds most likely; a task may refuse one that was made for another."""
+        return as_actor(policy)
 
     @abstractmethod
     def score(
@@ -269,6 +275,52 @@ class _Separate:
         return np.stack(seen), np.array(rewards), np.array(terminated, bool), np.array(truncated, bool)
 
 
+class Rows(Protocol):
+    """Environments side by side, of which some are stepped: those whose episodes are not over."""
+
+    def begin(self, rows: npt.NDArray[np.int64], episodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Let each of these rows play an episode from now on; what is seen there first, (row, feature)."""
+        ...
+
+    def step(
+        self, rows: npt.NDArray[np.int64], actions: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """What these rows see next, (row, feature), what they earned, and whose episode is over, (row,)."""
+        ...
+
+
+def score_in_lockstep(
+    task: AbstractTask, actor: Actor, worlds: Rows, *, episodes: int, width: int, tell: Callable[[int], None]
+) -> npt.NDArray[np.float64]:
+    """What `AbstractTask.score` promises, for `width` rows that are stepped together.
+
+    A row that has finished an episode takes the next that nobody has started; when none are left it stays in the batch,
+    unmoved, and its actions are not used. `tell` is told how many episodes are over.
+    """
+    rewards = np.zeros(episodes)
+    rows, playing = np.arange(width), np.arange(width)
+    observations, starts = worlds.begin(rows, playing), np.ones(width, dtype=bool)
+    begun, done = width, 0
+    while len(rows):
+        actions = answered(actor, task, observations, starts)
+        starts[:] = False
+        observations[rows], earned, over = worlds.step(rows, actions[rows])
+        rewards[playing[rows]] += earned
+        if not over.any():
+            continue
+        ended = rows[over]
+        again, idle = np.split(ended, [episodes - begun])
+        playing[again] = np.arange(begun, begun + len(again))
+        if len(again):
+            observations[again], starts[again] = worlds.begin(again, playing[again]), True
+        rows = np.setdiff1d(rows, idle, assume_unique=True)
+        begun += len(again)
+        for _ in ended:
+            done += 1
+            tell(done)
+    return rewards
+
+
 def all_together(
     task: AbstractTask,
     actor: Actor,
@@ -392,9 +444,14 @@ def names() -> tuple[str, ...]:
     return tuple(ENVIRONMENTS)
 
 
-def _known(name: str) -> str:
+def all_names() -> tuple[str, ...]:
+    """Every name that `task` knows."""
     from ileed.tasks.succession import SUCCESSIONS
 
+    return (*names(), *SUCCESSIONS, *_ROBOTS)
+
+
+def _known(name: str) -> str:
     if name not in names():
-        raise SettingsError(f"there is no task {name!r}; the tasks are {', '.join((*names(), *SUCCESSIONS, *_ROBOTS))}")
+        raise SettingsError(f"there is no task {name!r}; the tasks are {', '.join(all_names())}")
     return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -25,8 +25,8 @@ from ileed.tasks import (
     Progress,
     World,
     _at_least_one,
-    answered,
     in_lockstep,
+    score_in_lockstep,
 )
 from ileed.tasks.drawing import OBSERVATION_SIZE, flat_view
 from ileed.tasks.pool import Pool
@@ -133,38 +133,13 @@ class MiniGridTask(AbstractTask):
         for block in np.array_split(np.arange(episodes), max(1, episodes // max(BLOCK, width))):
             tell = partial(_tell, progress, int(block[0]), episodes)
             with closing(self._worlds([_reset_seed(seed, episode) for episode in block.tolist()], width)) as worlds:
-                rewards[block] = self._scored(actor, worlds, episodes=len(block), width=width, tell=tell)
+                rewards[block] = score_in_lockstep(self, actor, worlds, episodes=len(block), width=width, tell=tell)
         return rewards
 
     def _worlds(self, seeds: Sequence[int], width: int) -> Pool | _Worlds:
         if self.scoring_engine == "envpool":
             return Pool(ENVIRONMENTS[self._name].id, seeds, rows=width)
         return _Worlds(self._name, seeds, rows=width)
-
-    def _scored(
-        self, actor: Actor, worlds: Pool | _Worlds, *, episodes: int, width: int, tell: Callable[[int], None]
-    ) -> npt.NDArray[np.float64]:
-        rewards = np.zeros(episodes)
-        rows, playing = np.arange(width), np.arange(width)
-        observations, starts = worlds.begin(rows, playing), np.ones(width, dtype=bool)
-        begun, done = width, 0
-        while len(rows):
-            actions = answered(actor, self, observations, starts)
-            starts[:] = False
-            observations[rows], earned, over = worlds.step(rows, actions[rows])
-            rewards[playing[rows]] += earned
-            if not over.any():
-                continue
-            ended = rows[over]
-            again, idle = np.split(ended, [episodes - begun])
-            playing[again] = np.arange(begun, begun + len(again))
-            observations[again], starts[again] = worlds.begin(again, playing[again]), True
-            rows = np.setdiff1d(rows, idle, assume_unique=True)
-            begun += len(again)
-            for _ in ended:
-                done += 1
-                tell(done)
-        return rewards
 
     def play(self, actor: Actor, *, steps: int, seeds: Sequence[int], progress: Progress | None = None) -> Playthrough:
         """Play `steps` steps in each of `len(seeds)` environments at once, episode after episode, and keep them all.
