@@ -165,6 +165,18 @@ def test_played_steps_are_kept_and_end_where_the_task_ends_them():
     np.testing.assert_array_equal(played.observations[40:], alone.observations)
 
 
+def test_demonstrators_of_known_skill_can_be_simulated_in_an_environment():
+    """With 2 actions a slip is right half the time, so skill s agrees with the controller in (1 + s) / 2 of the steps.
+
+    The share of 600 steps lies within four standard errors, 0.08, of that.
+    """
+    skill = {"ann": 0.9, "bob": 0.5, "cy": 0.1}
+    data = ileed.demonstrate(GymnasiumTask("CartPole-v1"), controller, skill=skill, steps=600, seed=0)
+    agrees = data.actions == controller(data.observations)
+    for person, share in enumerate(skill.values()):
+        assert agrees[data.demonstrator == person].mean() == pytest.approx((1 + share) / 2, abs=0.08)
+
+
 class Counting:
     """Has stable-baselines3's `predict` with a state, the number of steps of each row's episode, and acts on it."""
 

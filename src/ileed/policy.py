@@ -18,6 +18,7 @@ from ileed._torch import stream
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.encoding import is_table
 from ileed.errors import DemonstrationError, SettingsError
+from ileed.exporting import PolicyModule, policy_module, write_onnx
 from ileed.fitting import History, Outcome
 from ileed.fitting.windows import episode_ends, tiles
 from ileed.model.batch import Batch
@@ -102,6 +103,25 @@ class Policy:
         distribution, state = self._next(batch, state, starts)
         actions = self._chosen(distribution, sample=not deterministic)
         return (actions[0] if single else actions), state
+
+    def to_module(self) -> PolicyModule:
+        """The policy as a `torch.nn.Module` that takes observations as they come, with weights of its own.
+
+        It can be trained further, and what `torch.export.save` writes of it runs without this package. For discrete
+        actions `module(observations)` is their log-probabilities (batch, action), for continuous ones the log-weights,
+        means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well, at first
+        `module.initial_state(batch)`, and returns the next. Where several restarts act together, so they do here.
+        """
+        return policy_module(self._net, self._lens)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
+
+        Its input is `observations`, in 32 bits; its outputs are `action`, the most likely one, and what `to_module`
+        returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
+        unless onnxruntime's answers agree with the policy's within 1e-4.
+        """
+        write_onnx(self.to_module(), Path(path), ours=self._next)
 
     @torch.no_grad()
     def _next(
