@@ -85,10 +85,10 @@ def studied(path: Path, *, device: str, kept: Path) -> dict[str, Any]:
     data, known = ileed.read_parquet(path), json.loads(path.with_suffix(".json").read_text())
     default = ileed.Ileed().fit(data, seed=0, device=device)
     assert default.width is not None
-    head = default.joint.parts.policy
+    head = ileed.CategoricalMLP if data.discrete else ileed.MixtureMLP
     rows = []
     for hidden in LADDER:
-        method = ileed.Ileed(policy=type(head)(hidden=hidden))
+        method = ileed.Ileed(policy=head(hidden=hidden))
         fitted = default if hidden == default.width.chosen else method.fit(data, seed=0, device=device)
         fitted.save(kept / f"{path.stem} {hidden[0]}")
         rows.append(

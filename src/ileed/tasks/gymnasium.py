@@ -31,7 +31,7 @@ from ileed.tasks import (
 
 __all__ = ["GymnasiumTask"]
 
-_EXTRA = "minigrid"
+_EXTRA = "gymnasium"
 """The extra of this package that brings gymnasium."""
 
 ENDLESS = 10_000
