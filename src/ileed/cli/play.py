@@ -1,0 +1,152 @@
+"""`ileed evaluate`, `ileed demonstrate` and `ileed demo`: policies and demonstrators that play a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional
+
+from ileed import simulation, tasks
+from ileed.cli.console import bar, climbing, print_json
+from ileed.cli.fitting import ranking, summary
+from ileed.demonstrations import Demonstrations
+from ileed.evaluation import Scores, evaluate, rank_loss
+from ileed.methods import Ileed, bc, load
+from ileed.readers import shipped, write_parquet, write_robomimic
+from ileed.report import figures, report
+
+__all__ = ["Demo", "Demonstrate", "Evaluate"]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Let a fitted policy play a task and say how well it does, with a 95 % interval."""
+
+    run: Positional[Path]
+    """A run directory, as `ileed fit` writes it."""
+    task: str
+    """For example minigrid/obstacles."""
+    episodes: int = 500
+    """How many episodes to play."""
+    seed: int = 0
+    """Fixes the episodes."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+
+    def __call__(self) -> None:
+        fitted, task = load(self.run), tasks.task(self.task)
+        with bar(f"playing {self.task}") as advance:
+            scores = evaluate(fitted.policy, task, episodes=self.episodes, seed=self.seed, progress=advance)
+        if self.json:
+            print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
+        else:
+            Console().print(f"mean reward {scores}", highlight=False)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Show the whole job on data that ship with the package: ten demonstrators, of whom one is competent."""
+
+    out: Path = Path("runs/demo")
+    """Where the run directory and its report.html go."""
+    episodes: int = 500
+    """How many episodes each policy plays."""
+    seed: int = 0
+    """Fixes all chance."""
+    figures: Path | None = None
+    """A directory to write each chart to as well, as SVG."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+
+    def __call__(self) -> None:
+        data, task = shipped(), tasks.task("minigrid/obstacles")
+        truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
+        best = max(truth, key=lambda name: truth[name])
+        console = Console(quiet=self.json)
+        console.print(repr(data), highlight=False, markup=False, soft_wrap=True)
+        with climbing("cloning everybody (BC)") as watch:
+            cloned = bc().fit(data, seed=self.seed, progress=watch)
+        with climbing("estimating expertise (ILEED)") as watch:
+            fitted = Ileed().fit(data, seed=self.seed, progress=watch)
+        players = {
+            "BC": cloned.policy,
+            "ILEED": fitted.policy,
+            "best demonstrator": simulation.slipping(tasks.expert(task.name), task, skill=truth[best], seed=self.seed),
+        }
+        scores: dict[str, Scores] = {}
+        for name, player in players.items():
+            with bar(f"playing as {name}") as advance:
+                scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
+        fitted.save(self.out)
+        page = report(self.out, truth=truth, scores=scores, command="ileed demo")
+        if self.figures is not None:
+            figures(self.out, self.figures, truth=truth, scores=scores)
+        console.print(ranking(fitted, truth))
+        console.print(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
+        table = Table("policy", "mean reward", "95 % interval", title=f"{task.name}, {self.episodes} episodes each")
+        for name, score in scores.items():
+            low, high = score.interval
+            table.add_row(name, f"{score.mean:.2f}", f"{low:.2f} to {high:.2f}")
+        console.print(table)
+        console.print(f"open {page} in a browser", highlight=False)
+        if self.json:
+            print_json(
+                summary(fitted)
+                | {"truth": truth, "report": str(page)}
+                | {"scores": {name: {"mean": item.mean, "interval": item.interval} for name, item in scores.items()}}
+            )
+
+
+@dataclass(frozen=True)
+class Demonstrate:
+    """Simulate demonstrators of known skill in a task and write what they did."""
+
+    task: Positional[str]
+    """For example minigrid/obstacles, or robot/square, whose six operators need no other setting but --episodes."""
+    out: Path
+    """The file to write: parquet, and robomimic's HDF5 for robot/square."""
+    population: Literal["beta-1", "beta-5", "beta-10", "unif"] = "unif"
+    """One of the paper's groups of ten demonstrators; for tasks of one piece."""
+    beta: float = 0.1
+    """What each of the paper's three demonstrators is worth outside their own part; for minigrid/skills."""
+    steps: int = 1000
+    """Steps of each demonstrator."""
+    episodes: int = 50
+    """Episodes of each operator, in robot/square."""
+    seed: int = 0
+    """Fixes all chance."""
+
+    def __call__(self) -> None:
+        if self.task == "robot/square":
+            return self._square()
+        task = tasks.task(self.task)
+        with bar(f"playing {self.task}") as advance:
+            data = simulation.demonstrate(
+                task,
+                tasks.experts(self.task),
+                skill=simulation.multi_skill(self.beta)
+                if self.task == "minigrid/skills"
+                else simulation.POPULATIONS[self.population],
+                steps=self.steps,
+                seed=self.seed,
+                progress=advance,
+            )
+        write_parquet(data, self.out)
+        return self._wrote(data)
+
+    def _square(self) -> None:
+        from ileed.tasks.operators import demonstrate_square
+        from ileed.tasks.square import OBSERVATIONS
+
+        with bar(f"playing {self.task}") as advance:
+            recorded = demonstrate_square(episodes=self.episodes, seed=self.seed, progress=advance)
+        data = recorded.demonstrations
+        write_robomimic(data, self.out, observations=OBSERVATIONS, env_args=recorded.env_args, states=recorded.states)
+        self._wrote(data)
+
+    def _wrote(self, data: Demonstrations) -> None:
+        Console().print(f"wrote {data.episode_count:,} episodes to {self.out}", highlight=False)
