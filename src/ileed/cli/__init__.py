@@ -1,75 +1,232 @@
-"""The command `ileed`: a thin layer of words, bars and tables over the library."""
+"""The command `ileed`: a thin layer of words, bars and tables over the library.
+
+This file knows the commands by name alone, so that help and refusals need not wait for torch; the module of a command
+is imported when that command is given.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import textwrap
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tyro
+import ileed
+from ileed.errors import IleedError, SettingsError
+from ileed.wording import did_you_mean, printable
 
-from ileed.cli import chess
-from ileed.cli.data import Inspect
-from ileed.cli.fitting import Fit, Report
-from ileed.cli.laboratory import Pretrain, Reproduce, Tables
-from ileed.cli.parts import PARTS
-from ileed.cli.play import Demo, Demonstrate, Evaluate
-from ileed.errors import IleedError
+if TYPE_CHECKING:
+    from ileed.cli import chess
+    from ileed.cli.data import Inspect
+    from ileed.cli.fitting import Fit
+    from ileed.cli.laboratory import Pretrain, Reproduce, Tables
+    from ileed.cli.play import Demo, Demonstrate, Evaluate
+    from ileed.cli.reporting import Report
 
-_GOOD, _REFUSED, _INTERRUPTED = 0, 2, 130
-_EXIT_CODES = "exit codes: 0 done, 2 refused (one sentence says why), 130 interrupted (run it again to go on)"
+__all__ = [
+    "CHESS_COMMANDS",
+    "COMMANDS",
+    "Command",
+    "Demo",
+    "Demonstrate",
+    "Evaluate",
+    "Fit",
+    "Inspect",
+    "Pretrain",
+    "Report",
+    "Reproduce",
+    "Tables",
+    "chess",
+    "run",
+]
+
+_GOOD, _REFUSED, _INTERRUPTED, _NOBODY_READS = 0, 2, 130, 141
+_PURPOSE = "Who is good at what, in which states; and one policy learned from everybody."
+_EXIT_CODES = (
+    "exit codes: 0 done, 2 refused (one sentence says why), 130 interrupted (run it again to go on), 141 nobody reads "
+    "the output any more"
+)
 
 
-@dataclass(frozen=True)
-class Chess:
-    """King-and-pawn endgames of rated players; `ileed chess --help` lists what can be done."""
+class Command(NamedTuple):
+    """A command: the module and class that carry it out, and what it does, in the first sentence of that class."""
+
+    module: str
+    kind: str
+    summary: str
 
 
-_COMMANDS: Mapping[str, Callable[..., Any]] = {
-    "demo": Demo,
-    "inspect": Inspect,
-    "fit": Fit,
-    "evaluate": Evaluate,
-    "report": Report,
-    "demonstrate": Demonstrate,
-    "pretrain": Pretrain,
-    "reproduce": Reproduce,
-    "tables": Tables,
-    "chess": Chess,
+COMMANDS: Mapping[str, Command] = {
+    "demo": Command(
+        "ileed.cli.play",
+        "Demo",
+        "Show the whole job on data that ship with the package: ten demonstrators, of whom one is competent.",
+    ),
+    "inspect": Command("ileed.cli.data", "Inspect", "Say what a data set holds, and what in it is wrong or thin."),
+    "fit": Command(
+        "ileed.cli.fitting",
+        "Fit",
+        "Learn one policy and everybody's expertise from a data set, and save the run.",
+    ),
+    "evaluate": Command(
+        "ileed.cli.play",
+        "Evaluate",
+        "Let a fitted policy play a task and say how well it does, with a 95 % interval.",
+    ),
+    "report": Command("ileed.cli.reporting", "Report", "Draw a run as one self-contained page to read in a browser."),
+    "demonstrate": Command(
+        "ileed.cli.play", "Demonstrate", "Simulate demonstrators of known skill in a task and write what they did."
+    ),
+    "pretrain": Command(
+        "ileed.cli.laboratory", "Pretrain", "Train the expert of a task anew, as the one that ships was trained."
+    ),
+    "reproduce": Command(
+        "ileed.cli.laboratory",
+        "Reproduce",
+        "Run an experiment of the paper, or one that goes past it, and write what every trial measured.",
+    ),
+    "tables": Command(
+        "ileed.cli.laboratory",
+        "Tables",
+        "Write the pages of published against reproduced numbers, from results that `ileed reproduce` wrote.",
+    ),
 }
 
+CHESS_COMMANDS: Mapping[str, Command] = {
+    "extract": Command(
+        "ileed.cli.chess",
+        "Extract",
+        "Write every position with kings and pawns alone, and the move made in it, out of files of games.",
+    ),
+    "consult": Command(
+        "ileed.cli.chess",
+        "Consult",
+        "Ask Stockfish what it would play in every position of a table, and write its moves as one more player's.",
+    ),
+    "rate": Command(
+        "ileed.cli.chess",
+        "Rate",
+        "Say how expert players are by their moves with kings and pawns alone, beside their ratings; asks Stockfish.",
+    ),
+}
 
-def run(arguments: Sequence[str]) -> int:
-    """Carry out one command; returns its exit code."""
-    of_chess = list(arguments[:1]) == ["chess"]
+_CHESS = "King-and-pawn endgames of rated players; `ileed chess --help` lists what can be done."
+
+
+def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None) -> int:
+    """Carry out one command; returns its exit code.
+
+    `at_work` is called once the command is understood and all that it needs is imported.
+    """
     command: Any = None
     try:
-        command = tyro.extras.subcommand_cli_from_dict(
-            dict(chess.COMMANDS if of_chess else _COMMANDS),
-            prog="ileed chess" if of_chess else "ileed",
-            description="Who is good at what, in which states; and one policy learned from everybody. " + _EXIT_CODES,
-            args=list(arguments[1:] if of_chess else arguments),
-            config=(tyro.conf.FlagCreatePairsOff,),
-            registry=PARTS,
-        )
-        command()
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            command = _understood(list(arguments))
+            if command is not None:
+                import_module("ileed._names")  # what takes long, and every command needs
+                at_work()
+                command()
+        sys.stdout.flush()
     except IleedError as error:
-        print(f"ileed: {error}", file=sys.stderr)  # noqa: T201
-        return _REFUSED
+        return _refused(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
+        return _NOBODY_READS
     except OSError as error:
-        print(f"ileed: {error.strerror or error} ({error.filename or 'a file'})", file=sys.stderr)  # noqa: T201
-        return _REFUSED
+        return _refused(f"{error.strerror or error} ({error.filename or 'a file'})")
     except KeyboardInterrupt:
-        print(f"ileed: interrupted; {_after(command)}", file=sys.stderr)  # noqa: T201
+        _say(f"interrupted; {_after(command)}")
         return _INTERRUPTED
     return _GOOD
 
 
+def _understood(words: list[str]) -> Any:
+    """The command that these words ask for; nothing where help or the version was asked for, and given."""
+    commands, program, others = COMMANDS, "ileed", {"chess": _CHESS}
+    if words[:1] == ["chess"]:
+        commands, program, others, words = CHESS_COMMANDS, "ileed chess", {}, words[1:]
+    if not words:
+        known = ", ".join([*commands, *others])
+        raise SettingsError(f"no command was given: `{program} --help` explains {known}")
+    name, *rest = words
+    if name in ("--help", "-h"):
+        print(_help(program, {name: each.summary for name, each in commands.items()} | others))  # noqa: T201
+        return None
+    if name == "--version" and program == "ileed":
+        print(f"ileed {ileed.__version__}")  # noqa: T201
+        return None
+    if name not in commands:
+        raise SettingsError(
+            f"there is no {'option' if name.startswith('-') else 'command'} {name!r} of `{program}`"
+            f"{did_you_mean(name, [*commands, *others, '--help', '--version'])}: "
+            f"the commands are {', '.join([*commands, *others])}"
+        )
+    try:
+        from ileed.cli.parsing import parse
+    except ModuleNotFoundError as error:
+        raise IleedError(f"the command needs rich and tyro ({error}): pip install rich tyro") from error
+    return parse(_kind(commands[name]), f"{program} {name}", rest)
+
+
+def _kind(command: Command) -> type:
+    found: type = getattr(import_module(command.module), command.kind)
+    return found
+
+
+def _help(program: str, summaries: Mapping[str, str]) -> str:
+    """What the command can do, without anything that takes time to import."""
+    width = max(40, min(shutil.get_terminal_size().columns, 100))
+    margin = max(map(len, summaries)) + 4
+    version = "" if program != "ileed" else " [--version]"
+    lines = [
+        f"usage: {program} [-h]{version} COMMAND ...",
+        "",
+        *textwrap.wrap(_PURPOSE, width),
+        "",
+        "commands:",
+    ]
+    for name, summary in summaries.items():
+        lines += textwrap.wrap(summary, width, initial_indent=f"  {name:<{margin - 2}}", subsequent_indent=" " * margin)
+    about = f"`{program} COMMAND --help` explains a command and its options. {_EXIT_CODES}"
+    return "\n".join([*lines, "", *textwrap.wrap(about, width)])
+
+
 def _after(command: Any) -> str:
     """What is left of a command that was interrupted."""
-    if isinstance(command, Fit):
-        return "the same command goes on from the last checkpoint"
+    if hasattr(command, "after_an_interrupt"):
+        words: str = command.after_an_interrupt()
+        return words
     if hasattr(command, "resume"):
         return "the same command with --resume goes on where it stopped"
     return "no file is left half written"
+
+
+def _refused(sentence: str) -> int:
+    _say(sentence)
+    return _REFUSED
+
+
+def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
+    _say(f"take note: {message}")
+
+
+def _say(sentence: str) -> None:
+    """One line on standard error, whatever names and paths it holds."""
+    print(f"ileed: {printable(' '.join(sentence.split()))}", file=sys.stderr)  # noqa: T201
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The class of each command, as it was when this file held them all."""
+        for command in COMMANDS.values():
+            if name == command.kind:
+                return _kind(command)
+        if name in ("chess", "console", "data", "fitting", "laboratory", "parsing", "play", "reporting"):
+            return import_module(f"ileed.cli.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`ileed fit` and `ileed report`: from data to a run directory, and from there to a page."""
+"""`ileed fit`: from data to a run directory; and what is told of a fit."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional
 
 from ileed import runs
-from ileed.cli.console import climbing, plain, print_json
-from ileed.cli.data import read_data
+from ileed._torch import resolve_device
+from ileed.cli.console import Output, climbing, plain, print_json
+from ileed.cli.data import Robomimic, read_data
 from ileed.methods import Ileed
 from ileed.policy import Fitted
-from ileed.report import figures, report
 
-__all__ = ["Fit", "Report", "ranking", "summary"]
+__all__ = ["Fit", "ranking", "summary"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Fit:
     """
 
     data: Positional[Path]
-    """A parquet file of demonstrations."""
+    """A parquet file (.parquet; see `ileed.readers.parquet` for the columns), or one of robomimic's (.hdf5, .h5)."""
     out: Path | None = None
     """Where the run directory goes; runs/NAME-OF-DATA by default."""
     who: str | None = None
@@ -40,49 +39,46 @@ class Fit:
     """cpu, cuda, or auto for the best there is."""
     json: bool = False
     """Print JSON for a script instead of text for a person."""
+    robomimic: OmitArgPrefixes[Robomimic] = Robomimic()  # noqa: RUF009 (frozen)
     method: OmitArgPrefixes[Ileed] = Ileed()  # noqa: RUF009
     """How to learn: each of these is a setting of `ileed.Ileed` in Python, and written the same way."""
 
     def __call__(self) -> None:
-        out = self.out or Path("runs") / self.data.stem
+        out = self._out
         runs.check_replaceable(out)
-        data = read_data(self.data, self.who)
+        resolve_device(self.device)  # refused now rather than after a large file was read
+        data = read_data(self.data, self.who, self.robomimic)
         with climbing("fitting") as watch:
             fitted = self.method.fit(
                 data,
                 seed=self.seed,
                 device=self.device,
                 progress=watch,
-                checkpoint=out.with_name(out.name + ".checkpoint"),
+                checkpoint=self._checkpoint,
             )
         fitted.save(out)
         if self.json:
             print_json(summary(fitted) | {"run": str(out)})
             return
-        console = Console()
+        console = Output()
         if fitted.estimates_expertise:
             console.print(ranking(fitted))
-        console.print(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}", highlight=False)
-        console.print(f"saved in {out}; next: ileed report {out}", highlight=False)
+        console.line(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}")
+        console.line(f"saved in {out}; next: ileed report {out}")
 
+    def after_an_interrupt(self) -> str:
+        """What is left: a checkpoint to go on from, or nothing."""
+        if self._checkpoint.exists():
+            return "the same command goes on from the last checkpoint"
+        return "nothing was saved yet, so the same command begins anew"
 
-@dataclass(frozen=True)
-class Report:
-    """Draw a run as one self-contained page to read in a browser."""
+    @property
+    def _out(self) -> Path:
+        return self.out or Path("runs") / self.data.stem
 
-    run: Positional[Path]
-    """A run directory, as `ileed fit` writes it."""
-    out: Path | None = None
-    """Where the page goes; report.html inside the run by default."""
-    figures: Path | None = None
-    """A directory to write each chart to as well, as SVG."""
-
-    def __call__(self) -> None:
-        console = Console()
-        console.print(f"wrote {report(self.run, out=self.out)}", highlight=False)
-        if self.figures is not None:
-            for path in figures(self.run, self.figures).values():
-                console.print(f"wrote {path}", highlight=False)
+    @property
+    def _checkpoint(self) -> Path:
+        return self._out.with_name(self._out.name + ".checkpoint")
 
 
 def summary(fitted: Fitted) -> dict[str, Any]:

@@ -5,15 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from tyro.conf import Positional
 
-from ileed import experiments
-from ileed.cli.console import bar
-from ileed.experiments.chess_page import write_chess_page
-from ileed.experiments.robot_page import write_robot_page
-from ileed.experiments.tables import write_page
-from ileed.tasks.minigrid import pretrain
+from ileed.cli.console import Output, at_least_one, bar
 
 __all__ = ["Pretrain", "Reproduce", "Tables"]
 
@@ -32,9 +26,12 @@ class Pretrain:
     """Steps to train for; as many as the shipped expert's by default."""
 
     def __call__(self) -> None:
+        from ileed.tasks.minigrid import pretrain
+
+        at_least_one(timesteps=self.timesteps)
         with bar(f"training in {self.task}") as advance:
             expert = pretrain(self.task, path=self.out, seed=self.seed, timesteps=self.timesteps, progress=advance)
-        Console().print(f"wrote {expert!r} to {self.out}", highlight=False)
+        Output().line(f"wrote {expert!r} to {self.out}")
 
 
 @dataclass(frozen=True)
@@ -64,6 +61,9 @@ class Reproduce:
     """The file of demonstrations, for the experiments that learn from one: a robomimic file for robot/square."""
 
     def __call__(self) -> None:
+        from ileed import experiments
+
+        at_least_one(workers=self.workers)
         chosen = experiments.experiment(self.experiment, data=self.data)
         with bar(self.experiment) as advance:
             paths = experiments.reproduce(
@@ -77,7 +77,7 @@ class Reproduce:
                 workers=self.workers,
                 watch=advance,
             )
-        Console().print(f"wrote {len(paths)} cells to {self.out / chosen.name}", highlight=False)
+        Output().line(f"wrote {len(paths)} cells to {self.out / chosen.name}")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,11 @@ class Tables:
     """And for that of chess."""
 
     def __call__(self) -> None:
+        from ileed.experiments.chess_page import write_chess_page
+        from ileed.experiments.robot_page import write_robot_page
+        from ileed.experiments.tables import write_page
+
         write_page(self.results, self.out)
         write_robot_page(self.results, self.robot)
         write_chess_page(self.results, self.chess)
-        Console().print(f"wrote {self.out}, {self.robot} and {self.chess}", highlight=False)
+        Output().line(f"wrote {self.out}, {self.robot} and {self.chess}")

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from ileed import simulation, tasks
-from ileed.cli.console import bar, climbing, print_json
-from ileed.cli.fitting import ranking, summary
-from ileed.demonstrations import Demonstrations
-from ileed.evaluation import Scores, evaluate, rank_loss
-from ileed.methods import Ileed, bc, load
-from ileed.readers import shipped, write_parquet, write_robomimic
-from ileed.report import figures, report
+from ileed.cli.console import Output, at_least_one, bar, climbing, print_json
+from ileed.errors import require
+
+if TYPE_CHECKING:
+    from ileed.demonstrations import Demonstrations
 
 __all__ = ["Demo", "Demonstrate", "Evaluate"]
 
@@ -38,13 +34,19 @@ class Evaluate:
     """Print JSON for a script instead of text for a person."""
 
     def __call__(self) -> None:
-        fitted, task = load(self.run), tasks.task(self.task)
+        from ileed import tasks
+        from ileed.evaluation import evaluate
+        from ileed.methods import load
+
+        at_least_one(episodes=self.episodes)
+        task = tasks.task(self.task)
+        fitted = load(self.run)
         with bar(f"playing {self.task}") as advance:
             scores = evaluate(fitted.policy, task, episodes=self.episodes, seed=self.seed, progress=advance)
         if self.json:
             print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
         else:
-            Console().print(f"mean reward {scores}", highlight=False)
+            Output().line(f"mean reward {scores}")
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,22 @@ class Demo:
     """Print JSON for a script instead of text for a person."""
 
     def __call__(self) -> None:
+        from ileed import runs, simulation, tasks
+        from ileed.cli.fitting import ranking, summary
+        from ileed.evaluation import Scores, evaluate, rank_loss
+        from ileed.methods import Ileed, bc
+        from ileed.readers import shipped
+        from ileed.report import figures, report
+
+        at_least_one(episodes=self.episodes)
+        runs.check_replaceable(self.out)
+        for module, extra in (("minigrid", "minigrid"), ("altair", "report"), ("vl_convert", "report")):
+            require(module, extra=extra)  # they are needed at the end; whoever lacks them is told now
         data, task = shipped(), tasks.task("minigrid/obstacles")
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
         best = max(truth, key=lambda name: truth[name])
-        console = Console(quiet=self.json)
-        console.print(repr(data), highlight=False, markup=False, soft_wrap=True)
+        console = Output(quiet=self.json)
+        console.line(repr(data))
         with climbing("cloning everybody (BC)") as watch:
             cloned = bc().fit(data, seed=self.seed, progress=watch)
         with climbing("estimating expertise (ILEED)") as watch:
@@ -86,13 +99,13 @@ class Demo:
         if self.figures is not None:
             figures(self.out, self.figures, truth=truth, scores=scores)
         console.print(ranking(fitted, truth))
-        console.print(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
+        console.line(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
         table = Table("policy", "mean reward", "95 % interval", title=f"{task.name}, {self.episodes} episodes each")
         for name, score in scores.items():
             low, high = score.interval
             table.add_row(name, f"{score.mean:.2f}", f"{low:.2f} to {high:.2f}")
         console.print(table)
-        console.print(f"open {page} in a browser", highlight=False)
+        console.line(f"open {page} in a browser")
         if self.json:
             print_json(
                 summary(fitted)
@@ -121,13 +134,18 @@ class Demonstrate:
     """Fixes all chance."""
 
     def __call__(self) -> None:
+        at_least_one(steps=self.steps, episodes=self.episodes)
         if self.task == "robot/square":
             return self._square()
+        from ileed import simulation, tasks
+        from ileed.readers import write_parquet
+
         task = tasks.task(self.task)
+        experts = tasks.experts(self.task)
         with bar(f"playing {self.task}") as advance:
             data = simulation.demonstrate(
                 task,
-                tasks.experts(self.task),
+                experts,
                 skill=simulation.multi_skill(self.beta)
                 if self.task == "minigrid/skills"
                 else simulation.POPULATIONS[self.population],
@@ -139,6 +157,7 @@ class Demonstrate:
         return self._wrote(data)
 
     def _square(self) -> None:
+        from ileed.readers import write_robomimic
         from ileed.tasks.operators import demonstrate_square
         from ileed.tasks.square import OBSERVATIONS
 
@@ -149,4 +168,4 @@ class Demonstrate:
         self._wrote(data)
 
     def _wrote(self, data: Demonstrations) -> None:
-        Console().print(f"wrote {data.episode_count:,} episodes to {self.out}", highlight=False)
+        Output().line(f"wrote {data.episode_count:,} episodes to {self.out}")
