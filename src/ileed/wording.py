@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
 
 __all__ = ["did_you_mean", "printable"]
+
+_MOST = 10_000  # names that are looked through: a refusal should not take seconds
 
 
 def printable(text: str) -> str:
@@ -27,6 +30,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     >>> did_you_mean("tetris", ["obstacles", "lava"])
     ''
     """
-    by_folded = {name.casefold(): name for name in known}
+    by_folded = {name.casefold(): name for name in islice(known, _MOST)}
     close = get_close_matches(word[:200].casefold(), by_folded, n=1)
     return f" (did you mean {by_folded[close[0]]!r}?)" if close else ""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed.errors import SettingsError
+from ileed.wording import did_you_mean
 
 if TYPE_CHECKING:
     from ileed.tasks.minigrid import Expert
@@ -396,5 +397,6 @@ def _known(name: str) -> str:
     from ileed.tasks.succession import SUCCESSIONS
 
     if name not in names():
-        raise SettingsError(f"there is no task {name!r}; the tasks are {', '.join((*names(), *SUCCESSIONS, *_ROBOTS))}")
+        known = (*names(), *SUCCESSIONS, *_ROBOTS)
+        raise SettingsError(f"there is no task {name!r}{did_you_mean(name, known)}; the tasks are {', '.join(known)}")
     return name
