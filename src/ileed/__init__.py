@@ -1,10 +1,9 @@
 """ileed: who is good at what, in which states, and one policy learned from everybody's demonstrations."""
 
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # as in `typing`, whose import would take most of the time that this one takes
 
 if TYPE_CHECKING:
     from ileed._names import *  # noqa: F403
@@ -62,8 +61,11 @@ def __dir__() -> list[str]:
 
 if not TYPE_CHECKING:  # a type checker would take this for a promise of any name at all
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """The public names, all of them with the first that is used; or a module of the package."""
+        from importlib import import_module
+        from importlib.util import find_spec
+
         if name in __all__:
             loaded = import_module("ileed._names")
             globals().update({each: getattr(loaded, each) for each in __all__})

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False  # as in `typing`, which need not be imported before an interrupt is looked after
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 _INTERRUPTED = 130
 
@@ -14,6 +17,9 @@ def main() -> None:
     """Run the command and end the process with its exit code."""
     signal.signal(signal.SIGINT, _leave_at_once)
     sys.unraisablehook = _unraisable
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (for as long as the process lives)
     from ileed.cli import run
 
     try:

@@ -131,11 +131,11 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None)
                 import_module("ileed._names")  # what takes long, and every command needs
                 at_work()
                 command()
-        sys.stdout.flush()
+        _flush()
     except IleedError as error:
         return _refused(str(error))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left has nowhere to go
+        _forget_output()
         return _NOBODY_READS
     except OSError as error:
         return _refused(f"{error.strerror or error} ({error.filename or 'a file'})")
@@ -204,6 +204,22 @@ def _after(command: Any) -> str:
     if hasattr(command, "resume"):
         return "the same command with --resume goes on where it stopped"
     return "no file is left half written"
+
+
+def _flush() -> None:
+    """What was printed is written now, while somebody can still be told that it cannot be."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _forget_output()
+        raise IleedError(f"standard output cannot be written ({error.strerror}): send it elsewhere") from error
+
+
+def _forget_output() -> None:
+    """What is left to print has nowhere to go, and the interpreter shall not try once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refused(sentence: str) -> int:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import re
 from collections.abc import Sequence
+from itertools import dropwhile, takewhile
 from typing import Any, get_args
 
 import tyro
@@ -80,12 +81,9 @@ def _innermost(stopped: BaseException | None) -> IleedError | None:
 
 def _unboxed(heard: str) -> str:
     """The first paragraph of a framed message, as a sentence."""
-    lines = [line.strip("│| ") for line in _uncoloured(heard) if not line.startswith(("╭", "╰", "+"))]
-    kept: list[str] = []
-    for line in lines:
-        if line and not line.strip("─-"):
-            break
-        kept.append(line)
+    lines = [line.strip("│ ") for line in _uncoloured(heard)[1:]]  # the first is a title
+    whole = dropwhile(_is_rule, lines)
+    kept = takewhile(lambda line: not _is_rule(line), whole)
     said = re.sub(r"\.? ?\(required\)", "", " ".join(" ".join(kept).split())).rstrip(".:")
     if found := re.fullmatch(r"invalid choice '(.*)' for argument '(.*)'. Expected one of \((.*?),?\)", said):
         value, option, choices = found.group(1), found.group(2), re.findall(r"'([^']*)'", found.group(3))
@@ -93,6 +91,10 @@ def _unboxed(heard: str) -> str:
     for pattern, instead in _PHRASES.items():
         said = re.sub(pattern, instead, said)
     return said
+
+
+def _is_rule(line: str) -> bool:
+    return bool(line) and not line.strip("─-╰╯")
 
 
 _PHRASES = {
