@@ -53,11 +53,14 @@ def _raise(number: int, *_: Any) -> None:
 
 
 def _unraisable(what: Any) -> None:
-    """Where nothing can be raised, as in a destructor, the interrupt waits until something can."""
-    if isinstance(what.exc_value, KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-    else:
-        sys.__unraisablehook__(what)
+    """Where nothing can be raised, as in a destructor, the interrupt is sent once more, a moment later."""
+    if not isinstance(what.exc_value, KeyboardInterrupt):
+        return sys.__unraisablehook__(what)
+    from threading import Timer
+
+    again = Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    return again.start()
 
 
 def _leave(words: str) -> NoReturn:

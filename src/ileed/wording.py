@@ -30,6 +30,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     >>> did_you_mean("tetris", ["obstacles", "lava"])
     ''
     """
-    by_folded = {name.casefold(): name for name in islice(known, _MOST)}
-    close = get_close_matches(word[:200].casefold(), by_folded, n=1)
+    group = word[: word.rfind("/") + 1]  # of names like minigrid/lava, only what differs is compared
+    by_folded = {name.removeprefix(group).casefold(): name for name in islice(known, _MOST)}
+    close = get_close_matches(word.removeprefix(group)[:200].casefold(), by_folded, n=1)
     return f" (did you mean {by_folded[close[0]]!r}?)" if close else ""

@@ -41,12 +41,12 @@ class Extract:
         with bar("reading games") as advance:
             found = extract(self.games, self.out, workers=self.workers, resume=self.resume, progress=advance)
         console = Output()
-        console.line(f"wrote {found.positions:,} positions of {found.kept:,} games to {self.out}")
-        console.line(f"{found.games:,} games read, {sum(found.damaged.values()):,} of them damaged")
+        console.say(f"wrote {found.positions:,} positions of {found.kept:,} games to {self.out}")
+        console.say(f"{found.games:,} games read, {sum(found.damaged.values()):,} of them damaged")
         for reason, count in (*found.damaged.items(), *((f"left out: {why}", n) for why, n in found.left_out.items())):
-            console.line(f"  {count:>9,}  {reason}")
+            console.say(f"  {count:>9,}  {reason}")
         for name, fault in found.cut_short.items():
-            console.line(f"{name} {fault}; what came before is in the table")
+            console.say(f"{name} {fault}; what came before is in the table")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Consult:
         with bar("asking Stockfish") as advance:
             table = consulted(read_positions(self.positions), nodes=self.nodes, workers=self.workers, progress=advance)
         write_positions(table, self.out)
-        Output().line(f"wrote {len(table):,} moves to {self.out}, half of them Stockfish's")
+        Output().say(f"wrote {len(table):,} moves to {self.out}, half of them Stockfish's")
 
 
 @dataclass(frozen=True)

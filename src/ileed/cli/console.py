@@ -31,7 +31,7 @@ class Output(Console):
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet, highlight=False)
 
-    def line(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """One line, or several; nothing in it is taken for markup or for a terminal's orders."""
         for each in text.split("\n"):
             self.print(printable(each), markup=False, soft_wrap=True)

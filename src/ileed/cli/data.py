@@ -80,7 +80,7 @@ class Inspect:
             )
             return
         console = Output()
-        console.line(repr(data))
+        console.say(repr(data))
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         for finding in findings:
             table.add_row(f"[bold]{plain(finding.about)}[/bold]", plain(finding.says))

@@ -63,8 +63,8 @@ class Fit:
         console = Output()
         if fitted.estimates_expertise:
             console.print(ranking(fitted))
-        console.line(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}")
-        console.line(f"saved in {out}; next: ileed report {out}")
+        console.say(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}")
+        console.say(f"saved in {out}; next: ileed report {out}")
 
     def after_an_interrupt(self) -> str:
         """What is left: a checkpoint to go on from, or nothing."""

@@ -31,7 +31,7 @@ class Pretrain:
         at_least_one(timesteps=self.timesteps)
         with bar(f"training in {self.task}") as advance:
             expert = pretrain(self.task, path=self.out, seed=self.seed, timesteps=self.timesteps, progress=advance)
-        Output().line(f"wrote {expert!r} to {self.out}")
+        Output().say(f"wrote {expert!r} to {self.out}")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Reproduce:
                 workers=self.workers,
                 watch=advance,
             )
-        Output().line(f"wrote {len(paths)} cells to {self.out / chosen.name}")
+        Output().say(f"wrote {len(paths)} cells to {self.out / chosen.name}")
 
 
 @dataclass(frozen=True)
@@ -103,4 +103,4 @@ class Tables:
         write_page(self.results, self.out)
         write_robot_page(self.results, self.robot)
         write_chess_page(self.results, self.chess)
-        Output().line(f"wrote {self.out}, {self.robot} and {self.chess}")
+        Output().say(f"wrote {self.out}, {self.robot} and {self.chess}")

@@ -46,7 +46,7 @@ class Evaluate:
         if self.json:
             print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
         else:
-            Output().line(f"mean reward {scores}")
+            Output().say(f"mean reward {scores}")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Demo:
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
         best = max(truth, key=lambda name: truth[name])
         console = Output(quiet=self.json)
-        console.line(repr(data))
+        console.say(repr(data))
         with climbing("cloning everybody (BC)") as watch:
             cloned = bc().fit(data, seed=self.seed, progress=watch)
         with climbing("estimating expertise (ILEED)") as watch:
@@ -99,13 +99,13 @@ class Demo:
         if self.figures is not None:
             figures(self.out, self.figures, truth=truth, scores=scores)
         console.print(ranking(fitted, truth))
-        console.line(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
+        console.say(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
         table = Table("policy", "mean reward", "95 % interval", title=f"{task.name}, {self.episodes} episodes each")
         for name, score in scores.items():
             low, high = score.interval
             table.add_row(name, f"{score.mean:.2f}", f"{low:.2f} to {high:.2f}")
         console.print(table)
-        console.line(f"open {page} in a browser")
+        console.say(f"open {page} in a browser")
         if self.json:
             print_json(
                 summary(fitted)
@@ -168,4 +168,4 @@ class Demonstrate:
         self._wrote(data)
 
     def _wrote(self, data: Demonstrations) -> None:
-        Output().line(f"wrote {data.episode_count:,} episodes to {self.out}")
+        Output().say(f"wrote {data.episode_count:,} episodes to {self.out}")

@@ -27,7 +27,7 @@ class Report:
         from ileed.report import figures, report
 
         console = Output()
-        console.line(f"wrote {report(self.run, out=self.out)}")
+        console.say(f"wrote {report(self.run, out=self.out)}")
         if self.figures is not None:
             for path in figures(self.run, self.figures).values():
-                console.line(f"wrote {path}")
+                console.say(f"wrote {path}")
