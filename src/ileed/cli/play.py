@@ -71,12 +71,15 @@ class Demo:
         from ileed.methods import Ileed, bc
         from ileed.readers import shipped
         from ileed.report import figures, report
+        from ileed.tasks.minigrid import MiniGridTask
 
         at_least_one(episodes=self.episodes)
         runs.check_replaceable(self.out)
-        for module, extra in (("minigrid", "minigrid"), ("altair", "report"), ("vl_convert", "report")):
+        task = MiniGridTask("minigrid/obstacles")
+        needed = {"altair": "report", "vl_convert": "report"}
+        for module, extra in (needed | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {})).items():
             require(module, extra=extra)  # they are needed at the end; whoever lacks them is told now
-        data, task = shipped(), tasks.task("minigrid/obstacles")
+        data = shipped()
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
         best = max(truth, key=lambda name: truth[name])
         console = Output(quiet=self.json)
