@@ -339,10 +339,10 @@ def refuses(sentence, policy, task, **options):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("CartPol-v1", r"there is no task or gymnasium environment 'CartPol-v1' \(did you mean CartPole-v"),
-        ("cartpole-v1", "did you mean CartPole-v1"),
-        ("CartPole-v77", "did you mean CartPole-v"),
-        ("minigrid/obstacle", "did you mean minigrid/obstacles"),
+        ("CartPol-v1", r"there is no task or gymnasium environment 'CartPol-v1' \(did you mean 'CartPole-v"),
+        ("cartpole-v1", "did you mean 'CartPole-v1'"),
+        ("CartPole-v77", "did you mean 'CartPole-v"),
+        ("minigrid/obstacle", "did you mean 'minigrid/obstacles'"),
         ("xyzzy", "there is no task or gymnasium environment 'xyzzy';"),
         ("no_such_package:Thing-v0", "cannot make 'no_such_package:Thing-v0': .*no_such_package"),
         ("minigrid:MiniGrid-Empty-5x5-v0", r"shows observations\['mission'\] of MissionSpace"),
@@ -371,7 +371,7 @@ def test_without_gymnasium_the_sentence_says_how_to_get_it():
         "except ileed.IleedError as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert "did you mean minigrid/obstacles?" in said
+    assert "did you mean 'minigrid/obstacles'?" in said
     assert "pip install 'ileed[" in said
 
 
@@ -455,7 +455,7 @@ def test_the_command_evaluates_a_run_in_a_gymnasium_environment(saved, fitted, c
         ([], "neither of --task and --env"),
         (["--task", "minigrid/empty", "--env", "CartPole-v1"], "both of --task and --env"),
         (["--task", "minigrid/empty", "--max-steps", "3"], "--max-steps is for --env"),
-        (["--env", "CartPol-v1"], "did you mean CartPole-v"),
+        (["--env", "CartPol-v1"], "did you mean 'CartPole-v"),
         (["--env", "Acrobot-v1"], "observations of shape (4,)"),
     ],
 )

@@ -65,3 +65,35 @@ def test_torch_numpy_safetensors_and_pyarrow_are_enough_to_fit():
 def test_everything_that_is_offered_can_be_had():
     for name in ileed.__all__:
         assert getattr(ileed, name) is not None
+
+
+def test_names_are_loaded_with_the_first_that_is_used():
+    found = run(
+        "import sys, ileed\n"
+        "assert 'torch' not in sys.modules and ileed.__version__\n"
+        "ileed.Ileed\n"
+        "assert set(ileed.__all__) <= set(vars(ileed)) and 'torch' in sys.modules\n"
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_the_function_report_is_not_hidden_by_the_module_of_that_name():
+    found = run(
+        "from ileed.report import figures\n"
+        "import ileed, ileed.report\n"
+        "assert callable(ileed.report) and ileed.report.__name__ == 'report'\n"
+        "from ileed import report\n"
+        "assert report is ileed.report\n"
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_modules_can_be_reached_through_the_package_and_everything_by_a_star():
+    found = run(
+        "import ileed\n"
+        "assert ileed.tasks.task('minigrid/lava').action_count == 7\n"
+        "assert not hasattr(ileed, 'nonsense') and not hasattr(ileed, '__wrapped__')\n"
+        "from ileed import *\n"
+        "assert Ileed is ileed.Ileed and read is ileed.read\n"
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")

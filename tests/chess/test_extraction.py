@@ -31,7 +31,7 @@ from ileed.errors import IleedError
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "chess"
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["ileed"])
+processes.set_forkserver_preload(["ileed.methods"])
 
 
 def starting(chance: random.Random) -> chess.Board:

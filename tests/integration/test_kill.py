@@ -17,7 +17,7 @@ import ileed
 
 STEPS = 800
 processes = multiprocessing.get_context("forkserver")  # torch is imported once, by the server, not by every process
-processes.set_forkserver_preload(["ileed"])
+processes.set_forkserver_preload(["ileed.methods"])
 
 
 def fit(folder: Path, batch_size: int | None, told: Connection) -> None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from ileed.chess.consulting import consulted
-from ileed.chess.extraction import extract
-from ileed.chess.positions import read_positions, write_positions
-from ileed.cli.console import bar, plain, print_json
-from ileed.experiments.chess_rating import PlayerRating, rate_players, read_games
+from ileed.cli.console import Output, at_least_one, bar, plain, print_json
 
-__all__ = ["COMMANDS", "Consult", "Extract", "Rate"]
+if TYPE_CHECKING:
+    from ileed.experiments.chess_rating import PlayerRating
+
+__all__ = ["Consult", "Extract", "Rate"]
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,18 @@ class Extract:
     """Keep what an interrupted extraction has done."""
 
     def __call__(self) -> None:
+        from ileed.chess.extraction import extract
+
+        at_least_one(workers=self.workers)
         with bar("reading games") as advance:
             found = extract(self.games, self.out, workers=self.workers, resume=self.resume, progress=advance)
-        console = Console(highlight=False, soft_wrap=True, markup=False)
-        console.print(f"wrote {found.positions:,} positions of {found.kept:,} games to {self.out}")
-        console.print(f"{found.games:,} games read, {sum(found.damaged.values()):,} of them damaged")
+        console = Output()
+        console.say(f"wrote {found.positions:,} positions of {found.kept:,} games to {self.out}")
+        console.say(f"{found.games:,} games read, {sum(found.damaged.values()):,} of them damaged")
         for reason, count in (*found.damaged.items(), *((f"left out: {why}", n) for why, n in found.left_out.items())):
-            console.print(f"  {count:>9,}  {reason}")
+            console.say(f"  {count:>9,}  {reason}")
         for name, fault in found.cut_short.items():
-            console.print(f"{name} {fault}; what came before is in the table")
+            console.say(f"{name} {fault}; what came before is in the table")
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,14 @@ class Consult:
     """Engines that run at once."""
 
     def __call__(self) -> None:
+        from ileed.chess.consulting import consulted
+        from ileed.chess.positions import read_positions, write_positions
+
+        at_least_one(nodes=self.nodes, workers=self.workers)
         with bar("asking Stockfish") as advance:
             table = consulted(read_positions(self.positions), nodes=self.nodes, workers=self.workers, progress=advance)
         write_positions(table, self.out)
-        Console().print(f"wrote {len(table):,} moves to {self.out}, half of them Stockfish's", highlight=False)
+        Output().say(f"wrote {len(table):,} moves to {self.out}, half of them Stockfish's")
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,9 @@ class Rate:
     """Print JSON for a script instead of text for a person."""
 
     def __call__(self) -> None:
+        from ileed.experiments.chess_rating import rate_players, read_games
+
+        at_least_one(least=self.least, nodes=self.nodes, workers=self.workers)
         with bar("asking Stockfish") as advance:
             found = rate_players(
                 read_games(self.positions),
@@ -98,10 +106,7 @@ class Rate:
         if self.json:
             print_json({"players": [vars(each) for each in found]})
         else:
-            Console().print(_players(found))
-
-
-COMMANDS: Mapping[str, Callable[..., Any]] = {"extract": Extract, "consult": Consult, "rate": Rate}
+            Output().print(_players(found))
 
 
 def _players(found: Sequence[PlayerRating]) -> Table:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, SettingsError
-from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
-from ileed.readers import by_column, from_table, read
+
+if TYPE_CHECKING:
+    from ileed.demonstrations import Demonstrations
 
 __all__ = ["Columns", "refuse_model", "rename_model_option"]
 
@@ -35,12 +35,14 @@ class Columns:
     missing: Literal["error", "category"] = "error"
     """What to do about missing values in a table's features: refuse them, or keep them as a category."""
 
-    def read(self, path: Path) -> Demonstrations:
-        """The demonstrations of a file; a table's by its named columns."""
+    def read(self, path: Path) -> Demonstrations | None:
+        """The demonstrations of a table by its named columns; nothing where no column of an action is named."""
         if not self.action:
             if self.episode or self.features or self.skills:
                 raise DemonstrationError("columns of a table are named and the action's is not: name it with --action")
-            return read(path, demonstrator=None if self.demonstrator is None else by_column(self.demonstrator))
+            return None
+        from ileed.readers import from_table
+
         if self.demonstrator is None:
             raise DemonstrationError("--action names a column and --demonstrator does not: name the one that says who")
         return from_table(
@@ -80,8 +82,8 @@ def rename_model_option(registry: tyro.constructors.ConstructorRegistry, method:
 
 def refuse_model(word: str | None) -> None:
     """Refuse a model of demonstrators, such as "VarianceScaling()", where a column is to be named."""
-    models = (Boltzmann, OneVersusRest, UniformMixture, VarianceScaling)
-    if (word or "").partition("(")[0].strip().lower() in {model.__name__.lower() for model in models}:
+    models = ("boltzmann", "oneversusrest", "uniformmixture", "variancescaling")
+    if (word or "").partition("(")[0].strip().lower() in models:
         raise SettingsError(
             f"--demonstrator {word} is a model, and this option names the column that says who acted: write "
             f"--demonstrator-model {word}"

@@ -15,6 +15,7 @@ from ileed.demonstrations.episodes import labels_of_episodes, recorded
 from ileed.demonstrations.findings import Finding, counted, findings
 from ileed.demonstrations.rules import Array
 from ileed.errors import DemonstrationError
+from ileed.wording import did_you_mean
 
 __all__ = ["COLUMNS", "Array", "Collapsed", "Demonstrations", "Encoding", "Finding"]
 
@@ -204,7 +205,10 @@ class Demonstrations:
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""
         if name not in self.names:
-            raise DemonstrationError(f"there is no demonstrator {name!r}: the data know {rules.listed(self.names)}")
+            raise DemonstrationError(
+                f"there is no demonstrator {name!r}{did_you_mean(name, self.names)}: "
+                f"the data know {rules.listed(self.names)}"
+            )
         return self.names.index(name)
 
     def split(self, held_out: float, *, generator: np.random.Generator) -> tuple[Array, Array]:
@@ -217,7 +221,8 @@ class Demonstrations:
                 out[generator.permutation(theirs)[:count]] = True
         if not out.any():
             raise DemonstrationError(
-                "nobody has two episodes, so none can be held out: pass held_out=0 to choose by the whole data"
+                "nobody has two episodes, so none can be held out: pass held_out=0 (at the command: --held-out 0) to "
+                "choose by the whole data"
             )
         return ~out, out
 
@@ -264,8 +269,9 @@ class Demonstrations:
         """A column of `skills` as weights: one skill for each of its labels, or each of the weights that it holds."""
         if column not in self.skills:
             raise DemonstrationError(
-                f"there is no skill column {column!r}: the data have {rules.listed(tuple(self.skills)) or 'none'}; "
-                "pass it as skills={...} when building the Demonstrations"
+                f"there is no skill column {column!r}{did_you_mean(column, self.skills)}: the data have "
+                f"{rules.listed(tuple(self.skills)) or 'none'}; pass it as skills={{...}} when building the "
+                "Demonstrations, or add a column skill.NAME to the file"
             )
         values = self.skills[column]
         if values.ndim == 2:

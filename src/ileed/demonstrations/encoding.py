@@ -15,6 +15,7 @@ import numpy as np
 
 from ileed.demonstrations.rules import Array
 from ileed.errors import DemonstrationError
+from ileed.wording import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,12 +138,7 @@ class Encoding:
         if not self.labels:
             return f"{', '.join(map(printable, self.action))} (continuous)"
         more = f" and {len(self.labels) - most} more" if len(self.labels) > most else ""
-        return f"{printable(self.action[0])} ({', '.join(map(printable, self.labels[:most]))}{more})"
-
-
-def printable(label: object) -> str:
-    """A name or label from the data, with a mark in place of what a terminal would obey."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in str(label))
+        return f"{printable(self.action[0])} ({', '.join(map(printable, map(str, self.labels[:most])))}{more})"
 
 
 def is_real(value: object) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ileed.demonstrations.encoding import printable
 from ileed.demonstrations.rules import Array
+from ileed.wording import printable
 
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
@@ -32,18 +32,61 @@ _ENOUGH_STEPS = 400  # a share counted over n steps is known to within 0.98 / sq
 def _thin(data: Demonstrations) -> Iterator[Finding]:
     if len(data.names) == 1:
         yield Finding("demonstrators", "there is one: nothing to compare, so only behaviour cloning applies")
+    steps = data.steps_each
     episodes = np.bincount(data.episode_demonstrator, minlength=len(data.names))
-    for name, steps, count in zip(data.names, data.steps_each, episodes, strict=True):
-        if steps == 0:
-            yield Finding(name, "no steps at all: the name is known but expertise cannot be")
-        elif steps < _ENOUGH_STEPS:
-            yield Finding(
-                name,
-                f"{counted(int(steps), 'step')} in {counted(int(count), 'episode')}: expertise will be poorly "
-                f"determined (give or take {0.98 * steps**-0.5:.2f} at best)",
-            )
-        elif count == 1:
-            yield Finding(name, "one episode: none of it can be held out")
+
+    def few(person: int) -> str:
+        return (
+            f"{counted(int(steps[person]), 'step')} in {counted(int(episodes[person]), 'episode')}: expertise will be "
+            f"poorly determined (give or take {0.98 * steps[person] ** -0.5:.2f} at best)"
+        )
+
+    thin = np.flatnonzero((steps > 0) & (steps < _ENOUGH_STEPS))
+    yield from _of_people(
+        data,
+        np.flatnonzero(steps == 0),
+        lambda person: "no steps at all: the name is known but expertise cannot be",
+        lambda first: f"have no steps at all: the names are known but expertise cannot be (first: {first})",
+        lambda person: "",
+    )
+    yield from _of_people(
+        data,
+        thin[np.argsort(steps[thin], kind="stable")] if len(thin) > _FEW_PEOPLE else thin,
+        few,
+        lambda first: (
+            f"have fewer than {_ENOUGH_STEPS} steps each: expertise will be poorly determined (fewest: {first})"
+        ),
+        lambda person: " " + counted(int(steps[person]), "step"),
+    )
+    yield from _of_people(
+        data,
+        np.flatnonzero((steps >= _ENOUGH_STEPS) & (episodes == 1)),
+        lambda person: "one episode: none of it can be held out",
+        lambda first: f"have one episode each: none of it can be held out (first: {first})",
+        lambda person: "",
+    )
+
+
+_FEW_PEOPLE = 8  # a line for each of so many; more are told in one
+_NAMED = 3
+
+
+def _of_people(
+    data: Demonstrations,
+    people: Array,
+    one: Callable[[int], str],
+    many: Callable[[str], str],
+    detail: Callable[[int], str],
+) -> Iterator[Finding]:
+    """What holds for some demonstrators: `one` says it of each, or `many` of all, with the first of them by name.
+
+    `detail` is what stands after such a name.
+    """
+    if len(people) <= _FEW_PEOPLE:
+        yield from (Finding(data.names[person], one(person)) for person in people.tolist())
+        return
+    first = ", ".join(f"{shortened(data.names[person])!r}{detail(person)}" for person in people[:_NAMED].tolist())
+    yield Finding("demonstrators", f"{len(people):,} of {len(data.names):,} {many(first)}")
 
 
 def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
@@ -63,14 +106,23 @@ def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
         visited = np.zeros((len(data.names), places), dtype=bool)
         visited[data.demonstrator, collapsed.step_place] = True
         shared = visited.sum(0)[collapsed.step_place] > 1
-        for person in np.flatnonzero(data.steps_each):
-            share = shared[data.demonstrator == person].mean()
-            if len(data.names) > 1 and share < 0.5:
-                yield Finding(
-                    data.names[person],
-                    f"{share:.0%} of the steps are at observations that anybody else visits: the comparison rests on "
-                    "how the networks generalise",
-                )
+        share = np.bincount(data.demonstrator, shared, len(data.names)) / np.maximum(data.steps_each, 1)
+        alone = (
+            np.flatnonzero((share < 0.5) & (data.steps_each > 0)) if len(data.names) > 1 else np.array([], dtype=int)
+        )
+        yield from _of_people(
+            data,
+            alone[np.argsort(share[alone], kind="stable")] if len(alone) > _FEW_PEOPLE else alone,
+            lambda person: (
+                f"{share[person]:.0%} of the steps are at observations that anybody else visits: the comparison rests "
+                "on how the networks generalise"
+            ),
+            lambda first: (
+                "take less than half of their steps at observations that anybody else visits: the comparison rests on "
+                f"how the networks generalise (least: {first})"
+            ),
+            lambda person: f" {share[person]:.0%}",
+        )
 
 
 def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
@@ -93,7 +145,7 @@ def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
 
 
 def _label_of_action(data: Demonstrations, action: int) -> str:
-    return str(action) if data.encoding is None else printable(data.encoding.labels[action])
+    return str(action) if data.encoding is None else printable(str(data.encoding.labels[action]))
 
 
 def _names_of_constant(data: Demonstrations, varying: Array, most: int = 8) -> str:
@@ -108,13 +160,19 @@ def _copies(data: Demonstrations) -> Iterator[Finding]:
     starts = np.flatnonzero(np.append(True, data.episode[1:] != data.episode[:-1]))
     seen: dict[bytes, int] = {}
     copies = []
-    for number, (first, last) in enumerate(zip(starts, np.append(starts[1:], len(data)), strict=True)):
-        if last - first >= 10:  # short episodes repeat by themselves
-            content = data.observations[first:last].tobytes() + data.actions[first:last].tobytes()
-            if seen.setdefault(content, number) != number:
-                copies.append(number)
+    stops = np.append(starts[1:], len(data))
+    for number in np.flatnonzero(stops - starts >= 10).tolist():  # short episodes repeat by themselves
+        first, last = starts[number], stops[number]
+        content = data.observations[first:last].tobytes() + data.actions[first:last].tobytes()
+        if seen.setdefault(content, number) != number:
+            copies.append(number)
     if copies:
         yield Finding("episodes", f"{len(copies):,} are exact copies of others (first: episode {copies[0]}): drop them")
+
+
+def shortened(name: str, most: int = 60) -> str:
+    """A name that a sentence can hold."""
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def counted(count: int, noun: str) -> str:

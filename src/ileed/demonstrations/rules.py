@@ -144,9 +144,10 @@ def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[s
     found = tuple(str(label) for label in labels)
     if not names:
         return found, index.astype(np.int64)
-    if unknown := [label for label in found if label not in names]:
+    places = {name: place for place, name in enumerate(names)}
+    if unknown := [label for label in found if label not in places]:
         raise DemonstrationError(f"demonstrator {unknown[0]!r} is not among the names {listed(names)}: add it to names")
-    place = np.array([names.index(label) for label in found], dtype=np.int64)
+    place = np.array([places[label] for label in found], dtype=np.int64)
     return names, place[index]
 
 

@@ -12,6 +12,7 @@ from ileed.experiments.chess_rating import ChessRating
 from ileed.experiments.grid import AbstractExperiment
 from ileed.experiments.minigrid import MINIGRID
 from ileed.experiments.robot import Scaling, Square
+from ileed.wording import did_you_mean
 
 _EVERY = (*MINIGRID, Square(), Scaling(), ChessExpertise(), ChessEngines(), ChessPolicy(), ChessRating())
 EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in _EVERY}
@@ -21,7 +22,10 @@ EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in _EV
 def experiment(name: str, *, data: Path | None = None) -> AbstractExperiment:
     """The experiment of that name, with the file of demonstrations that it learns from where it needs one."""
     if name not in EXPERIMENTS:
-        raise SettingsError(f"there is no experiment {name!r}; the experiments are {', '.join(EXPERIMENTS)}")
+        raise SettingsError(
+            f"there is no experiment {name!r}{did_you_mean(name, EXPERIMENTS)}; "
+            f"the experiments are {', '.join(EXPERIMENTS)}"
+        )
     found = EXPERIMENTS[name]
     if isinstance(found, Square | Scaling | ChessExpertise | ChessPolicy | ChessRating):
         return replace(found, data=data)

@@ -21,6 +21,7 @@ from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError, SettingsError
 from ileed.experiments.grid import AbstractExperiment, Cell, Measured, Setting, cells
 from ileed.methods import Ileed
+from ileed.wording import did_you_mean
 
 __all__ = ["reproduce"]
 
@@ -81,9 +82,14 @@ def _nothing_chosen(
 ) -> str:
     if methods is not None and not cells(experiment, methods=methods):
         known = sorted({cell.method for cell in cells(experiment)})
-        return f"no method of {experiment.name} is called {list(methods)}; its methods are {known}"
+        meant = did_you_mean(methods[0], known) if methods else ""
+        return f"no method of {experiment.name} is called {list(methods)}{meant}; its methods are {known}"
     known = sorted({str(value) for setting in experiment.settings() for value in setting.values()})
-    return f"no setting of {experiment.name} has {list(settings or ())} with these methods; its settings are {known}"
+    meant = did_you_mean(settings[0], known) if settings else ""
+    return (
+        f"no setting of {experiment.name} has {list(settings or ())}{meant} with these methods; "
+        f"its settings are {known}"
+    )
 
 
 Job = tuple[Setting, list[Cell], list[int]]

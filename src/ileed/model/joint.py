@@ -51,7 +51,7 @@ class Parts:
         if sizes.demonstrators == 1 and not isinstance(self.expertise, Perfect):
             raise SettingsError(
                 "there is one demonstrator, and expertise is estimated by comparing several: "
-                "use bc() (expertise=Perfect()), or add somebody"
+                "use bc() (expertise=Perfect(), at the command --expertise Perfect), or add somebody"
             )
         if isinstance(self.expertise, Skills) and not sizes.skills:
             raise SettingsError(f"Skills({self.expertise.column!r}) needs that column in the data's skills")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError
@@ -10,6 +13,7 @@ from ileed.readers.labels import Labeller, by_column, by_mask, by_one
 from ileed.readers.parquet import read_parquet, write_parquet
 from ileed.readers.robomimic import label_robomimic, read_robomimic, write_robomimic
 from ileed.readers.tables import from_table, read_table
+from ileed.wording import did_you_mean
 
 __all__ = [
     "Labeller",
@@ -26,7 +30,7 @@ __all__ = [
     "write_robomimic",
 ]
 
-_READERS = {
+_READERS: dict[str, Callable[..., Demonstrations]] = {
     ".parquet": read_parquet,
     ".hdf5": read_robomimic,
     ".h5": read_robomimic,
@@ -35,11 +39,12 @@ _READERS = {
 }
 
 
-def read(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
+def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: Any) -> Demonstrations:
     """Demonstrations from a file, by the ending of its name.
 
     `demonstrator` says where in the file it stands who did what; None takes the format's own place for it, and a format
-    that has none asks for it.
+    that has none asks for it. `options` are those of the format's own reader, such as `observations` and `filter_key`
+    of `read_robomimic`; one that the format does not have is refused.
     """
     path = Path(path)
     if not path.exists():
@@ -47,7 +52,13 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstra
     reader = _READERS.get(path.suffix)
     if reader is None:
         raise DemonstrationError(f"{path.name} is of no known format: there are readers for {', '.join(_READERS)}")
-    return reader(path, demonstrator=demonstrator)
+    known = [name for name in inspect.signature(reader).parameters if name not in ("path", "demonstrator")]
+    if strange := [name for name in options if name not in known]:
+        raise DemonstrationError(
+            f"{strange[0]} does not apply to {path.suffix} files{did_you_mean(strange[0], known)}: "
+            + (f"the options of these are {', '.join(known)}" if known else "leave it out")
+        )
+    return reader(path, demonstrator=demonstrator, **options)
 
 
 def shipped(name: str = "obstacles") -> Demonstrations:

@@ -33,6 +33,7 @@ from ileed.demonstrations.encoding import Feature
 from ileed.errors import DemonstrationError
 from ileed.readers.labels import Labeller, by_column
 from ileed.readers.tables import flat_table
+from ileed.wording import did_you_mean
 
 _REQUIRED = ("observation", "action", "episode")
 _SKILL = "skill."
@@ -72,7 +73,9 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
     """Read demonstrations from a parquet file of our schema; `by_column` names another column for who did it."""
     path = Path(path)
     if demonstrator is not None and not isinstance(demonstrator, by_column):
-        raise DemonstrationError(f"{demonstrator!r} does not apply to parquet files: use by_column(...)")
+        raise DemonstrationError(
+            f"{demonstrator!r} does not apply to parquet files: use by_column(...) (at the command: --who COLUMN)"
+        )
     who = demonstrator.column if isinstance(demonstrator, by_column) else "demonstrator"
     try:
         table = pq.read_table(path)
@@ -86,8 +89,13 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
         raise flat_table(path, table.column_names)
     if missing := [name for name in (*_REQUIRED, who) if name not in table.column_names]:
         raise DemonstrationError(
-            f"{path} has no column {missing[0]!r}: it has {table.column_names}; rename a column"
-            + (", or name the one that says who with by_column(...)" if missing[0] == who else "")
+            f"{path} has no column {missing[0]!r}{did_you_mean(missing[0], table.column_names)}: "
+            f"it has {table.column_names}; rename a column"
+            + (
+                ", or name the one that says who with by_column(...) (at the command: --who COLUMN)"
+                if missing[0] == who
+                else ""
+            )
         )
     columns = {name: _numpy(name, table.column(name)) for name in table.column_names}
     observations = columns["observation"]

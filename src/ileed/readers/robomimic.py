@@ -35,6 +35,7 @@ from ileed import runs
 from ileed.demonstrations import Array, Demonstrations, rules
 from ileed.errors import DemonstrationError, require
 from ileed.readers.labels import Labeller, by_column, by_mask, by_one
+from ileed.wording import did_you_mean
 
 _ROBOT = ("eef_pos", "eef_quat", "gripper_qpos")
 _LOW_DIMENSIONAL = ("object", *(f"robot0_{part}" for part in _ROBOT))
@@ -278,7 +279,9 @@ def _labels(
     if isinstance(labeller, by_column):
         return (), {name: _values(group, name, labeller.column) for name in episodes}
     if labeller is not None and not isinstance(labeller, by_mask):
-        raise DemonstrationError(f"{labeller!r} does not apply to robomimic files: use by_mask(...)")
+        raise DemonstrationError(
+            f"{labeller!r} does not apply to robomimic files: use by_mask(...) (at the command: --masks)"
+        )
     operators = tuple(sorted((name for name in file.get("mask", ()) if _OPERATOR.fullmatch(name)), key=_by_number))
     own = _DEMONSTRATOR in group[episodes[0]]
     if own and (labeller is None or not (labeller.names or operators)):
@@ -287,7 +290,8 @@ def _labels(
     if not names:
         raise DemonstrationError(
             f"{path} does not say who demonstrated: it has no operator masks and no data set 'demonstrator' "
-            f"({_known(file)}); pass demonstrator=by_mask(...) to name masks, or by_one(...) for one demonstrator"
+            f"({_known(file)}); name masks with demonstrator=by_mask(...) (at the command: --masks NAME ...), or one "
+            "demonstrator with by_one(...) (--one NAME)"
         )
     return _masked(file, episodes, names, labeller or by_mask(), filtered=filtered)
 
@@ -323,14 +327,15 @@ def _masked(
     if unmatched and labeller.unmatched == "error":
         raise DemonstrationError(
             f"{len(unmatched):,} of {len(episodes):,} episodes match no mask (first: {unmatched[0]}); "
-            "pass unmatched='drop' to leave them out"
+            "pass unmatched='drop' (at the command: --unmatched drop) to leave them out"
         )
     return tuple(here), labels
 
 
 def _mask(file: Any, name: str) -> set[str]:
     if name not in file.get("mask", ()):
-        raise DemonstrationError(f"there is no mask {name!r}: {_known(file)}; name one of these")
+        meant = did_you_mean(name, file.get("mask", ()))
+        raise DemonstrationError(f"there is no mask {name!r}{meant}: {_known(file)}; name one of these")
     return {member.decode() if isinstance(member, bytes) else str(member) for member in file["mask"][name][()].tolist()}
 
 
@@ -348,7 +353,8 @@ def _observation_keys(group: Any, episode: str, asked: Sequence[str] | None, not
     if asked is not None:
         if unknown := [key for key in asked if key not in there]:
             raise DemonstrationError(
-                f"there is no observation {unknown[0]!r}: the file has {rules.listed(sorted(there), most=20)}"
+                f"there is no observation {unknown[0]!r}{did_you_mean(unknown[0], there)}: "
+                f"the file has {rules.listed(sorted(there), most=20)}"
             )
         if not asked:
             raise DemonstrationError("observations is empty: name at least one key, or pass None for the usual ones")
@@ -360,7 +366,8 @@ def _observation_keys(group: Any, episode: str, asked: Sequence[str] | None, not
     rows = [key for key in sorted(there) if there[key].ndim <= 2]
     if not rows:
         raise DemonstrationError(
-            f"{episode} has images only ({rules.listed(sorted(there))}): name those to read with observations=[...]"
+            f"{episode} has images only ({rules.listed(sorted(there))}): name those to read with observations=[...] "
+            "(at the command: --observations KEY ...)"
         )
     return rows
 

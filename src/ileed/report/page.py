@@ -12,8 +12,9 @@ from typing import Any
 
 from ileed.policy import Fitted
 from ileed.report.charts import Drawing
-from ileed.report.people import Person, Shown, printable
+from ileed.report.people import Person, Shown
 from ileed.report.story import Section, Story
+from ileed.wording import printable
 
 _STYLE = Path(__file__).with_name("style.css")
 _ABSOLUTE = re.compile(r"""(?<![\w./\\:-])(?:~|[A-Za-z]:)?[\\/](?:[^\s'"\\/]+[\\/])*([^\s'"\\/]*)""")

@@ -12,6 +12,7 @@ import numpy as np
 
 from ileed.errors import SettingsError
 from ileed.policy import Fitted
+from ileed.wording import printable
 
 SHOWN = 25  # demonstrators shown from either end where there are more than twice as many
 
@@ -87,11 +88,6 @@ def labels_of(names: Sequence[str]) -> list[str]:
             label = f"{printed} ({alike})"
         labels[label] = None
     return list(labels)
-
-
-def printable(text: str) -> str:
-    """The text with a replacement character for whatever no page can show."""
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
 
 
 def verdict(people: Sequence[Person]) -> str:

@@ -245,8 +245,7 @@ def _learning(fitted: Fitted) -> Section:
     curves.append(("kept", chosen, history.nats_per_action))
     outcome = fitted.outcome.value
     text = [
-        "Cost in nats per action after each step of the optimiser, lower is better. "
-        f"{outcome[0].upper()}{outcome[1:]}."
+        f"Cost in nats per action after each step of the optimiser, lower is better. {outcome[0].upper()}{outcome[1:]}."
     ]
     if sentence := fitted.width_sentence:
         text.append(f"{sentence[0].upper()}{sentence[1:]}.")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed.errors import SettingsError
+from ileed.wording import did_you_mean
 
 if TYPE_CHECKING:
     from ileed.tasks.minigrid import Expert
@@ -453,5 +454,6 @@ def all_names() -> tuple[str, ...]:
 
 def _known(name: str) -> str:
     if name not in names():
-        raise SettingsError(f"there is no task {name!r}; the tasks are {', '.join(all_names())}")
+        known = all_names()
+        raise SettingsError(f"there is no task {name!r}{did_you_mean(name, known)}; the tasks are {', '.join(known)}")
     return name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import warnings
@@ -28,6 +27,7 @@ from ileed.tasks import (
     in_lockstep,
     score_in_lockstep,
 )
+from ileed.wording import did_you_mean
 
 __all__ = ["GymnasiumTask"]
 
@@ -387,23 +387,16 @@ def _gymnasium(environment: Any) -> Any:
         if not isinstance(environment, str):
             raise
         raise SettingsError(
-            f"there is no task {environment!r} of ours{_alike(environment, all_names())}, and environments of "
+            f"there is no task {environment!r} of ours{did_you_mean(environment, all_names())}, and environments of "
             f"gymnasium need that package: pip install 'ileed[{_EXTRA}]'"
         ) from error
 
 
 def _refuse_unknown(name: str, registered: Sequence[str]) -> NoReturn:
     raise SettingsError(
-        f"there is no task or gymnasium environment {name!r}{_alike(name, [*all_names(), *registered])}; "
+        f"there is no task or gymnasium environment {name!r}{did_you_mean(name, [*all_names(), *registered])}; "
         "gymnasium.pprint_registry() lists its environments, and a package with others is named as in 'package:Name-v0'"
     )
-
-
-def _alike(name: str, known: Sequence[str]) -> str:
-    """A question to add where names much like this one exist."""
-    by_lower = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.7)
-    return f" (did you mean {' or '.join(by_lower[each] for each in close)}?)" if close else ""
 
 
 def _sentence(error: Exception) -> str:

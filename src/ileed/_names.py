@@ -1,0 +1,74 @@
+"""Every public name of the package; loaded when the first of them is used, since it takes torch along."""
+
+from ileed.demonstrations import Demonstrations
+from ileed.errors import DemonstrationError, IleedError, RunError, SettingsError
+from ileed.evaluation import Scores, evaluate, rank_loss
+from ileed.fitting import Outcome, Progress
+from ileed.methods import Ileed, bc, bc_rnn, load
+from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
+from ileed.model.dynamics import LatentDynamics
+from ileed.model.expertise import Constant, Embedded, Perfect, Skills
+from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
+from ileed.policy import Expertise, Fitted, Policy
+from ileed.rating import rate
+from ileed.readers import (
+    by_column,
+    by_mask,
+    by_one,
+    from_table,
+    label_robomimic,
+    read,
+    read_parquet,
+    read_robomimic,
+    shipped,
+    write_parquet,
+    write_robomimic,
+)
+from ileed.report import report
+from ileed.simulation import demonstrate
+
+__all__ = [
+    "Boltzmann",
+    "CategoricalMLP",
+    "Constant",
+    "DemonstrationError",
+    "Demonstrations",
+    "Embedded",
+    "Expertise",
+    "Fitted",
+    "Ileed",
+    "IleedError",
+    "LatentDynamics",
+    "MixtureLSTM",
+    "MixtureMLP",
+    "OneVersusRest",
+    "Outcome",
+    "Perfect",
+    "Policy",
+    "Progress",
+    "RunError",
+    "Scores",
+    "SettingsError",
+    "Skills",
+    "UniformMixture",
+    "VarianceScaling",
+    "bc",
+    "bc_rnn",
+    "by_column",
+    "by_mask",
+    "by_one",
+    "demonstrate",
+    "evaluate",
+    "from_table",
+    "label_robomimic",
+    "load",
+    "rank_loss",
+    "rate",
+    "read",
+    "read_parquet",
+    "read_robomimic",
+    "report",
+    "shipped",
+    "write_parquet",
+    "write_robomimic",
+]

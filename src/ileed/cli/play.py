@@ -1,0 +1,192 @@
+"""`ileed evaluate`, `ileed demonstrate` and `ileed demo`: policies and demonstrators that play a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.table import Table
+from tyro.conf import Positional
+
+from ileed.cli.console import Output, at_least_one, bar, climbing, print_json
+from ileed.errors import SettingsError, require
+
+if TYPE_CHECKING:
+    from ileed.demonstrations import Demonstrations
+    from ileed.tasks import AbstractTask
+
+__all__ = ["Demo", "Demonstrate", "Evaluate"]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Let a fitted policy play a task or a gymnasium environment and say how well it does, with a 95 % interval."""
+
+    run: Positional[Path]
+    """A run directory, as `ileed fit` writes it."""
+    task: str | None = None
+    """One of our tasks, for example minigrid/obstacles; or else --env."""
+    env: str | None = None
+    """A gymnasium environment by its id, for example CartPole-v1; or else --task."""
+    episodes: int = 500
+    """How many episodes to play."""
+    seed: int = 0
+    """Fixes the episodes."""
+    max_steps: int | None = None
+    """Ends every episode of --env after so many steps; by default the environment's own limit does."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+
+    def __call__(self) -> None:
+        from ileed.evaluation import evaluate
+        from ileed.methods import load
+
+        at_least_one(episodes=self.episodes, max_steps=self.max_steps)
+        task = self._playable()
+        fitted = load(self.run)
+        task.actor_from(fitted.policy)  # refuses a policy that cannot play there before a bar is shown
+        with bar(f"playing {task.name}") as advance:
+            scores = evaluate(fitted.policy, task, episodes=self.episodes, seed=self.seed, progress=advance)
+        if self.json:
+            print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
+        else:
+            Output().say(f"mean reward {scores}")
+
+    def _playable(self) -> AbstractTask:
+        from ileed import tasks
+        from ileed.tasks.gymnasium import GymnasiumTask
+
+        if (self.task is None) == (self.env is None):
+            found = "neither" if self.task is None else "both"
+            raise SettingsError(f"{found} of --task and --env: pass one of them, for example --env CartPole-v1")
+        if self.env is not None:
+            return GymnasiumTask(self.env, max_steps=self.max_steps)
+        if self.max_steps is not None:
+            raise SettingsError("--max-steps is for --env: our own tasks have limits of their own")
+        return tasks.task(str(self.task))
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Show the whole job on data that ship with the package: ten demonstrators, of whom one is competent."""
+
+    out: Path = Path("runs/demo")
+    """Where the run directory and its report.html go."""
+    episodes: int = 500
+    """How many episodes each policy plays."""
+    seed: int = 0
+    """Fixes all chance."""
+    figures: Path | None = None
+    """A directory to write each chart to as well, as SVG."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+
+    def __call__(self) -> None:
+        from ileed import runs, simulation, tasks
+        from ileed.cli.fitting import ranking, summary
+        from ileed.evaluation import Scores, evaluate, rank_loss
+        from ileed.methods import Ileed, bc
+        from ileed.readers import shipped
+        from ileed.report import figures, report
+        from ileed.tasks.minigrid import MiniGridTask
+
+        at_least_one(episodes=self.episodes)
+        runs.check_replaceable(self.out)
+        task = MiniGridTask("minigrid/obstacles")
+        needed = {"altair": "report", "vl_convert": "report"}
+        for module, extra in (needed | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {})).items():
+            require(module, extra=extra)  # they are needed at the end; whoever lacks them is told now
+        data = shipped()
+        truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
+        best = max(truth, key=lambda name: truth[name])
+        console = Output(quiet=self.json)
+        console.say(repr(data))
+        with climbing("cloning everybody (BC)") as watch:
+            cloned = bc().fit(data, seed=self.seed, progress=watch)
+        with climbing("estimating expertise (ILEED)") as watch:
+            fitted = Ileed().fit(data, seed=self.seed, progress=watch)
+        players = {
+            "BC": cloned.policy,
+            "ILEED": fitted.policy,
+            "best demonstrator": simulation.slipping(tasks.expert(task.name), task, skill=truth[best], seed=self.seed),
+        }
+        scores: dict[str, Scores] = {}
+        for name, player in players.items():
+            with bar(f"playing as {name}") as advance:
+                scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
+        fitted.save(self.out)
+        page = report(self.out, truth=truth, scores=scores, command="ileed demo")
+        if self.figures is not None:
+            figures(self.out, self.figures, truth=truth, scores=scores)
+        console.print(ranking(fitted, truth))
+        console.say(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
+        table = Table("policy", "mean reward", "95 % interval", title=f"{task.name}, {self.episodes} episodes each")
+        for name, score in scores.items():
+            low, high = score.interval
+            table.add_row(name, f"{score.mean:.2f}", f"{low:.2f} to {high:.2f}")
+        console.print(table)
+        console.say(f"open {page} in a browser")
+        if self.json:
+            print_json(
+                summary(fitted)
+                | {"truth": truth, "report": str(page)}
+                | {"scores": {name: {"mean": item.mean, "interval": item.interval} for name, item in scores.items()}}
+            )
+
+
+@dataclass(frozen=True)
+class Demonstrate:
+    """Simulate demonstrators of known skill in a task and write what they did."""
+
+    task: Positional[str]
+    """For example minigrid/obstacles, or robot/square, whose six operators need no other setting but --episodes."""
+    out: Path
+    """The file to write: parquet, and robomimic's HDF5 for robot/square."""
+    population: Literal["beta-1", "beta-5", "beta-10", "unif"] = "unif"
+    """One of the paper's groups of ten demonstrators; for tasks of one piece."""
+    beta: float = 0.1
+    """What each of the paper's three demonstrators is worth outside their own part; for minigrid/skills."""
+    steps: int = 1000
+    """Steps of each demonstrator."""
+    episodes: int = 50
+    """Episodes of each operator, in robot/square."""
+    seed: int = 0
+    """Fixes all chance."""
+
+    def __call__(self) -> None:
+        at_least_one(steps=self.steps, episodes=self.episodes)
+        if self.task == "robot/square":
+            return self._square()
+        from ileed import simulation, tasks
+        from ileed.readers import write_parquet
+
+        task = tasks.task(self.task)
+        experts = tasks.experts(self.task)
+        with bar(f"playing {self.task}") as advance:
+            data = simulation.demonstrate(
+                task,
+                experts,
+                skill=simulation.multi_skill(self.beta)
+                if self.task == "minigrid/skills"
+                else simulation.POPULATIONS[self.population],
+                steps=self.steps,
+                seed=self.seed,
+                progress=advance,
+            )
+        write_parquet(data, self.out)
+        return self._wrote(data)
+
+    def _square(self) -> None:
+        from ileed.readers import write_robomimic
+        from ileed.tasks.operators import demonstrate_square
+        from ileed.tasks.square import OBSERVATIONS
+
+        with bar(f"playing {self.task}") as advance:
+            recorded = demonstrate_square(episodes=self.episodes, seed=self.seed, progress=advance)
+        data = recorded.demonstrations
+        write_robomimic(data, self.out, observations=OBSERVATIONS, env_args=recorded.env_args, states=recorded.states)
+        self._wrote(data)
+
+    def _wrote(self, data: Demonstrations) -> None:
+        Output().say(f"wrote {data.episode_count:,} episodes to {self.out}")

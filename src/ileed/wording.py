@@ -1,0 +1,36 @@
+"""Wording: text from outside as a sentence can hold it, and what somebody who mistyped a name may have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import islice
+
+__all__ = ["did_you_mean", "printable"]
+
+_MOST = 10_000  # names that are looked through: a refusal should not take seconds
+
+
+def printable(text: str) -> str:
+    """The text with a replacement character for whatever no page or terminal can show.
+
+    Control characters, terminal escapes, line ends and marks that turn the direction of writing are among these.
+
+    >>> ascii(printable("ann" + chr(27) + "[31m"))
+    "'ann\\\\ufffd[31m'"
+    """
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence that names the closest of the known names, or nothing where none is close.
+
+    >>> did_you_mean("obstcles", ["obstacles", "lava"])
+    " (did you mean 'obstacles'?)"
+    >>> did_you_mean("tetris", ["obstacles", "lava"])
+    ''
+    """
+    group = word[: word.rfind("/") + 1]  # of names like minigrid/lava, only what differs is compared
+    by_folded = {name.removeprefix(group).casefold(): name for name in islice(known, _MOST)}
+    close = get_close_matches(word.removeprefix(group)[:200].casefold(), by_folded, n=1)
+    return f" (did you mean {by_folded[close[0]]!r}?)" if close else ""
