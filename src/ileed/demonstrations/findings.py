@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ileed.demonstrations.rules import Array
+
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
 
@@ -55,11 +57,11 @@ def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
         yield Finding(
             "observations", f"{places:,} are distinct among {len(data):,} steps: the fit counts them once each"
         )
-        visited = np.zeros((len(data.names), places), dtype=bool)
-        visited[data.demonstrator, collapsed.step_place] = True
-        shared = visited.sum(0)[collapsed.step_place] > 1
-        for person in np.flatnonzero(data.steps_each):
-            share = shared[data.demonstrator == person].mean()
+        shared = visited_by_several(data.demonstrator, collapsed.step_place)
+        shared_each = np.bincount(data.demonstrator, weights=shared, minlength=len(data.names))
+        steps_each = data.steps_each
+        for person in np.flatnonzero(steps_each):
+            share = shared_each[person] / steps_each[person]
             if len(data.names) > 1 and share < 0.5:
                 yield Finding(
                     data.names[person],
@@ -68,11 +70,19 @@ def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
                 )
 
 
+def visited_by_several(demonstrator: Array, place: Array) -> Array:
+    """Whether anybody else visits the place of each step, (step,); both columns are indices, (step,)."""
+    people = int(demonstrator.max()) + 1
+    pairs = np.unique(place * people + demonstrator)
+    return np.bincount(pairs // people)[place] > 1
+
+
 def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
     if data.discrete:
-        taken = np.bincount(data.actions, minlength=data.action_count)
-        if never := [str(action) for action in np.flatnonzero(taken == 0)]:
-            yield Finding("actions", f"{', '.join(never[:8])} of {data.action_count} never taken by anybody")
+        taken = np.unique(data.actions)
+        first = np.arange(min(data.action_count, len(taken) + 8))  # as many as must be looked through to name eight
+        if never := [str(action) for action in np.setdiff1d(first, taken)[:8]]:
+            yield Finding("actions", f"{', '.join(never)} of {data.action_count} never taken by anybody")
         return
     for axis in range(data.actions.shape[1]):
         values = np.unique(data.actions[:, axis])
