@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from ileed._torch import stream
+from ileed.checking import instance_of, seed_of, whole_number
 from ileed.errors import IleedError, SettingsError
 from ileed.tasks import AbstractTask, Progress, as_actor
 
@@ -85,6 +86,9 @@ def evaluate(
     `policy` is anything with stable-baselines3's `predict`, as ours has, or an actor of `ileed.tasks`. Policies
     evaluated with the same seed meet the same beginnings.
     """
+    instance_of("task", task, AbstractTask, rule="pass a task, as ileed.tasks.task('minigrid/obstacles') gives it")
+    episodes = whole_number("episodes", episodes, least=1, rule="a policy plays one or more, a whole number")
+    seed = seed_of(seed)
     return Scores(task.score(as_actor(policy), episodes=episodes, seed=seed, progress=progress))
 
 

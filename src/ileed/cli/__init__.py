@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -454,10 +455,17 @@ def _summary(fitted: Fitted) -> dict[str, Any]:
 def _ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int = 40) -> Table:
     """Demonstrators best first, with the spread of their expertise over their own states."""
     ranking = fitted.expertise.ranking()
+    unknown = [name for name, value in ranking if isnan(value)]
+    ranking = ranking[: len(ranking) - len(unknown)]
     left_out = len(ranking) - most
+    notes = [f"{left_out:,} more in the run's report"] if left_out > 0 else []
+    if unknown:
+        notes.append(
+            f"{', '.join(map(plain, unknown[:6]))}{', ...' if len(unknown) > 6 else ''}: no step was learned from"
+        )
     table = Table(
         title="expertise, best first (a comparison: ratios are what the data fix)",
-        caption=f"{left_out:,} more in the run's report" if left_out > 0 else None,
+        caption="; ".join(notes) or None,
     )
     table.add_column("demonstrator")
     table.add_column("expertise", justify="right")
