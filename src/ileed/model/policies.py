@@ -226,9 +226,10 @@ class GaussianNet(PolicyNet, ABC):
 
 
 def among(chosen: Sequence[int], values: Float[Tensor, "*batch dimension"]) -> Bool[Tensor, " dimension"]:
-    """Whether each dimension of the values is one of the chosen; made of what a CUDA graph can record."""
-    dimensions = torch.arange(values.shape[-1], device=values.device)
-    return torch.stack([dimensions == dimension for dimension in chosen]).any(0)
+    """Whether each dimension of the values is one of the chosen (-1 is the last); a CUDA graph can record it."""
+    count = values.shape[-1]
+    dimensions = torch.arange(count, device=values.device)
+    return torch.stack([dimensions == dimension % count for dimension in chosen]).any(0)
 
 
 @final
