@@ -12,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -35,6 +37,7 @@ from ileed import (
 )
 from ileed.demonstrations.findings import visited_by_several
 from ileed.experiments import experiment, reproduce
+from ileed.model.policies import mixture, mixture_parts
 from ileed.nets import Pick
 
 TINY = {"restarts": 2, "steps": 3}
@@ -258,6 +261,15 @@ def test_a_policy_over_continuous_actions_is_refused_for_discrete_data():
         Ileed(policy=MixtureLSTM(hidden=(4,)), **TINY).fit(table(), seed=0)
 
 
+def test_a_dimension_may_be_exempt_by_its_place_from_the_end():
+    policy = mixture(torch.zeros(1, 1), torch.zeros(1, 1, 3), torch.ones(1, 1, 3))
+    by_end, by_number = (
+        ileed.VarianceScaling(exempt=(axis,)).observed(policy, torch.full((1,), 0.25)) for axis in (-1, 2)
+    )
+    assert mixture_parts(by_number)[2].flatten().tolist() == [2, 2, 1]
+    assert mixture_parts(by_end)[2].flatten().tolist() == [2, 2, 1]
+
+
 PEOPLE = 100_000
 MOST_MEGABYTES = 1_200  # 670 were measured, 300 of them torch; one float for every pair of people would take 40,000
 EVERYBODY_ONCE = f"""
@@ -336,6 +348,24 @@ def test_a_name_of_a_hundred_thousand_characters_is_refused_briefly():
         assert len(str(caught.value)) < 300
 
 
+@pytest.mark.parametrize("encoded", [False, True], ids=["plain", "dictionary"])
+def test_a_file_with_such_a_name_is_refused_before_its_rows_are_laid_out(encoded, tmp_path):
+    names = pa.array(["x" * 100_000, "bob"] * 2000)
+    columns = {"observation": [[1.0]] * 4000, "action": [0] * 4000, "episode": range(4000)}
+    columns["demonstrator"] = names.dictionary_encode() if encoded else names
+    pq.write_table(pa.table(columns), tmp_path / "mine.parquet")
+    with pytest.raises(DemonstrationError, match=r"'demonstrator'.*100,000 characters") as caught:
+        ileed.read(tmp_path / "mine.parquet")
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("label", [ileed.by_column, ileed.by_mask, ileed.by_one])
+def test_nobody_is_looked_for_by_a_name_of_a_hundred_thousand_characters(label):
+    with pytest.raises(DemonstrationError, match="100,000 characters") as caught:
+        label("x" * 100_000)
+    assert len(str(caught.value)) < 300
+
+
 def test_a_path_of_a_hundred_thousand_characters_is_no_file(tmp_path):
     with pytest.raises(DemonstrationError, match="no file") as caught:
         ileed.read(tmp_path / ("x" * 100_000 + ".parquet"))
@@ -349,20 +379,22 @@ def test_an_experiment_needs_one_worker_or_more(workers, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [["--config", "ileed.json"], []])
-def test_the_robomimic_plug_in_says_what_to_install_where_robomimic_is_missing(arguments, tmp_path):
-    blocked = "import sys, runpy; sys.modules['robomimic'] = None; sys.argv[1:] = {}; {}"
-    run = "runpy.run_module('ileed.integrations.robomimic', run_name='__main__')"
-    ran = subprocess.run(
-        [sys.executable, "-c", blocked.format(arguments, run)], capture_output=True, text=True, cwd=tmp_path
-    )
+def test_the_robomimic_plug_in_says_what_to_install_where_robomimic_is_missing(tmp_path):
+    without = "import sys, runpy; sys.modules['robomimic'] = None; sys.argv[1:] = []; "
+    script = "runpy.run_module('ileed.integrations.robomimic', run_name='__main__')"
+    ran = subprocess.run([sys.executable, "-c", without + script], capture_output=True, text=True, cwd=tmp_path)
     assert ran.returncode == 2
     assert len(ran.stderr.splitlines()) == 1
     assert "robomimic cannot be imported here" in ran.stderr
-    assert "install" in ran.stderr
-    used = "from ileed.integrations import robomimic; robomimic.register()"
-    ran = subprocess.run([sys.executable, "-c", blocked.format([], used)], capture_output=True, text=True, cwd=tmp_path)
-    assert ran.stderr.splitlines()[-1].startswith("ileed.errors.IleedError: robomimic cannot be imported here")
+    assert "install it" in ran.stderr
+
+
+def test_registering_with_robomimic_where_it_is_missing_says_what_to_install(monkeypatch):
+    from ileed.integrations import robomimic
+
+    monkeypatch.setitem(sys.modules, "robomimic", None)
+    with pytest.raises(IleedError, match=r"robomimic cannot be imported here.*install it"):
+        robomimic.register()
 
 
 # --- wrong types

@@ -12,6 +12,7 @@ from typing import Any
 from ileed.errors import IleedError, SettingsError
 
 __all__ = [
+    "LONGEST",
     "callable_or_none",
     "instance_of",
     "number",
@@ -117,10 +118,16 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
     return value
 
 
+LONGEST = 1_000
+"""Characters of a name or label at most; an array of them takes 4 bytes a row for each character of the longest."""
+
+
 def text(name: str, value: object, *, error: _Failure = SettingsError) -> str:
-    """Text, such as a name."""
+    """Text of a name's length."""
     if not isinstance(value, str):
         raise error(f"{name} is {shown(value)}: it must be text, as in {name}='ann'")
+    if len(value) > LONGEST:
+        raise error(f"{name} is {shown(value)}: shorten it to {LONGEST:,} or fewer")
     return value
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ileed.checking import instance_of, shown, whole_number
+from ileed.checking import LONGEST, instance_of, shown, whole_number
 from ileed.errors import DemonstrationError
 
 Array = npt.NDArray[Any]
@@ -45,22 +45,23 @@ def _check_mask(name: str, values: Any) -> None:
         )
 
 
-_LONGEST = 1_000  # characters of a name or label; an array of names takes 4 bytes for each character of the longest
-
-
 def _check_words(name: str, values: Any) -> None:
     """Refuse words so long that a column of them would not fit into memory."""
     array = isinstance(values, np.ndarray)
-    if array and values.dtype.kind == "U" and values.dtype.itemsize <= 4 * _LONGEST:
+    if array and values.dtype.kind == "U" and values.dtype.itemsize <= 4 * LONGEST:
         return
     if not (isinstance(values, list | tuple) or (array and values.dtype.kind in "UO")):
         return
     words = (word for word in (values.flat if array else values) if isinstance(word, str))
-    if long := next((word for word in words if len(word) > _LONGEST), None):
-        raise DemonstrationError(
-            f"{name} hold a word of {len(long):,} characters (it begins {long[:20]!r}): shorten it to {_LONGEST:,} "
-            "or fewer"
-        )
+    if long := next((word for word in words if len(word) > LONGEST), None):
+        raise too_long(name, long)
+
+
+def too_long(name: str, word: str) -> DemonstrationError:
+    """The sentence for a word that no column can hold in every row."""
+    return DemonstrationError(
+        f"{name} hold a word of {len(word):,} characters (it begins {word[:20]!r}): shorten it to {LONGEST:,} or fewer"
+    )
 
 
 def frozen(value: Any) -> Any:
