@@ -6,6 +6,7 @@ import torch
 from needs import gpu
 
 import ileed
+from ileed.nets import Pick
 
 pytestmark = gpu
 
@@ -59,3 +60,34 @@ def test_an_interrupted_fit_resumes_to_the_same_bits(tmp_path):
     resumed, whole = method.fit(data, **settings), method.fit(data, seed=0, device="cuda")
     for name, value in whole.joint.state_dict().items():
         assert torch.equal(value, resumed.joint.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("entries", [50, 100_000])
+def test_a_recorded_step_reads_indices_drawn_for_it_and_adds_up_in_the_same_order_every_time(entries):
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(6, entries, generator=generator).cuda().requires_grad_()
+    weight = torch.randn(6, 500, generator=generator).cuda()
+    index = torch.zeros(500, dtype=torch.long, device="cuda")
+    gradient = torch.zeros_like(table)
+
+    def step() -> None:
+        (Pick.drawn(index, entries)(table) * weight).sum().backward()
+        gradient.copy_(table.grad)
+        table.grad = None
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        step()
+    drawn = torch.randint(entries, (500,), generator=generator)
+    index.copy_(drawn)
+    recorded.replay()
+    once = gradient.clone()
+    recorded.replay()
+    assert torch.equal(once, gradient)
+    expected = torch.zeros(6, entries).index_add_(1, drawn, weight.cpu())
+    torch.testing.assert_close(once.cpu(), expected, rtol=1e-4, atol=1e-5)

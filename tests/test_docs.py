@@ -2,26 +2,75 @@
 
 import re
 import runpy
+import shlex
 import sys
+from dataclasses import replace
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
+
+import ileed
+from ileed import cli
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
-def blocks(page: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+PYTHON = [
+    pytest.param(page, block, id=f"{page.name} {number}")
+    for page in PAGES
+    for number, block in enumerate(blocks(page, "python"), start=1)
+]
+COMMANDS = sorted(
+    {
+        command.partition("#")[0].strip()
+        for page in PAGES
+        for block in blocks(page, "console")
+        for command in re.findall(r"^\$ (ileed .*)", block, flags=re.MULTILINE)
+    }
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_the_python_of_a_page_runs_as_pasted(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "block"), PYTHON)
+def test_each_python_block_of_a_page_runs_when_pasted_alone(page, block, tmp_path, monkeypatch):
+    """In a namespace and a directory of its own; fits are cut short, since what they find is not what is asked here."""
+    fit = ileed.Ileed.fit
+
+    def short_fit(method, *arguments, **options):
+        short = replace(method, restarts=min(method.restarts, 2), steps=min(method.steps, 50))
+        return fit(short, *arguments, **options)
+
+    monkeypatch.setattr(ileed.Ileed, "fit", short_fit)
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), namespace)
+    exec(compile(block, str(page), "exec"), {"__name__": "__main__"})
+
+
+@cache
+def help_for(*words: str) -> str:
+    """What `ileed WORDS --help` prints; an unknown command has no help."""
+    with pytest.MonkeyPatch.context() as patch:
+        printed: list[str] = []
+        patch.setenv("COLUMNS", "200")
+        patch.setattr(sys.stdout, "write", printed.append)
+        code = cli.run([*words, "--help"])
+    found = "".join(printed)
+    assert code == 0, f"there is no command {' '.join(words)}: {found}"
+    return found
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_in_the_pages_exists_with_the_options_that_it_is_given(command):
+    words = [word for word in shlex.split(command)[1:] if word != "--help"]
+    known = help_for(*takewhile(lambda word: not word.startswith("-"), words[: 2 if words[:1] == ["chess"] else 1]))
+    for option in re.findall(r"--[a-z][a-z-]*", command):
+        assert re.search(rf"(?<![\w-]){option}(?![\w-])", known), f"{command}: there is no {option}"
 
 
 @pytest.mark.slow

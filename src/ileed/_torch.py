@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from ileed.checking import instance_of
 from ileed.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -26,7 +29,17 @@ else:
 
         Bool = Float = Int = _Shape
 
-__all__ = ["Bool", "Float", "Int", "beside", "keep_freed_memory", "resolve_device", "stream", "threads"]
+__all__ = [
+    "Bool",
+    "Float",
+    "Int",
+    "available_memory",
+    "beside",
+    "keep_freed_memory",
+    "resolve_device",
+    "stream",
+    "threads",
+]
 
 _Result = TypeVar("_Result")
 
@@ -39,17 +52,62 @@ def stream(seed: int, *purpose: object) -> torch.Generator:
 
 def resolve_device(name: str) -> torch.device:
     """`auto` takes the best there is; a named device is used or refused, never swapped for another."""
+    if isinstance(name, torch.device):
+        name = str(name)
+    instance_of("device", name, str, rule="pass 'auto' for the best there is, 'cpu' or 'cuda'")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # a device without memory of its own, such as "meta", has no answer
     except (RuntimeError, AssertionError) as error:
         raise SettingsError(
             f"device {name!r} was asked for but cannot be used here; pass device='auto' for the best there is, "
             "or device='cpu'"
         ) from error
     return device
+
+
+def available_memory(device: torch.device) -> int | None:
+    """Bytes that a device can still give without swapping, or nothing where the system does not say."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    if device.type != "cpu":
+        return None
+    known = [_unused_memory(), *(_unused_share(*files) for files in _CONTAINER_MEMORY)]
+    return min((each for each in known if each is not None), default=None)
+
+
+_CONTAINER_MEMORY = (  # a container's limit and what it uses of it, in control groups of version 2 and 1
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+    ),
+)
+
+
+def _unused_memory() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):  # no Linux: what is there, used or not
+        names = getattr(os, "sysconf_names", {})
+        known = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else None
+
+
+def _unused_share(limit: str, used: str, parts: str) -> int | None:
+    """What a container may still take; files that the system merely caches are given back on demand."""
+    try:
+        allowed, taken = int(Path(limit).read_text()), int(Path(used).read_text())
+        rows = (line.split() for line in Path(parts).read_text().splitlines())
+        cached = sum(int(size) for name, size in rows if name == "inactive_file")
+    except (OSError, ValueError):  # no such control group, or no limit ("max")
+        return None
+    return max(0, allowed - taken + cached)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import torch
 
 from ileed import tasks
 from ileed._torch import stream
+from ileed.checking import seed_of, whole_number
 from ileed.errors import IleedError, SettingsError
 from ileed.policy import Policy
 from ileed.tasks import AbstractTask, Progress
@@ -98,14 +99,13 @@ def evaluate(
     `max_steps` ends every episode of a gymnasium environment after so many steps, with what it earned so far; None
     leaves that to the environment. A policy of ours begins its stream of sampled actions anew from the seed.
     """
-    for what, count in (("episodes", episodes), ("seed", seed)):
-        if isinstance(count, bool) or not isinstance(count, int | np.integer):
-            raise SettingsError(f"{what}={count!r}: pass a whole number")
+    episodes = whole_number("episodes", episodes, least=1, rule="a policy plays one or more, a whole number")
+    seed = seed_of(seed)
     chosen = _playable(task, max_steps)
     actor = chosen.actor_from(policy)
     if isinstance(policy, Policy):
-        policy.reset(int(seed))
-    return Scores(chosen.score(actor, episodes=int(episodes), seed=int(seed), progress=progress))
+        policy.reset(seed)
+    return Scores(chosen.score(actor, episodes=episodes, seed=seed, progress=progress))
 
 
 def _playable(task: AbstractTask | str | Callable[[], Any], max_steps: int | None) -> AbstractTask:

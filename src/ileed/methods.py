@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -15,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed import runs
-from ileed._torch import resolve_device, stream
-from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
+from ileed import checking, runs
+from ileed._torch import available_memory, resolve_device, stream
+from ileed.checking import callable_or_none, instance_of, path_of, seed_of, shown, true_or_false, whole_number
+from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding, check_demonstrations
 from ileed.demonstrations.encoding import Feature
 from ileed.errors import SettingsError
 from ileed.fitting import (
@@ -36,13 +39,19 @@ from ileed.fitting import (
     stands_beside,
 )
 from ileed.model.batch import Batch, Sizes
-from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
+from ileed.model.demonstrators import (
+    AbstractDemonstratorModel,
+    Boltzmann,
+    OneVersusRest,
+    UniformMixture,
+    VarianceScaling,
+)
 from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import Constant, Embedded, Perfect, Skills
+from ileed.model.expertise import AbstractExpertise, Constant, Embedded, Perfect, Skills
 from ileed.model.joint import Joint, Parts, taken_apart
 from ileed.model.joint import side_by_side as models_side_by_side
 from ileed.model.lens import Lens
-from ileed.model.policies import CategoricalMLP, GaussianNet, MixtureLSTM, MixtureMLP
+from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, GaussianNet, MixtureLSTM, MixtureMLP
 from ileed.nets import members
 from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
 from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
@@ -88,13 +97,22 @@ class Ileed:
     """Inputs in units of their own spread; None does so for floating-point observations, not for whole numbers."""
 
     def __post_init__(self) -> None:
-        if self.restarts < 1 or self.restarts != int(self.restarts):
-            raise SettingsError(f"restarts is {self.restarts}: a fit needs a whole number of them, one or more")
-        if not 1 <= self.committee <= self.restarts:
-            raise SettingsError(
-                f"committee is {self.committee}: it takes between one and all {self.restarts} of the restarts"
-            )
-        self.climb  # noqa: B018 (refuses impossible settings now rather than at the fit)
+        _check_parts(self)
+        restarts = whole_number(
+            "restarts", self.restarts, least=1, rule="a fit needs a whole number of them, one or more"
+        )
+        rule = f"it takes between one and all {restarts} of the restarts"
+        committee = whole_number("committee", self.committee, least=1, rule=rule)
+        if committee > restarts:
+            raise SettingsError(f"committee is {committee}: {rule}")
+        climb = self.climb  # refuses impossible settings now rather than at the fit
+        checked = {item.name: getattr(climb, item.name) for item in fields(Climb)} | {
+            "restarts": restarts,
+            "committee": committee,
+            "normalise": true_or_false("normalise", self.normalise, or_none=True),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     @property
     def climb(self) -> Climb:
@@ -135,12 +153,19 @@ class Ileed:
         and from which an interrupted fit, called again with the same arguments, goes on.
         """
         began = time.monotonic()
+        check_demonstrations(demonstrations)
+        seed = seed_of(seed)
+        callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
+        if checkpoint is not None:
+            checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
+        rule = "pass seconds, zero or more"
+        checking.number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
         place = resolve_device(device)
         weighed = None
         if weights is not None:
-            weighed = checked_weights(np.asarray(weights, dtype=np.float64), demonstrations, self.restarts)
+            weighed = checked_weights(_numbers("weights", weights), demonstrations, self.restarts)
         width = None
-        if self.policy is None if check_width is None else check_width:
+        if self.policy is None if check_width is None else true_or_false("check_width", check_width):
             width = self._compared_widths(demonstrations, seed, place, weighed, progress)
         method = self
         if self.policy is None and width is not None:
@@ -166,6 +191,7 @@ class Ileed:
         head = self._head(data)
         if head.length > 1:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
+        _check_memory(self, self.parts(data), _sizes_at_least(self, data), device)  # of the fit that is to follow
         split = Split.of(data, seed=seed)
         if split.kept.all():
             return None
@@ -203,6 +229,9 @@ class Ileed:
         actions, legal actions, given skills, mini-batches, held-out episodes) are fitted one after the other.
         """
         began = time.monotonic()
+        for data in datasets:
+            check_demonstrations(data)
+        seeds = [seed_of(seed) for seed in seeds]
         place = resolve_device(device)
         starts = [self._start(data, seed, torch.device("cpu")) for data, seed in zip(datasets, seeds, strict=True)]
         if not all(stands_beside(start.prepared) for start in starts):
@@ -222,6 +251,7 @@ class Ileed:
     def _start(self, data: Demonstrations, seed: int, device: torch.device, weights: Array | None = None) -> _Start:
         """The data made ready, and every restart where it begins."""
         parts = self.parts(data)
+        _check_memory(self, parts, _sizes_at_least(self, data), device)
         prepared = prepare(
             data,
             self.climb,
@@ -234,11 +264,75 @@ class Ileed:
             weights=weights,
             length=parts.policy.length,
         )
+        _check_memory(self, parts, prepared.sizes, device, prepared.supply.batch().observations.shape[-1])
         generators = [stream(seed, "init", restart) for restart in range(self.restarts)]
         joint = Joint(parts, prepared.sizes, generators)
         if prepared.action_scale is not None and isinstance(joint.policy, GaussianNet):
             joint.policy.measure(prepared.action_scale)
         return _Start(data, seed, prepared, joint)
+
+
+def _check_parts(method: Ileed) -> None:
+    """Refuse what is no part of a model, or not the part that it stands for."""
+    if method.policy is not None:
+        rule = "pass CategoricalMLP(...), MixtureMLP(...) or MixtureLSTM(...), or None to follow the kind of actions"
+        instance_of("policy", method.policy, AbstractPolicyHead, rule=rule)
+    if method.demonstrator is not None:
+        rule = "pass UniformMixture(), OneVersusRest(), Boltzmann() or VarianceScaling(), or None for the usual one"
+        instance_of("demonstrator", method.demonstrator, AbstractDemonstratorModel, rule=rule)
+    rule = "pass Embedded(), Constant(), Skills(column), or Perfect() for behaviour cloning"
+    instance_of("expertise", method.expertise, AbstractExpertise, rule=rule)
+    if method.dynamics is not None:
+        instance_of("dynamics", method.dynamics, LatentDynamics, rule="pass LatentDynamics(), or None")
+
+
+def _numbers(name: str, values: npt.ArrayLike) -> Array:
+    """`values` in double precision."""
+    masked = isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values)
+    try:
+        if not masked:
+            return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    found = "hold masked values" if masked else f"are {shown(values)}"
+    raise SettingsError(f"{name} {found}: pass one number for each episode")
+
+
+def _sizes_at_least(method: Ileed, data: Demonstrations) -> Sizes:
+    """What is known of a model's sizes before the data are collapsed: all but how many inputs vary."""
+    skills = len(data.skill(method.expertise.column).names) if isinstance(method.expertise, Skills) else 0
+    return Sizes(
+        inputs=0,
+        demonstrators=len(data.names),
+        actions=data.action_count if data.discrete else data.actions.shape[1],
+        discrete=data.discrete,
+        skills=skills,
+        has_legal_actions=data.legal is not None,
+    )
+
+
+def _check_memory(method: Ileed, parts: Parts, sizes: Sizes, device: torch.device, places: int = 1) -> None:
+    """Refuse a model that the device cannot hold, from sizes alone, along with parts that do not go together.
+
+    It takes at least four numbers for each parameter (its value, its gradient and Adam's two moments), and one for
+    each output of a layer at each of the `places` that a step looks at.
+    """
+    available = available_memory(device)
+    try:
+        shapes = dict(Joint(parts, sizes, []).named_parameters())  # no members, so no memory either
+    except RuntimeError:  # more numbers than 64 bits can count
+        least = float("inf")
+    else:
+        parameters = sum(math.prod(each.shape[1:]) for each in shapes.values())
+        outputs = sum(each.shape[1] for name, each in shapes.items() if name.endswith("bias"))
+        least = method.restarts * (4 * parameters + places * outputs) * torch.float32.itemsize
+    if available is not None and least > available:
+        found = "more than a billion" if least > 1e18 else f"{least / 1e9:,.2f}"
+        raise SettingsError(
+            f"this fit needs at least {found} GB of memory for its {method.restarts:,} restarts, and "
+            f"{available / 1e9:,.2f} GB are available on {device.type}: lower hidden, dim, modes, restarts or "
+            "batch_size, or the data's action_count"
+        )
 
 
 @final
@@ -261,6 +355,7 @@ class Ascended:
     collapsed: Collapsed
     lens: Lens
     ascent: Ascent
+    learned_from: Array  # (restart or 1, demonstrator) whether any step of somebody had a weight
     device: str
     seconds: float
 
@@ -270,7 +365,8 @@ class Ascended:
         prepared = start.prepared
         found = replace(ascent, joint=ascent.joint.cpu().requires_grad_(False))
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        return cls(method, start.data, start.seed, prepared.collapsed, prepared.lens, found, name, seconds)
+        known = _learned_from(start.data, prepared.material.step_weight)
+        return cls(method, start.data, start.seed, prepared.collapsed, prepared.lens, found, known, name, seconds)
 
     def fitted(self, *, among: int | None = None, committee: int | None = None) -> Fitted:
         """The likeliest of the first `among` restarts, or of all: what a fit with so many restarts would choose.
@@ -279,9 +375,15 @@ class Ascended:
         """
         costs = self.ascent.nats_per_action[:among]
         likeliest = np.argsort(costs, kind="stable")[: committee or self.method.committee]
+        if not np.isfinite(costs[likeliest]).all():
+            raise SettingsError(
+                f"committee is {len(likeliest)}, and only {np.isfinite(costs).sum()} of {len(costs)} restarts stayed "
+                "finite: lower committee or learning_rate, or set clip"
+            )
         data, lens, collapsed = self.data, self.lens, self.collapsed
         joint = members(self.ascent.joint, likeliest.tolist())
-        survey = _survey(joint, lens, collapsed, data)
+        known = self.learned_from[int(likeliest[0]) if len(self.learned_from) > 1 else 0]
+        survey = _survey(joint, lens, collapsed, data, known)
         provenance = runs.provenance() | {
             "seed": self.seed,
             "device": self.device,
@@ -364,10 +466,11 @@ def bc_rnn(**settings: Any) -> Ileed:
 
 def load(path: str | Path) -> Fitted:
     """A fit as `Fitted.save` left it."""
-    run = runs.read_run(Path(path))
+    run = runs.read_run(path_of("path", path, rule="pass the path of a run directory, as fitted.save(path) wrote it"))
     try:
         parts, sizes, method = (runs.rebuilt(run.settings[name], _KINDS) for name in ("parts", "sizes", "method"))
         settings, weights = run.settings, run.weights
+        _check_run(settings["demonstrators"], weights)
         kept = [stream(0, "loaded", place) for place in range(method.committee)]
         joint = Joint(parts, sizes, kept)
         joint.load_state_dict(_named(weights, "joint."))
@@ -421,37 +524,61 @@ _KINDS: dict[str, type] = {
 }
 
 
+def _check_run(names: Sequence[str], weights: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a run that names somebody twice, or whose networks hold what no network can compute with."""
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"the demonstrator {shown(repeated[0])} is named twice")
+    for name, values in weights.items():
+        if not name.startswith("survey.") and values.is_floating_point() and not torch.isfinite(values).all():
+            raise ValueError(f"{name} holds numbers that are not finite")
+
+
 def _named(tensors: Any, prefix: str) -> dict[str, torch.Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 @torch.no_grad()
-def _survey(joint: Joint, lens: Lens, collapsed: Collapsed, data: Demonstrations) -> Survey:
-    """Everybody's expertise at the places they visited, and at the places most visited by all."""
+def _survey(joint: Joint, lens: Lens, collapsed: Collapsed, data: Demonstrations, known: Array) -> Survey:
+    """Everybody's expertise at the places they visited, and at the places most visited by all.
+
+    Somebody who is not `known`, (demonstrator,), since no step of theirs was learned from, has none.
+    """
     people = len(data.names)
     pairs, count = np.unique(collapsed.step_place * people + data.demonstrator, return_counts=True)
-    own = _expertise(joint, lens, collapsed, pairs // people, pairs % people)
-    visits = np.zeros((people, len(collapsed.observations)), dtype=np.int64)
-    visits[pairs % people, pairs // people] = count
-    average, quantiles = [], []
-    for person in range(people):
-        theirs = pairs % people == person
+    place, person = pairs // people, pairs % people
+    own = _expertise(joint, lens, collapsed, place, person)
+    by_person = np.argsort(person, kind="stable")
+    bounds = np.searchsorted(person[by_person], np.arange(people + 1))
+    average, quantiles = np.full(people, np.nan), np.full((people, 21), np.nan)
+    for each in np.flatnonzero(known):
+        theirs = by_person[bounds[each] : bounds[each + 1]]
         order = np.argsort(own[theirs])
         value, weight = own[theirs][order].astype(np.float64), count[theirs][order]
-        average.append((value * weight).sum() / weight.sum() if len(value) else np.nan)
-        position = np.cumsum(weight) / weight.sum() if len(value) else np.array([])
-        index = np.searchsorted(position, np.linspace(0, 1, 21)).clip(max=max(len(value) - 1, 0))
-        quantiles.append(value[index] if len(value) else np.full(21, np.nan))
-    busiest = np.argsort(-visits.sum(0), kind="stable")[:_STATES]
+        average[each] = (value * weight).sum() / weight.sum()
+        position = np.cumsum(weight) / weight.sum()
+        quantiles[each] = value[np.searchsorted(position, np.linspace(0, 1, 21)).clip(max=len(value) - 1)]
+    busiest = np.argsort(-np.bincount(collapsed.step_place), kind="stable")[:_STATES]
     grid = _expertise(
         joint, lens, collapsed, np.repeat(busiest, people), np.tile(np.arange(people), len(busiest))
     ).reshape(len(busiest), people)
+    grid[:, ~known] = np.nan
+    column = np.full(len(collapsed.observations), -1)
+    column[busiest] = np.arange(len(busiest))
+    counted = column[place] >= 0
+    visits = np.zeros((people, len(busiest)), dtype=np.int64)
+    visits[person[counted], column[place[counted]]] = count[counted]
     return Survey(
-        by_demonstrator=torch.tensor(np.array(average)),
-        quantiles=torch.tensor(np.stack(quantiles)),
+        by_demonstrator=torch.tensor(average),
+        quantiles=torch.tensor(quantiles),
         states=torch.tensor(grid.T.copy()),
-        visits=torch.tensor(visits[:, busiest]),
+        visits=torch.tensor(visits),
     )
+
+
+def _learned_from(data: Demonstrations, step_weight: Array) -> Array:
+    """(restart or 1, demonstrator) whether any of a person's steps had a weight."""
+    rows = step_weight.reshape(-1, len(data))
+    return np.stack([np.bincount(data.demonstrator, weights=row, minlength=len(data.names)) > 0 for row in rows])
 
 
 def _expertise(joint: Joint, lens: Lens, collapsed: Collapsed, place: Array, demonstrator: Array) -> Array:

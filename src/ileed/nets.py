@@ -21,6 +21,8 @@ from ileed._torch import Float, Int
 _Module = TypeVar("_Module", bound=nn.Module)
 
 _TABLE_AS_PRODUCT = 64  # a table this short is read fastest as a product with a one-hot matrix
+_LARGEST_ONE_HOT = 1 << 25  # numbers in such a matrix, beyond which it would be what fills the memory
+_LARGEST_DRAWN_ONE_HOT = 1 << 20  # the same for longer tables, where it is made for one step alone
 
 
 @final
@@ -189,7 +191,7 @@ class Pick:
         """Work out the fastest exact way to read these indices; a table may hold infinities if `finite` is False."""
         if entries == index.shape[-1] and bool((index == torch.arange(entries, device=index.device)).all()):
             return cls(index, entries, identity=True)
-        if finite and entries <= _TABLE_AS_PRODUCT:
+        if finite and entries <= _TABLE_AS_PRODUCT and entries * index.numel() <= _LARGEST_ONE_HOT:
             return cls(index, entries, one_hot=torch.nn.functional.one_hot(index, entries).mT.float().contiguous())
         if not index.is_cuda:
             return cls(index, entries)
@@ -201,6 +203,18 @@ class Pick:
             order=None if is_sorted else torch.argsort(index, dim=-1, stable=True),
             offsets=torch.nn.functional.pad(counts.cumsum(-1), (1, 0)),
         )
+
+    @classmethod
+    def drawn(cls, index: Int[Tensor, "*group read"], entries: int) -> Pick:
+        """Indices that are drawn for one step: made of what a CUDA graph can record, in memory that grows with them."""
+        if entries <= _TABLE_AS_PRODUCT or entries * index.numel() <= _LARGEST_DRAWN_ONE_HOT:
+            one_hot = (index.unsqueeze(-1) == torch.arange(entries, device=index.device)).float().mT
+            return cls(index, entries, one_hot=one_hot.contiguous() if index.ndim == 1 else one_hot)
+        if not index.is_cuda:
+            return cls(index, entries)
+        ordered, order = index.sort(dim=-1, stable=True)
+        positions = torch.arange(entries + 1, device=index.device).expand(*index.shape[:-1], -1).contiguous()
+        return cls(index, entries, order=order, offsets=torch.searchsorted(ordered, positions))
 
     def __call__(self, table: Float[Tensor, "*row entry"]) -> Float[Tensor, "*row read"]:
         if self.identity:
@@ -238,7 +252,12 @@ class _PickRows(torch.autograd.Function):
 
 
 def uniform(shape: tuple[int, ...], bound: float, generators: Sequence[torch.Generator]) -> Tensor:
-    """(member, *shape) numbers within `bound` of zero, each member's from its own generator."""
+    """(member, *shape) numbers within `bound` of zero, each member's from its own generator.
+
+    Without generators there are no members, and nothing but the shape: it costs no memory, whatever the size.
+    """
+    if not generators:
+        return torch.empty(0, *shape)
     drawn = torch.stack([torch.rand(shape, generator=generator) for generator in generators])
     return (2 * drawn - 1) * bound
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log
+from math import isnan, log
 from pathlib import Path
 from typing import Any, final
 
@@ -15,8 +15,10 @@ from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed import runs
 from ileed._torch import stream
-from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.checking import path_of, seed_of, shown
+from ileed.demonstrations import Array, Demonstrations, Encoding, check_demonstrations
 from ileed.demonstrations.encoding import is_table
+from ileed.demonstrations.rules import as_array, listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.exporting import PolicyModule, policy_module, write_onnx
 from ileed.fitting import History, Outcome
@@ -68,7 +70,7 @@ class Policy:
 
     def reset(self, seed: int = 0) -> None:
         """Forget the episode so far and start the stream of sampled actions anew."""
-        self._generator = stream(seed, "act")
+        self._generator = stream(seed_of(seed), "act")
         self._state = None
 
     @torch.no_grad()
@@ -140,7 +142,8 @@ class Policy:
         allowed = None if legal is None else self._legal(legal, seen.shape[1]).T
         found = self._net(seen, allowed)
         if isinstance(found, Choice):
-            return Categorical(logits=_mean_of_members(found.logits)), state
+            checked = None if seen.shape[1] else False  # torch's own checks fail where there is nothing to check
+            return Categorical(logits=_mean_of_members(found.logits), validate_args=checked), state
         return mixture(*_modes_of_all_members(*mixture_parts(found))), state
 
     def _chosen(self, distribution: Categorical | MixtureSameFamily, *, sample: bool) -> Array:
@@ -230,7 +233,7 @@ def _encoded(observations: Any, encoding: Encoding | None) -> Any:
 
 
 def _batched(observations: Array | Tensor, shape: tuple[int, ...]) -> Tensor:
-    tensor = _tensor(observations)
+    tensor = _tensor(observations, "observations")
     if tuple(tensor.shape[1:]) != shape:
         raise DemonstrationError(
             f"observations have shape {tuple(tensor.shape)}: this policy learned from observations of shape {shape}, "
@@ -241,9 +244,14 @@ def _batched(observations: Array | Tensor, shape: tuple[int, ...]) -> Tensor:
     return tensor
 
 
-def _tensor(values: Array | Tensor) -> Tensor:
+def _tensor(values: Array | Tensor, name: str = "values") -> Tensor:
     """A tensor of its own: torch does not know of arrays that must not be written to."""
-    return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    if isinstance(values, Tensor):
+        return values
+    array = as_array(name, values)
+    if array.dtype.kind not in "biuf":
+        raise DemonstrationError(f"{name} are {array.dtype}, not numbers: pass them as the fit was given them")
+    return torch.from_numpy(np.array(array))
 
 
 @final
@@ -283,12 +291,15 @@ class Expertise:
         self.names, self.skill_names, self.survey = names, skill_names, survey
 
     def by_demonstrator(self) -> dict[str, float]:
-        """Each demonstrator's expertise, averaged over that person's own steps."""
+        """Each demonstrator's expertise, averaged over that person's own steps.
+
+        Somebody of whom no step was learned from (none is in the data, or all have weight 0) has none: NaN.
+        """
         return dict(zip(self.names, self.survey.by_demonstrator.tolist(), strict=True))
 
     def ranking(self) -> list[tuple[str, float]]:
-        """Demonstrators and their expertise, best first."""
-        return sorted(self.by_demonstrator().items(), key=lambda item: -item[1])
+        """Demonstrators and their expertise, best first; those who have none, NaN, stand last."""
+        return sorted(self.by_demonstrator().items(), key=lambda item: (isnan(item[1]), -item[1]))
 
     @torch.no_grad()
     def by_skill(self) -> dict[str, dict[str, float]]:
@@ -296,6 +307,7 @@ class Expertise:
         if not self.skill_names:
             raise SettingsError("this fit names no skills: fit with expertise=Skills(column)")
         values = self._joint.expertise.skill[0].sigmoid()
+        values = torch.where(self.survey.by_demonstrator.isnan(), torch.nan, values)
         return {
             name: dict(zip(self.skill_names, values[:, person].tolist(), strict=True))
             for person, name in enumerate(self.names)
@@ -324,7 +336,9 @@ class Expertise:
         `skills` (place, skill) is needed where the fit was given the embedding (`Skills`).
         """
         if demonstrator not in self.names:
-            raise DemonstrationError(f"there is no demonstrator {demonstrator!r}: this fit knows {list(self.names)}")
+            raise DemonstrationError(
+                f"there is no demonstrator {shown(demonstrator)}: this fit knows {listed(self.names)}"
+            )
         seen = self._lens(_batched(_encoded(observations, self._encoding), self._lens.shape))
         places = seen.shape[1]
         wanted = (places, len(self.skill_names))
@@ -334,6 +348,8 @@ class Expertise:
                 f"expertise depends on given skills and {found} were passed: pass skills of shape {wanted}, "
                 f"for {', '.join(self.skill_names)}"
             )
+        if isnan(self.survey.by_demonstrator[self.names.index(demonstrator)]) or not places:
+            return np.full(places, np.nan, dtype=np.float32)
         sizes = self._joint.sizes
         batch = Batch.of(
             sizes=sizes,
@@ -401,17 +417,18 @@ class Fitted:
         Held-out data tell whether the model, not only its fit, is good; a policy with a memory forgets as it does when
         it acts.
         """
-        names = self.expertise.names
-        if strangers := [name for name in data.names if name not in names]:
+        check_demonstrations(data)
+        position = {name: number for number, name in enumerate(self.expertise.names)}
+        if strangers := [name for name in data.names if name not in position]:
             raise DemonstrationError(
-                f"there is no demonstrator {strangers[0]!r}: this fit knows {', '.join(map(repr, names))}"
+                f"there is no demonstrator {strangers[0]!r}: this fit knows {listed(self.expertise.names)}"
             )
         if data.encoding is not None and data.encoding != self.policy.encoding:
             raise DemonstrationError(
                 "the data were encoded otherwise than those of the fit, so that their numbers mean something else: "
                 "read them with from_table(..., encoding=fitted.policy.encoding)"
             )
-        known = np.array([names.index(name) for name in data.names])
+        known = np.array([position[name] for name in data.names])
         skills = self._skills_of(data)
         length = self.joint.parts.policy.length
         step = np.arange(len(data))[None]
@@ -453,6 +470,7 @@ class Fitted:
 
     def save(self, path: str | Path) -> None:
         """Write a run directory, whole or not at all."""
+        path = path_of("path", path, rule="pass the path of a directory to write")
         sizes = self.joint.sizes
         survey = self.expertise.survey
         settings: dict[str, Any] = {

@@ -20,7 +20,8 @@ import torch
 from torch.distributions import Categorical
 
 from ileed._torch import stream
-from ileed.demonstrations import Array, Demonstrations
+from ileed.checking import instance_of, number, one_of
+from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes
 from ileed.model.demonstrators import Boltzmann
@@ -149,10 +150,17 @@ def rate(
     too, if steps are independent given rho. "episodes" resamples whole episodes instead, which allows for steps of an
     episode that go well or ill together; it needs some twenty episodes a person, and knows nothing from one.
     """
-    if not 0 < certainty < 1:
-        raise SettingsError(f"certainty is {certainty}: it is a probability between 0 and 1, such as 0.95")
-    if interval not in ("likelihood", "episodes"):
-        raise SettingsError(f"interval is {interval!r}: choose 'likelihood' or 'episodes'")
+    instance_of("fitted", fitted, Fitted, rule="pass a fit, as Ileed(...).fit(...) or ileed.load(path) gives it")
+    check_demonstrations(demonstrations)
+    if not isinstance(pooled, bool):
+        instance_of("pooled", pooled, Population, rule="pass True, False, or the `population` of earlier ratings")
+    certainty = number(
+        "certainty",
+        certainty,
+        within=lambda share: 0 < share < 1,
+        rule="it is a probability between 0 and 1, such as 0.95",
+    )
+    one_of("interval", interval, ("likelihood", "episodes"))
     _check(fitted, demonstrations)
     steps = demonstrations.steps_each
     if (steps == 0).any():

@@ -13,6 +13,7 @@ import torch
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
 from ileed._torch import stream
+from ileed.checking import instance_of, seed_of, shown, whole_number
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
@@ -149,6 +150,11 @@ def demonstrate(
     Each demonstrator has streams of chance of their own, named after `seed` and their name: adding one changes nobody
     else.
     """
+    instance_of("task", task, AbstractTask, rule="pass a task, as ileed.tasks.task('minigrid/obstacles') gives it")
+    steps = whole_number("steps", steps, least=1, rule="everybody plays one or more, a whole number")
+    seed = seed_of(seed)
+    if isinstance(skill, str) or not isinstance(skill, Mapping | Sequence | np.ndarray):
+        raise SettingsError(f"skill is {shown(skill)}: pass a list of skills, or a mapping from names to skills")
     named = _named(skill, task)
     chances = _chances(tuple(named), task, steps=steps, seed=seed)
     played = task.play(

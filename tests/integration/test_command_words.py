@@ -254,9 +254,9 @@ def harmless(printed: str) -> None:
 
 
 def test_a_very_long_name_does_not_fill_the_screen(tmp_path, capsys):
-    data = str(table(tmp_path / "data.parquet", names=("x" * 100_000, "bob", "cy")))
+    data = str(table(tmp_path / "data.parquet", names=("x" * 1_000, "bob", "cy")))
     assert run(["fit", data, "--out", str(tmp_path / "run"), *QUICK]) == 0
-    assert len(capsys.readouterr().out) < 10_000
+    assert len(capsys.readouterr().out) < 4_000
 
 
 def test_what_a_page_cannot_show_and_what_a_terminal_obeys_are_replaced_by_one_function():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,17 @@ def summary(fitted: Fitted) -> dict[str, Any]:
 def ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int = 40) -> Table:
     """Demonstrators best first, with the spread of their expertise over their own states."""
     people = fitted.expertise.ranking()
+    unknown = [name for name, value in people if isnan(value)]
+    people = people[: len(people) - len(unknown)]
     left_out = len(people) - most
+    notes = [f"{left_out:,} more in the run's report"] if left_out > 0 else []
+    if unknown:
+        notes.append(
+            f"{', '.join(map(plain, unknown[:6]))}{', ...' if len(unknown) > 6 else ''}: no step was learned from"
+        )
     table = Table(
         title="expertise, best first (a comparison: ratios are what the data fix)",
-        caption=f"{left_out:,} more in the run's report" if left_out > 0 else None,
+        caption="; ".join(notes) or None,
     )
     table.add_column("demonstrator")
     table.add_column("expertise", justify="right")

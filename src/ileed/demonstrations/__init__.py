@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ileed.checking import instance_of
 from ileed.demonstrations import rules
 from ileed.demonstrations.encoding import Encoding
 from ileed.demonstrations.episodes import labels_of_episodes, recorded
@@ -17,7 +18,7 @@ from ileed.demonstrations.rules import Array
 from ileed.errors import DemonstrationError
 from ileed.wording import did_you_mean
 
-__all__ = ["COLUMNS", "Array", "Collapsed", "Demonstrations", "Encoding", "Finding"]
+__all__ = ["COLUMNS", "Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "check_demonstrations"]
 
 COLUMNS = {
     "observation": "what was seen before acting",
@@ -82,7 +83,7 @@ class Demonstrations:
             "rewards": rules.rewards(self.rewards, steps),
             "terminals": rules.terminals(self.terminals, steps),
             "legal": rules.legal(self.legal, actions, action_count),
-            "skills": {name: rules.frozen(rules.skill(name, values, steps)) for name, values in self.skills.items()},
+            "skills": rules.skills(self.skills, steps),
             "action_count": action_count,
             "encoding": rules.encoding(self.encoding, observations, actions, action_count),
         }
@@ -214,8 +215,9 @@ class Demonstrations:
     def split(self, held_out: float, *, generator: np.random.Generator) -> tuple[Array, Array]:
         """Two boolean masks over episodes, (kept, held out): some episodes of everybody who has two or more."""
         out = np.zeros(self.episode_count, dtype=bool)
-        for person in range(len(self.names)):
-            theirs = np.flatnonzero(self.episode_demonstrator == person)
+        owner = self.episode_demonstrator
+        ends = np.cumsum(np.bincount(owner, minlength=len(self.names)))
+        for theirs in np.split(np.argsort(owner, kind="stable"), ends[:-1]):
             count = min(max(1, round(held_out * len(theirs))), len(theirs) - 1)
             if count > 0:
                 out[generator.permutation(theirs)[:count]] = True
@@ -322,6 +324,18 @@ class Demonstrations:
     def equals(self, other: Demonstrations) -> bool:
         """Whether both hold the same values of the same types in every column."""
         return all(_same(getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+
+
+def check_demonstrations(value: object) -> None:
+    """Refuse anything else where demonstrations are asked for, a file above all."""
+    instance_of(
+        "demonstrations",
+        value,
+        Demonstrations,
+        rule="pass Demonstrations, as ileed.read(path) gives them from a file and "
+        "ileed.Demonstrations(observations=..., ...) from arrays",
+        error=DemonstrationError,
+    )
 
 
 @final

@@ -103,9 +103,7 @@ def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
         yield Finding(
             "observations", f"{places:,} are distinct among {len(data):,} steps: the fit counts them once each"
         )
-        visited = np.zeros((len(data.names), places), dtype=bool)
-        visited[data.demonstrator, collapsed.step_place] = True
-        shared = visited.sum(0)[collapsed.step_place] > 1
+        shared = visited_by_several(data.demonstrator, collapsed.step_place)
         share = np.bincount(data.demonstrator, shared, len(data.names)) / np.maximum(data.steps_each, 1)
         alone = (
             np.flatnonzero((share < 0.5) & (data.steps_each > 0)) if len(data.names) > 1 else np.array([], dtype=int)
@@ -125,11 +123,19 @@ def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
         )
 
 
+def visited_by_several(demonstrator: Array, place: Array) -> Array:
+    """Whether anybody else visits the place of each step, (step,); both columns are indices, (step,)."""
+    people = int(demonstrator.max()) + 1
+    pairs = np.unique(place * people + demonstrator)
+    return np.bincount(pairs // people)[place] > 1
+
+
 def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
     if data.discrete:
-        taken = np.bincount(data.actions, minlength=data.action_count)
-        if never := [_label_of_action(data, int(action)) for action in np.flatnonzero(taken == 0)]:
-            yield Finding("actions", f"{', '.join(never[:8])} of {data.action_count} never taken by anybody")
+        taken = np.unique(data.actions)
+        first = np.arange(min(data.action_count, len(taken) + 8))  # as many as must be looked through to name eight
+        if never := [_label_of_action(data, int(action)) for action in np.setdiff1d(first, taken)[:8]]:
+            yield Finding("actions", f"{', '.join(never)} of {data.action_count} never taken by anybody")
         return
     for axis in range(data.actions.shape[1]):
         name = f"actions[{axis}]" if data.encoding is None else printable(data.encoding.action[axis])

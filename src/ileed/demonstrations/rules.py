@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ileed.checking import LONGEST, instance_of, shown, whole_number
 from ileed.errors import DemonstrationError
 
 if TYPE_CHECKING:
@@ -18,13 +19,52 @@ Array = npt.NDArray[Any]
 
 def as_array(name: str, values: Any) -> Array:
     """`values` as an array of numbers or words, all rows of one shape."""
+    if values is None:
+        raise DemonstrationError(f"{name} are None: pass one value or one row for each step")
+    _check_mask(name, values)
+    _check_words(name, values)
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise DemonstrationError(f"{name} are ragged: every row must have the same shape") from error
+    except (TypeError, RuntimeError) as error:  # such as a tensor on a GPU, or one that is being differentiated
+        raise DemonstrationError(
+            f"{name} are {shown(values)} that cannot be read as an array ({' '.join(str(error).split())}): pass an "
+            "array, as tensor.detach().cpu().numpy() is one"
+        ) from error
     if array.dtype == object:
         raise DemonstrationError(f"{name} are ragged or hold objects: every row must be numbers of the same shape")
     return array
+
+
+def _check_mask(name: str, values: Any) -> None:
+    """Refuse masked values: an array forgets its mask and shows what lay under it."""
+    rows = values if isinstance(values, list | tuple) else [values]
+    count = sum(np.ma.getmaskarray(row).sum(dtype=int) for row in rows if isinstance(row, np.ma.MaskedArray))
+    if count:
+        raise DemonstrationError(
+            f"{name} hold {count:,} masked value{'' if count == 1 else 's'}: fill them (array.filled(value)) "
+            "or drop those steps"
+        )
+
+
+def _check_words(name: str, values: Any) -> None:
+    """Refuse words so long that a column of them would not fit into memory."""
+    array = isinstance(values, np.ndarray)
+    if array and values.dtype.kind == "U" and values.dtype.itemsize <= 4 * LONGEST:
+        return
+    if not (isinstance(values, list | tuple) or (array and values.dtype.kind in "UO")):
+        return
+    words = (word for word in (values.flat if array else values) if isinstance(word, str))
+    if long := next((word for word in words if len(word) > LONGEST), None):
+        raise too_long(name, long)
+
+
+def too_long(name: str, word: str) -> DemonstrationError:
+    """The sentence for a word that no column can hold in every row."""
+    return DemonstrationError(
+        f"{name} hold a word of {len(word):,} characters (it begins {word[:20]!r}): shorten it to {LONGEST:,} or fewer"
+    )
 
 
 def frozen(value: Any) -> Any:
@@ -85,6 +125,8 @@ def actions(values: Any, steps: int) -> Array:
     if array.dtype.kind not in "biuf":
         raise DemonstrationError(f"actions are {array.dtype}, not numbers: encode them as whole numbers 0, 1, ...")
     finite("actions", array)
+    if array.ndim == 2 and array.shape[1] == 0:
+        raise DemonstrationError(f"actions have shape {array.shape}, so nothing was done: pass one dimension or more")
     if array.ndim == 2 and array.dtype.kind == "f":
         return array
     if array.ndim != 1:
@@ -101,13 +143,31 @@ def actions(values: Any, steps: int) -> Array:
         )
     if array.dtype.kind != "b" and array.min() < 0:
         raise DemonstrationError(f"action {array.min()} is negative: number discrete actions 0, 1, ...")
+    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
+        raise DemonstrationError(
+            f"action {int(array.max()):,} is beyond what 64 bits with a sign can hold: number the actions 0, 1, ..."
+        )
     return array.astype(np.int64)
 
 
-def action_count(actions: Array, stated: int) -> int:
-    """How many discrete actions there are: as stated, or as many as the data show."""
+_MANY_ACTIONS, _SPARSELY_TAKEN = 10_000, 100
+
+
+def action_count(actions: Array, stated: Any) -> int:
+    """How many discrete actions there are: as stated, or as many as the data show.
+
+    Numbers that are hardly ever used are taken for codes, not for a count: more than 10,000 actions, of which fewer
+    than one in a hundred was ever taken, must be stated.
+    """
+    rule = "it must be a whole number, 2 or more for there to be a choice, or 0 to count those in the data"
+    stated = whole_number("action_count", stated, least=0, rule=rule, error=DemonstrationError)
     found = int(actions.max()) + 1
-    if not stated:
+    if stated == 0:
+        if found > _MANY_ACTIONS and found > _SPARSELY_TAKEN * (taken := len(np.unique(actions))):
+            raise DemonstrationError(
+                f"action {found - 1:,} was taken, and yet only {taken:,} different actions: number the actions "
+                f"0, 1, ..., or pass action_count={found} if there are so many"
+            )
         return max(found, 2)
     if stated < 2:
         raise DemonstrationError(f"action_count is {stated}: it must be 2 or more, for there to be a choice")
@@ -120,11 +180,16 @@ def action_count(actions: Array, stated: int) -> int:
 
 def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[str, ...], Array]:
     """The names, and for each step an index into them."""
+    if names is None or isinstance(names, str):
+        raise DemonstrationError(f"names is {shown(names)}: pass a sequence of names, one for each demonstrator")
     names = tuple(str(name) for name in names)
+    _check_words("names", names)
     if len(set(names)) != len(names):
         raise DemonstrationError(f"demonstrator names repeat in {listed(names)}: give each person one name")
     if values is None:
         raise DemonstrationError("demonstrator is None: pass one name or whole number for each step")
+    _check_mask("demonstrator labels", values)
+    _check_words("demonstrator labels", values)
     array = np.asarray(values)
     if array.dtype == object and all(isinstance(value, str) for value in array.flat):  # a pandas column of names
         array = array.astype(np.str_)
@@ -232,6 +297,12 @@ def skill(name: str, values: Any, steps: int) -> Array:
         return array
     if array.ndim == 2 and array.dtype.kind in "biuf":
         finite(f"skill column {name!r}", array)
+        if (array < 0).any():
+            step = int((array < 0).any(axis=1).argmax())
+            raise DemonstrationError(
+                f"skill column {name!r} holds {array[step].min():g} (first: step {step:,}): weights say how much of a "
+                "skill a step calls for, and must be zero or more"
+            )
         return array.astype(np.float32)
     raise DemonstrationError(
         f"skill column {name!r} is {array.dtype} of shape {array.shape}: pass one label for each step, "
@@ -257,6 +328,18 @@ def encoding(values: Encoding | None, observations: Array, actions: Array, actio
             "encoding"
         )
     return values
+
+
+def skills(values: Any, steps: int) -> dict[str, Array]:
+    """Every skill column, by its name."""
+    mapping = instance_of(
+        "skills",
+        values,
+        Mapping,
+        rule="pass a mapping from names to columns, as in {'phase': ...}",
+        error=DemonstrationError,
+    )
+    return {name: frozen(skill(name, column, steps)) for name, column in mapping.items()}
 
 
 def listed(names: Sequence[object], most: int = 6) -> str:

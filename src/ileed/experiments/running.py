@@ -17,6 +17,7 @@ import torch
 from ileed import runs
 from ileed._torch import resolve_device
 from ileed.baselines import AbstractOffline, Gail
+from ileed.checking import whole_number
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError, SettingsError
 from ileed.experiments.grid import AbstractExperiment, Cell, Measured, Setting, cells
@@ -47,9 +48,11 @@ def reproduce(
     file is written anew whenever more of its trials are done, so an interruption loses little. A trial that fails is
     recorded as such. On a GPU all trials of a cell are fitted at once while the cores simulate and score.
     """
-    count = experiment.trials if trials is None else trials
-    if count < 1:
-        raise SettingsError(f"trials is {count}: an experiment needs one or more")
+    rule = "an experiment needs one or more, a whole number"
+    count = experiment.trials if trials is None else whole_number("trials", trials, least=1, rule=rule)
+    cores = len(os.sched_getaffinity(0))
+    rule = "it needs one or more, a whole number, or None for as many as there are cores"
+    processes = cores if workers is None else whole_number("workers", workers, least=1, rule=rule)
     grid = cells(experiment, methods=methods, settings=settings)
     if not grid:
         raise SettingsError(_nothing_chosen(experiment, methods, settings))
@@ -58,7 +61,7 @@ def reproduce(
     total = len(grid) * count
     place = resolve_device(device)
     results = (_on_a_gpu if place.type == "cuda" else _on_cores)(
-        experiment, _missing(grid, done, count), str(place), workers or len(os.sched_getaffinity(0))
+        experiment, _missing(grid, done, count), str(place), processes
     )
     began = time.monotonic()
     for cell, measured in results:

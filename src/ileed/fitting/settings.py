@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from ileed.errors import SettingsError
+from ileed.checking import number, whole_number
 
 
 @final
@@ -27,15 +27,29 @@ class Climb:
     held_out: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.steps != int(self.steps):
-            raise SettingsError(f"steps is {self.steps}: a fit takes a whole number of steps, one or more")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise SettingsError(
-                f"batch_size is {self.batch_size}: it must be one or more, or None to choose by the data"
+        checked: dict[str, object] = {
+            "steps": whole_number(
+                "steps", self.steps, least=1, rule="a fit takes a whole number of steps, one or more"
+            ),
+            "held_out": number(
+                "held_out",
+                self.held_out,
+                within=lambda share: 0 <= share < 1,
+                rule="it is a share of the episodes, from 0 up to but not 1",
+            ),
+        }
+        if self.batch_size is not None:
+            checked["batch_size"] = whole_number(
+                "batch_size",
+                self.batch_size,
+                least=1,
+                rule="it must be a whole number, one or more, or None to choose by the data",
             )
-        if not 0 <= self.held_out < 1:
-            raise SettingsError(f"held_out is {self.held_out}: it is a share of the episodes, from 0 up to but not 1")
         for name in ("learning_rate", "skill_learning_rate", "clip"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise SettingsError(f"{name} is {value}: it must be a number above zero")
+            if name != "clip" or value is not None:
+                checked[name] = number(
+                    name, value, within=lambda size: 0 < size < float("inf"), rule="it must be a number above zero"
+                )
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)

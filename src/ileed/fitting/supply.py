@@ -138,7 +138,6 @@ class Shuffled:
         self._place = tensor(collapsed.step_place, device)
         self._action = action_tensor(data.actions, device)
         self._demonstrator = tensor(data.demonstrator, device)
-        self._people = torch.eye(sizes.demonstrators, device=device)
         self._weight = tensor(material.step_weight, device).float()
         self._held_out = None if material.held_out is None else tensor(material.held_out, device).float()
         self._legal = None if collapsed.legal is None else tensor(collapsed.legal.T, device)
@@ -182,8 +181,7 @@ class Shuffled:
             )
         places = observations.shape[1]
         at = Pick(here, places, identity=places == size)
-        who = self._demonstrator[steps]
-        by = Pick(who, self._sizes.demonstrators, one_hot=self._people[:, who])
+        by = Pick.drawn(self._demonstrator[steps], self._sizes.demonstrators)
         return Batch(
             observations=observations,
             place=at,

@@ -50,7 +50,6 @@ class Windows:
         self._weight = self._by_member([m.step_weight for m in materials], longest)
         held_out = [m.held_out for m in materials if m.held_out is not None]
         self._held_out = self._by_member(held_out, longest) if held_out else None
-        self._people = torch.eye(self._sizes.demonstrators, device=device)
         self._moments = torch.arange(self._length, device=device)[None, :, None]
         self._offset = torch.arange(len(materials), device=device)[:, None] * longest
         self._orders = [Order(_learned_from(m), seed=m.seed, device=device) for m in materials]
@@ -94,8 +93,7 @@ class Windows:
         rows = (steps + self._offset).flatten()
         here = torch.arange(steps.shape[1], device=self._device)
         at = Pick(here, len(here), identity=True)
-        who = self._demonstrator.gather(1, steps)
-        by = Pick(who, self._sizes.demonstrators, one_hot=self._people[who].mT)
+        by = Pick.drawn(self._demonstrator.gather(1, steps), self._sizes.demonstrators)
         action = self._rows(self._action, rows)
         return Batch(
             observations=self._rows(self._seen, rows).mT,

@@ -179,7 +179,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", help="the experiment's name, in place of the one in the config")
     parser.add_argument("--debug", action="store_true", help="robomimic's quick trial of a few steps")
     given = parser.parse_args(arguments)
-    register()
+    try:
+        register()
+    except IleedError as error:
+        print(f"ileed: {error}", file=sys.stderr)  # noqa: T201
+        return 2
     script: Any = import_module("robomimic.scripts.train")
     # robomimic's main prints what went wrong and returns as if nothing had: a shell must learn of it.
     failures: list[Exception] = []

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
 from ileed._torch import Float
+from ileed.checking import one_of, whole_numbers
 from ileed.model.batch import Batch
 from ileed.model.policies import Choice, among, mixture, mixture_at, mixture_parts
 
@@ -137,6 +138,12 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
     scaled: Literal["variance", "deviation"] = "variance"
     exempt: tuple[int, ...] | None = None
     discrete = False
+
+    def __post_init__(self) -> None:
+        one_of("scaled", self.scaled, ("variance", "deviation"))
+        if self.exempt is not None:
+            exempt = whole_numbers("exempt", self.exempt, rule="name dimensions by their numbers, as in exempt=(6,)")
+            object.__setattr__(self, "exempt", exempt)
 
     def observed(self, policy: MixtureSameFamily, expertise: Tensor) -> MixtureSameFamily:
         logits, means, deviations = mixture_parts(policy)

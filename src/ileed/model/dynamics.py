@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from ileed._torch import Float
-from ileed.errors import SettingsError
+from ileed.checking import number
 from ileed.model.batch import Sizes, Transitions
-from ileed.model.policies import check_hidden
+from ileed.model.policies import hidden_layers
 from ileed.nets import MLP
 
 
@@ -28,11 +28,14 @@ class LatentDynamics:
     hidden: tuple[int, ...] = (4, 4)
 
     def __post_init__(self) -> None:
-        check_hidden(self.hidden)
-        if not 0 <= self.weight < float("inf"):
-            raise SettingsError(
-                f"the weight of the latent dynamics is {self.weight}: it must be a number, zero or more"
-            )
+        weight = number(
+            "the weight of the latent dynamics",
+            self.weight,
+            within=lambda weight: 0 <= weight < float("inf"),
+            rule="it must be a number, zero or more",
+        )
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "hidden", hidden_layers(self.hidden))
 
     def build(self, dim: int, sizes: Sizes, generators: Sequence[torch.Generator]) -> LatentDynamicsNet:
         return LatentDynamicsNet(self, dim, sizes, generators)

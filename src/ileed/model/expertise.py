@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ileed._torch import Float
-from ileed.errors import SettingsError
+from ileed.checking import text, true_or_false, whole_number
 from ileed.model.batch import Batch, Sizes
-from ileed.model.policies import check_hidden
+from ileed.model.policies import hidden_layers
 from ileed.nets import MLP, uniform
 
 
@@ -77,9 +77,12 @@ class Embedded(AbstractExpertise):
     shared: bool = False
 
     def __post_init__(self) -> None:
-        check_hidden(self.hidden)
-        if self.dim < 1:
-            raise SettingsError(f"dim is {self.dim}: an embedding needs one dimension or more")
+        dim = whole_number(
+            "dim", self.dim, least=1, rule="an embedding needs a whole number of dimensions, one or more"
+        )
+        object.__setattr__(self, "dim", dim)
+        object.__setattr__(self, "hidden", hidden_layers(self.hidden))
+        object.__setattr__(self, "shared", true_or_false("shared", self.shared))
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
         return _Embedded(self, sizes, generators)
@@ -95,6 +98,9 @@ class Skills(AbstractExpertise):
     """
 
     column: str
+
+    def __post_init__(self) -> None:
+        text("column", self.column)
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
         return _Skilled(sizes, generators)

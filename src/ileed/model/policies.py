@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
 
 from ileed._torch import Bool, Float
+from ileed.checking import number, true_or_false, whole_number, whole_numbers
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes
 from ileed.nets import LSTM, MLP, Memory, Pick, uniform
@@ -53,7 +54,7 @@ class CategoricalMLP(AbstractPolicyHead):
     discrete = True
 
     def __post_init__(self) -> None:
-        check_hidden(self.hidden)
+        object.__setattr__(self, "hidden", hidden_layers(self.hidden))
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
         return _CategoricalNet(self, sizes, generators)
@@ -81,7 +82,6 @@ class MixtureMLP(AbstractPolicyHead):
     discrete = False
 
     def __post_init__(self) -> None:
-        check_hidden(self.hidden)
         _check_mixture(self)
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
@@ -109,26 +109,33 @@ class MixtureLSTM(AbstractPolicyHead):
     discrete = False
 
     def __post_init__(self) -> None:
-        check_hidden(self.hidden)
         _check_mixture(self)
         if not self.hidden:
             raise SettingsError("hidden layers are (): a recurrent policy needs one or more")
-        if self.length < 1:
-            raise SettingsError(f"length is {self.length}: a window needs one step or more")
+        length = whole_number("length", self.length, least=1, rule="a window needs one step or more, a whole number")
+        object.__setattr__(self, "length", length)
+        object.__setattr__(self, "low_noise", true_or_false("low_noise", self.low_noise))
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> RecurrentNet:
         return RecurrentNet(self, sizes, generators)
 
 
 def _check_mixture(head: MixtureMLP | MixtureLSTM) -> None:
-    if head.modes < 1:
-        raise SettingsError(f"modes is {head.modes}: a mixture needs one or more")
-    if not 0 < head.deviation_floor < float("inf"):
-        raise SettingsError(f"deviation_floor is {head.deviation_floor}: it must be a number above zero")
-    if head.steady_deviation is not None and not 0 < head.steady_deviation < float("inf"):
-        raise SettingsError(
-            f"steady_deviation is {head.steady_deviation}: it must be a number above zero, or None to learn it"
-        )
+    checked: dict[str, object] = {
+        "hidden": hidden_layers(head.hidden),
+        "modes": whole_number("modes", head.modes, least=1, rule="a mixture needs one or more, a whole number"),
+        "deviation_floor": _deviation("deviation_floor", head.deviation_floor, "it must be a number above zero"),
+        "shared_deviations": true_or_false("shared_deviations", head.shared_deviations),
+    }
+    if head.steady_deviation is not None:
+        rule = "it must be a number above zero, or None to learn it"
+        checked["steady_deviation"] = _deviation("steady_deviation", head.steady_deviation, rule)
+    for name, value in checked.items():
+        object.__setattr__(head, name, value)
+
+
+def _deviation(name: str, value: object, rule: str) -> float:
+    return number(name, value, within=lambda size: 0 < size < float("inf"), rule=rule)
 
 
 class Choice(Categorical):
@@ -219,9 +226,10 @@ class GaussianNet(PolicyNet, ABC):
 
 
 def among(chosen: Sequence[int], values: Float[Tensor, "*batch dimension"]) -> Bool[Tensor, " dimension"]:
-    """Whether each dimension of the values is one of the chosen; made of what a CUDA graph can record."""
-    dimensions = torch.arange(values.shape[-1], device=values.device)
-    return torch.stack([dimensions == dimension for dimension in chosen]).any(0)
+    """Whether each dimension of the values is one of the chosen (-1 is the last); a CUDA graph can record it."""
+    count = values.shape[-1]
+    dimensions = torch.arange(count, device=values.device)
+    return torch.stack([dimensions == dimension % count for dimension in chosen]).any(0)
 
 
 @final
@@ -310,7 +318,7 @@ def mixture_at(policy: MixtureSameFamily, place: Pick) -> MixtureSameFamily:
     return mixture(*(part.index_select(1, place.index) for part in mixture_parts(policy)))
 
 
-def check_hidden(hidden: tuple[int, ...]) -> None:
-    """Refuse layer sizes that make no network."""
-    if any(size < 1 for size in hidden):
-        raise SettingsError(f"hidden layers are {hidden}: every size must be one or more")
+def hidden_layers(hidden: object) -> tuple[int, ...]:
+    """The sizes of hidden layers; those that make no network are refused."""
+    rule = "pass the size of every hidden layer, a whole number of one or more, as in hidden=(32, 32)"
+    return whole_numbers("hidden", hidden, least=1, rule=rule)

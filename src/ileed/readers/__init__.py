@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ileed.checking import instance_of, path_of, shown
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError
 from ileed.readers.labels import Labeller, by_column, by_mask, by_one
@@ -46,9 +47,13 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
     that has none asks for it. `options` are those of the format's own reader, such as `observations` and `filter_key`
     of `read_robomimic`; one that the format does not have is refused.
     """
-    path = Path(path)
-    if not path.exists():
-        raise DemonstrationError(f"there is no file {path}: check the path")
+    path = path_of("path", path, rule="pass the path of a file", error=DemonstrationError)
+    if demonstrator is not None:
+        rule = f"pass where it stands, as in by_column({demonstrator!r})" if isinstance(demonstrator, str) else _LABELS
+        instance_of("demonstrator", demonstrator, Labeller, rule=rule, error=DemonstrationError)
+    if not _exists(path):
+        name = str(path)
+        raise DemonstrationError(f"there is no file {name if len(name) < 300 else shown(name)}: check the path")
     reader = _READERS.get(path.suffix)
     if reader is None:
         raise DemonstrationError(f"{path.name} is of no known format: there are readers for {', '.join(_READERS)}")
@@ -59,6 +64,16 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
             + (f"the options of these are {', '.join(known)}" if known else "leave it out")
         )
     return reader(path, demonstrator=demonstrator, **options)
+
+
+_LABELS = "pass by_column(...), by_mask(...) or by_one(...), or None for the format's own place"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # such as a name that no file could have
+        return False
 
 
 def shipped(name: str = "obstacles") -> Demonstrations:

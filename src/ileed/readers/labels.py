@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, final
 
+from ileed.checking import text
 from ileed.errors import DemonstrationError
 
 
@@ -18,6 +19,9 @@ class by_column(Labeller):  # noqa: N801 (reads as a phrase: read(..., demonstra
     """The demonstrator stands in a column of the table, one value for each step."""
 
     column: str
+
+    def __post_init__(self) -> None:
+        text("column", self.column, error=DemonstrationError)
 
 
 @final
@@ -38,6 +42,8 @@ class by_mask(Labeller):  # noqa: N801
     def __init__(self, *names: str, unmatched: Literal["error", "drop"] = "error") -> None:
         if unmatched not in ("error", "drop"):
             raise DemonstrationError(f"unmatched is {unmatched!r}: pass 'error' or 'drop'")
+        for name in names:
+            text("name", name, error=DemonstrationError)
         if repeated := [name for name in names if names.count(name) > 1]:
             raise DemonstrationError(f"mask {repeated[0]!r} is named twice: name each once")
         object.__setattr__(self, "names", names)
@@ -50,3 +56,6 @@ class by_one(Labeller):  # noqa: N801
     """Everything in the file was done by one demonstrator, of this name."""
 
     name: str
+
+    def __post_init__(self) -> None:
+        text("name", self.name, error=DemonstrationError)

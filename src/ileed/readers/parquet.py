@@ -25,11 +25,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ileed import runs
+from ileed.checking import LONGEST
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.encoding import Feature
+from ileed.demonstrations.rules import too_long
 from ileed.errors import DemonstrationError
 from ileed.readers.labels import Labeller, by_column
 from ileed.readers.tables import flat_table
@@ -125,6 +128,15 @@ def _encoding(note: Any) -> Encoding | None:
     return found
 
 
+def _check_words(name: str, array: pa.Array) -> None:
+    """Refuse long words before they are laid out in rows of equal width."""
+    if len(array) and (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        lengths = pc.utf8_length(array)
+        longest = pc.max(lengths)
+        if longest.as_py() > LONGEST:
+            raise too_long(f"the values of column {name!r}", array[pc.index(lengths, longest).as_py()].as_py())
+
+
 def _lists(rows: Array) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).reshape(-1)), rows.shape[1])
 
@@ -133,6 +145,7 @@ def _numpy(name: str, column: pa.ChunkedArray) -> Any:
     if column.null_count:
         raise DemonstrationError(f"column {name!r} has {column.null_count:,} missing values: fill or drop those rows")
     array = column.combine_chunks()
+    _check_words(name, array.dictionary if pa.types.is_dictionary(array.type) else array)
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ileed import runs
+from ileed.checking import path_of
 from ileed.errors import SettingsError
 from ileed.methods import load
 from ileed.report.charts import Drawing
@@ -31,8 +32,9 @@ def report(
     from 0 to 1, to be shown beside the estimate; `scores` names policies and how well they did, in the order in which
     to show them; `command` is what made the run.
     """
+    rule = "pass the path of a run directory: fitted.save(path), then report(path)"
+    run = path_of("path", path, rule=rule)
     drawing = Drawing()
-    run = Path(path)
     target = run / "report.html" if out is None else Path(out)
     fitted = load(run)
     title = title or f"Demonstrator report: {run.resolve().name}"

@@ -100,7 +100,7 @@ class Story:
                 *scored,
                 _restarts(fitted),
                 _learning(fitted),
-                _where(fitted, Shown.of(people)),
+                _where(fitted, Shown.of([person for person in people if not math.isnan(person.expertise)])),
             ],
         )
 
@@ -129,7 +129,11 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
             "belong the other way round."
         )
     if unseen := sum(math.isnan(person.expertise) for person in people):
-        text.append(f"{demonstrators(unseen).capitalize()} took no step in the data and cannot be ranked.")
+        have = "has" if unseen == 1 else "have"
+        text.append(
+            f"{demonstrators(unseen).capitalize()} {have} no step that the fit learned from (none in the data, or all "
+            "of weight 0) and cannot be ranked."
+        )
     known = {p.label: p.known for p in people if p.known is not None and not math.isnan(p.expertise)}
     if pairs := sum(one != other for one, other in combinations(known.values(), 2)):
         wrong = rank_loss({p.label: p.expertise for p in people if p.label in known}, known) * pairs
@@ -331,7 +335,9 @@ def _by_state(fitted: Fitted, people: Shown) -> Section:
         "Columns run from the states where people are best to those where they are worst. On a wide screen, hover over "
         "a cell for its numbers; state 1 is the most visited.",
     ]
-    mean = (expertise * visits).sum(0) / in_state.clip(min=1)  # over the steps that were taken there
+    known = ~np.isnan(expertise)
+    steps = (visits * known).sum(0)
+    mean = (np.where(known, expertise, 0) * visits).sum(0) / steps.clip(min=1)  # over the steps that were taken there
 
     def draw(alt: ModuleType, narrow: bool) -> Any:
         columns = min(24, len(mean)) if narrow else len(mean)

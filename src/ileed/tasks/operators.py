@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed._torch import stream
+from ileed.checking import whole_number
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.tasks import Progress, _at_least_one
@@ -396,6 +397,8 @@ def demonstrate_square(
     if len({operator.name for operator in operators}) < len(operators):
         raise SettingsError("two operators have the same name; chance is drawn by name, so each must have its own")
     wanted = [(operator, episode) for operator in operators for episode in range(episodes)]
+    if workers is not None:
+        whole_number("workers", workers, least=1, rule="at least one process must run, or None for one a core")
     count = min(workers or len(os.sched_getaffinity(0)), len(wanted))
     kept: list[tuple[Attempt, int]] = []
 
