@@ -23,8 +23,6 @@ from ileed.fitting import (
     Ascent,
     Checkpoint,
     Climb,
-    History,
-    Outcome,
     Prepared,
     Progress,
     Watcher,
@@ -43,6 +41,7 @@ from ileed.model.lens import Lens
 from ileed.model.policies import CategoricalMLP, GaussianNet, MixtureLSTM, MixtureMLP
 from ileed.nets import members
 from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
+from ileed.saved import restored
 
 _STATES = 60  # how many of the most visited observations a survey keeps
 
@@ -300,36 +299,8 @@ def bc_rnn(**settings: Any) -> Ileed:
 
 
 def load(path: str | Path) -> Fitted:
-    """A fit as `Fitted.save` left it."""
-    run = runs.read_run(Path(path))
-    try:
-        parts, sizes, method = (runs.rebuilt(run.settings[name], _KINDS) for name in ("parts", "sizes", "method"))
-        settings, weights = run.settings, run.weights
-        kept = [stream(0, "loaded", place) for place in range(method.committee)]
-        joint = Joint(parts, sizes, kept)
-        joint.load_state_dict(_named(weights, "joint."))
-        lens = Lens(settings["observation_shape"], **_named(weights, "lens."))
-        names = tuple(settings["demonstrators"])
-        expertise = Expertise(joint, lens, names, tuple(settings["skills"]), Survey(**_named(weights, "survey.")))
-        costs = [np.inf if cost is None else cost for cost in settings["restarts"]]
-        restarts = Restarts(np.array(costs), settings["chosen"])
-        outcome = Outcome[settings["outcome"]]
-        history = History.of(list(run.history))
-    except SettingsError:
-        raise
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise runs.damaged(path, error) from error
-    return Fitted(
-        policy=Policy(joint, lens),
-        expertise=expertise,
-        restarts=restarts,
-        history=history,
-        outcome=outcome,
-        method=method,
-        provenance=run.provenance,
-        joint=joint,
-        lens=lens,
-    )
+    """A fit as `Fitted.save` left it; whatever is not as it was written is refused here."""
+    return restored(Path(path), _KINDS)
 
 
 _KINDS: dict[str, type] = {
@@ -340,10 +311,6 @@ _KINDS: dict[str, type] = {
         *(Perfect, Constant, Embedded, Skills, LatentDynamics),
     )
 }
-
-
-def _named(tensors: Any, prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 @torch.no_grad()

@@ -144,8 +144,7 @@ def check_readable(item: Any, place: str) -> None:
         )
     if item.is_virtual:
         raise DemonstrationError(
-            f"{brief(place)} is a virtual data set, and these are not followed: h5repack puts its numbers into the "
-            "file"
+            f"{brief(place)} is a virtual data set, and these are not followed: h5repack puts its numbers into the file"
         )
     declared = decoded_bytes(item)
     memory.check_fits(brief(place), declared)

@@ -433,7 +433,8 @@ def _data_set(group: Any, episode: str, name: str) -> Any:
         raise DemonstrationError(f"{hdf5.named(episode)} has no steps: remove it from the file")
     if rows != steps or values.ndim == 0:
         raise DemonstrationError(
-            f"{hdf5.named(episode)} has {steps:,} actions but {rows:,} rows of {name!r}: there must be one for each step"
+            f"{hdf5.named(episode)} has {steps:,} actions but {rows:,} rows of {name!r}: there must be one "
+            "for each step"
         )
     return values
 
@@ -447,9 +448,7 @@ def _values(group: Any, episode: str, name: str) -> Array:
 
 def _joined(group: Any, episodes: Sequence[str], name: str) -> Array:
     """One data set of all episodes, end to end."""
-    memory.check_fits(
-        repr(name), sum(hdf5.decoded_bytes(_data_set(group, episode, name)) for episode in episodes)
-    )
+    memory.check_fits(repr(name), sum(hdf5.decoded_bytes(_data_set(group, episode, name)) for episode in episodes))
     parts = [_values(group, episode, name) for episode in episodes]
     for episode, part in zip(episodes, parts, strict=True):
         if part.shape[1:] != parts[0].shape[1:]:
