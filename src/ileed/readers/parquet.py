@@ -21,8 +21,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -32,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ileed import memory, runs
+from ileed import columns, memory, runs
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, brief
 from ileed.readers.labels import Labeller, by_column
@@ -44,27 +43,27 @@ _SKILL = "skill."
 
 def write_parquet(data: Demonstrations, path: str | Path) -> None:
     """Write demonstrations as one parquet file, whole or not at all."""
-    columns: dict[str, pa.Array] = {
+    written: dict[str, pa.Array] = {
         "observation": _lists(data.observations.reshape(len(data), -1)),
         "action": pa.array(data.actions) if data.discrete else _lists(data.actions),
         "demonstrator": pa.DictionaryArray.from_arrays(data.demonstrator.astype(np.int32), list(data.names)),
         "episode": pa.array(data.episode),
     }
     if data.rewards is not None:
-        columns["reward"] = pa.array(data.rewards)
+        written["reward"] = pa.array(data.rewards)
     if data.terminals is not None:
-        columns["terminal"] = pa.array(data.terminals)
+        written["terminal"] = pa.array(data.terminals)
     if data.legal is not None:
-        columns["legal"] = _lists(data.legal)
+        written["legal"] = _lists(data.legal)
     for name, values in data.skills.items():
-        columns[_SKILL + name] = pa.array(values) if values.ndim == 1 else _lists(values)
+        written[_SKILL + name] = pa.array(values) if values.ndim == 1 else _lists(values)
     notes = {
         "format": 1,
         "observation_shape": list(data.observations.shape[1:]),
         "names": list(data.names),
         "action_count": data.action_count,
     }
-    table = pa.table(columns).replace_schema_metadata({"ileed": json.dumps(notes)})
+    table = pa.table(written).replace_schema_metadata({"ileed": json.dumps(notes)})
     content = io.BytesIO()
     pq.write_table(table, content, compression="zstd", compression_level=9)
     runs.write_file(Path(path), content.getvalue())
@@ -76,33 +75,36 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
     if demonstrator is not None and not isinstance(demonstrator, by_column):
         raise DemonstrationError(f"{demonstrator!r} does not apply to parquet files: use by_column(...)")
     who = demonstrator.column if isinstance(demonstrator, by_column) else "demonstrator"
-    with _as_one_sentence(path):
-        described = pq.read_metadata(path)
-        schema = described.schema.to_arrow_schema()
-        metadata = schema.metadata or {}
-    present = schema.names
+    file = columns.described(path)
+    present = file.schema.names
     if missing := [name for name in (*_REQUIRED, who) if name not in present]:
         raise DemonstrationError(
             f"{path} has no column {missing[0]!r}: it has {_listed(present)}; rename a column"
             + (", or name the one that says who with by_column(...)" if missing[0] == who else "")
         )
-    notes = _notes(path, metadata.get(b"ileed", b"{}"))
+    notes = _notes(path, (file.schema.metadata or {}).get(b"ileed", b"{}"))
     skills = [name for name in present if name.startswith(_SKILL)]
     wanted = list(dict.fromkeys([*_REQUIRED, who, *(name for name in _OPTIONAL if name in present), *skills]))
-    columns = _columns(path, described, schema, wanted)
-    observations = columns["observation"]
+    for name in wanted:
+        if present.count(name) > 1:
+            raise DemonstrationError(f"{path} has {present.count(name)} columns {name!r}: keep one of them")
+        _check_type(path, name, file.schema.field(name).type)
+    table = file.read(wanted)
+    with columns.as_one_sentence(path):
+        values = {name: _numpy(path, name, table.column(name)) for name in wanted}
+    observations = values["observation"]
     if notes.observation_shape is not None:
         observations = _shaped(path, observations, notes.observation_shape)
     return Demonstrations(
         observations=observations,
-        actions=columns["action"],
-        demonstrator=columns[who],
-        episode=columns["episode"],
+        actions=values["action"],
+        demonstrator=values[who],
+        episode=values["episode"],
         names=notes.names if who == "demonstrator" else (),
-        rewards=columns.get("reward"),
-        terminals=columns.get("terminal"),
-        legal=columns.get("legal"),
-        skills={name.removeprefix(_SKILL): columns[name] for name in skills},
+        rewards=values.get("reward"),
+        terminals=values.get("terminal"),
+        legal=values.get("legal"),
+        skills={name.removeprefix(_SKILL): values[name] for name in skills},
         action_count=notes.action_count,
     )
 
@@ -155,85 +157,22 @@ def _shaped(path: Path, observations: Array, shape: tuple[int, ...]) -> Array:
     return observations.reshape(len(observations), *shape)
 
 
-@contextmanager
-def _as_one_sentence(path: Path) -> Iterator[None]:
-    """Whatever the library raises for a damaged file, as one sentence about that file."""
-    try:
-        yield
-    except DemonstrationError:
-        raise
-    except _DAMAGE as error:
-        raise DemonstrationError(
-            f"{path} is not a readable parquet file ({brief(error)}): export or copy it again"
-        ) from error
-
-
-_DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, MemoryError)
-
-
 def _listed(names: Sequence[str], most: int = 20) -> str:
     return brief(list(names), 2000) if len(names) <= most else f"{brief(list(names[:most]), 2000)} and others"
-
-
-def _columns(path: Path, described: Any, schema: pa.Schema, wanted: Sequence[str]) -> dict[str, Any]:
-    """The wanted columns as arrays; no other column is decoded, so nothing in it can matter."""
-    for name in wanted:
-        if schema.names.count(name) > 1:
-            raise DemonstrationError(f"{path} has {schema.names.count(name)} columns {name!r}: keep one of them")
-        if not _is_flat(schema.field(name).type):
-            raise DemonstrationError(
-                f"column {name!r} of {path} is {schema.field(name).type}: it must hold a number, a word "
-                "or a list of numbers in each row; flatten it"
-            )
-    with _as_one_sentence(path):
-        memory.check_fits(path, _decoded_bytes(described, wanted))
-        words = [name for name in wanted if _is_text(schema.field(name).type)]
-        # text stays a dictionary: a long word that is repeated in all rows would otherwise be copied for each
-        with pq.ParquetFile(path, metadata=described, read_dictionary=words) as file:
-            table = file.read(columns=list(wanted))
-        table.validate(full=True)
-        if missing := [name for name in wanted if name not in table.column_names]:
-            raise ValueError(f"column {missing[0]!r} cannot be told from another")
-    with _as_one_sentence(path):
-        return {name: _numpy(path, name, table.column(name)) for name in wanted}
-
-
-def _decoded_bytes(described: Any, wanted: Sequence[str]) -> int:
-    """What the columns take once decoded, by the counts and types that the file's footer states."""
-    total = 0
-    for group in range(described.num_row_groups):
-        row_group = described.row_group(group)
-        for place in range(row_group.num_columns):
-            column = row_group.column(place)
-            if any(column.path_in_schema == name or column.path_in_schema.startswith(f"{name}.") for name in wanted):
-                if min(column.num_values, column.total_uncompressed_size) < 0:
-                    raise ValueError("a column has a negative size")
-                width = _WIDTH.get(column.physical_type)
-                if width is None:  # bytes: a dictionary, or as they stand, and a number for each row
-                    length = max(described.schema.column(place).length or 0, 0)
-                    total += column.total_uncompressed_size + column.num_values * (4 + length)
-                else:
-                    total += column.num_values * width
-    return total
-
-
-_WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
-def _is_flat(kind: pa.DataType) -> bool:
-    """Whether rows hold a value or a list of values, and nothing deeper."""
+def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
+    """Refuse what is deeper than a list, or bytes: neither numbers nor words."""
     inner = kind.value_type if _is_list(kind) else kind
-    return not pa.types.is_nested(inner)
+    sound = not (pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner))
+    if not sound or (_is_list(kind) and columns.is_text(inner)):
+        raise DemonstrationError(
+            f"column {name!r} of {path} is {kind}: rows must be numbers, words or lists of numbers; convert it"
+        )
 
 
 def _lists(rows: Array) -> pa.Array:
@@ -243,7 +182,7 @@ def _lists(rows: Array) -> pa.Array:
 def _numpy(path: Path, name: str, column: pa.ChunkedArray) -> Any:
     if column.null_count:
         raise DemonstrationError(f"column {name!r} has {column.null_count:,} missing values: fill or drop those rows")
-    if _is_text(column.type):
+    if columns.is_text(column.type):
         return _words(path, name, column)
     array = column.combine_chunks()
     if pa.types.is_dictionary(array.type):
