@@ -61,10 +61,10 @@ def read_run(path: Path) -> Run:
         raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
     try:
         for name in (_SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS):
-            _check_inside(path, name)
+            _check_inside(path / name)
         settings, provenance = (_loaded((path / name).read_text("utf-8")) for name in (_SETTINGS, _PROVENANCE))
         history = [_loaded(line) for line in (path / _HISTORY).read_text("utf-8").split("\n") if line.strip()]
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # the last for JSON too deep, and links in a circle
         raise damaged(path, brief(error)) from error
     if not isinstance(settings, dict) or not isinstance(provenance, dict):
         raise damaged(path, "settings or provenance are not JSON objects")
@@ -77,12 +77,12 @@ def read_run(path: Path) -> Run:
     return Run(settings, provenance, history, read_tensors(path / _WEIGHTS)[0])
 
 
-def _check_inside(path: Path, name: str) -> None:
-    file = path / name
-    if file.is_symlink() and file.resolve().parent != path.resolve():
-        raise ValueError(f"{name} is a link to a file outside the directory, and these are not followed")
+def _check_inside(file: Path) -> None:
+    """Refuse a link to a file elsewhere, and whatever is not a plain file."""
+    if file.is_symlink() and file.resolve().parent != file.parent.resolve():
+        raise ValueError(f"{file.name} is a link to a file outside the directory, and these are not followed")
     if file.exists() and not file.is_file():
-        raise ValueError(f"{name} is not a plain file")
+        raise ValueError(f"{file.name} is not a plain file")
 
 
 def _loaded(text: str) -> Any:

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ileed import columns, memory, runs
+from ileed import memory, parquet_files, runs
 from ileed.chess import board
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, brief
@@ -96,7 +96,7 @@ def write_positions(table: pa.Table, path: str | Path) -> None:
 
 def _read_parquet(path: Path) -> pa.Table:
     """Our columns alone; text as it is kept in memory, once for each distinct word."""
-    file = columns.described(path)
+    file = parquet_files.described(path)
     ours = {*SCHEMA.names, *_OTHER_NAMES}
     found = [name for name in dict.fromkeys(file.schema.names) if name in ours]
     if repeated := [name for name in found if file.schema.names.count(name) > 1]:
@@ -129,7 +129,7 @@ def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         raise DemonstrationError(f"{path} has no column {field.name!r}: it has {table.column_names}; rename a column")
     try:
         column = table.column(field.name)
-        if columns.is_text(column.type):
+        if parquet_files.is_text(column.type):
             column = _dense(path, column)
         column = column.cast(field.type)
     except pa.ArrowException as error:

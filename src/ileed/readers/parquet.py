@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ileed import columns, memory, runs
+from ileed import memory, parquet_files, runs
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, brief
 from ileed.readers.labels import Labeller, by_column
@@ -75,7 +75,7 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
     if demonstrator is not None and not isinstance(demonstrator, by_column):
         raise DemonstrationError(f"{demonstrator!r} does not apply to parquet files: use by_column(...)")
     who = demonstrator.column if isinstance(demonstrator, by_column) else "demonstrator"
-    file = columns.described(path)
+    file = parquet_files.described(path)
     present = file.schema.names
     if missing := [name for name in (*_REQUIRED, who) if name not in present]:
         raise DemonstrationError(
@@ -90,7 +90,7 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
             raise DemonstrationError(f"{path} has {present.count(name)} columns {name!r}: keep one of them")
         _check_type(path, name, file.schema.field(name).type)
     table = file.read(wanted)
-    with columns.as_one_sentence(path):
+    with parquet_files.as_one_sentence(path):
         values = {name: _numpy(path, name, table.column(name)) for name in wanted}
     observations = values["observation"]
     if notes.observation_shape is not None:
@@ -169,7 +169,7 @@ def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
     """Refuse what is deeper than a list, or bytes: neither numbers nor words."""
     inner = kind.value_type if _is_list(kind) else kind
     sound = not (pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner))
-    if not sound or (_is_list(kind) and columns.is_text(inner)):
+    if not sound or (_is_list(kind) and parquet_files.is_text(inner)):
         raise DemonstrationError(
             f"column {name!r} of {path} is {kind}: rows must be numbers, words or lists of numbers; convert it"
         )
@@ -182,7 +182,7 @@ def _lists(rows: Array) -> pa.Array:
 def _numpy(path: Path, name: str, column: pa.ChunkedArray) -> Any:
     if column.null_count:
         raise DemonstrationError(f"column {name!r} has {column.null_count:,} missing values: fill or drop those rows")
-    if columns.is_text(column.type):
+    if parquet_files.is_text(column.type):
         return _words(path, name, column)
     array = column.combine_chunks()
     if pa.types.is_dictionary(array.type):

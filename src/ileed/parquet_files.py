@@ -1,4 +1,4 @@
-"""Columns of parquet files: those asked for and no other, in bounded memory, or one sentence that says why not.
+"""Parquet files: the columns asked for and no other, in bounded memory, or one sentence that says why not.
 
 A file's footer states how many values each column has and of which type, so that what it decodes to is known before
 anything is decoded: see `ileed.memory` for the rule. Text is read as a dictionary: a long word that stands in every row
