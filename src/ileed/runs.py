@@ -208,7 +208,7 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
     try:
         return kind(**given)
     except TypeError as error:
-        raise SettingsError(f"settings of {kind.__name__} are incomplete: {error}") from error
+        raise SettingsError(f"settings of {kind.__name__} are incomplete: {brief(error)}") from error
 
 
 def _is_a(value: Any, hint: Any) -> bool:

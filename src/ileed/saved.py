@@ -29,6 +29,7 @@ from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
 
 _QUANTILES = 21
 _MOST_VISITS = 2**53
+_MOST_NUMBERS = 10**9  # of one observation
 _DEPTH = 20  # objects within objects of a provenance, beyond which nobody would read it
 
 
@@ -64,11 +65,13 @@ def _fitted(run: runs.Run, kinds: Mapping[str, type]) -> Fitted:
     costs, chosen = _restarts(settings, method.restarts)
     history = _history(run.history, len(costs))
     outcome = settings["outcome"]
-    _expect(outcome in Outcome.__members__, "outcome", outcome, f"one of {list(Outcome.__members__)}")
+    outcomes = list(Outcome.__members__)
+    _expect(outcome in outcomes, "outcome", outcome, f"one of {outcomes}")
     _expect(1 <= method.committee <= len(costs), "committee", method.committee, f"from 1 to {len(costs)}, the restarts")
     shape = settings["observation_shape"]
     are_sizes = isinstance(shape, list) and len(shape) > 0 and all(_is_whole(size) for size in shape)
     _expect(are_sizes, "observation_shape", shape, "a list of whole numbers")
+    _expect(math.prod(shape) <= _MOST_NUMBERS, "observation_shape", shape, f"a product of at most {_MOST_NUMBERS:,}")
     joint = _laid_out(parts, sizes, method.committee, len(weights))
     _check_names(weights, joint)
     _check_lens(weights, sizes, math.prod(shape))

@@ -1,4 +1,4 @@
-"""Fuzz every reader and write what became of the files: `python tests/fuzz/campaign.py --files 10000 --seed 0 --out FILE`.
+"""Fuzz every reader and write what became of the files: `python tests/fuzz/campaign.py --files 10000 --out FILE`.
 
 `--again READER SEED` reads one file again in this process, with its traceback, and `--keep FOLDER` leaves it there.
 """
@@ -19,6 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import fuzz_harness  # noqa: E402
 from fuzz_readers import READERS  # noqa: E402
 
+import ileed.cli  # noqa: E402, F401 (once, before processes are forked)
 from ileed import runs  # noqa: E402
 
 

@@ -1,8 +1,8 @@
 """Fuzzing: mutated files are read in processes of their own, and every reading must end in a value or in one sentence.
 
-A file is determined by (reader, seed): the seed chooses one of a few valid files and what is changed in it. Most changes
-keep to the format's structure (a column of another type, a link, a field of another kind), so that the format's own
-parser accepts the file and our rules have to judge it; the others change bytes. Adding a reader is one entry of
+A file is determined by (reader, seed): the seed chooses one of a few valid files and what is changed in it. Most keep
+to the format's structure (a column of another type, a link, a field of another kind), so that the format's own parser
+accepts the file and our rules have to judge it; the others change bytes. Adding a reader is one entry of
 `fuzz_readers.READERS`.
 """
 

@@ -1,4 +1,4 @@
-"""The readers to fuzz: for each a maker of valid files, mutators of its structure, the format's own parser, and a use."""
+"""The readers to fuzz: each with a maker of valid files, mutators, the format's own parser, and a use."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import os
 import zlib
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -504,21 +505,8 @@ def changed_tensors(file: Path, chance: Random) -> None:
     tensors = load_file(file)
     name = chance.choice(sorted(tensors))
     value = tensors[name]
-    kinds = (
-        "drop",
-        "extra",
-        "rename",
-        "retype",
-        "flatten",
-        "grow",
-        "shrink",
-        "empty",
-        "nasty",
-        "scale",
-        "zeros",
-        "scalar",
-    )
-    kind = chance.choice(kinds)
+    kinds = "drop extra rename retype flatten grow shrink empty nasty scale zeros scalar"
+    kind = chance.choice(kinds.split())
     if kind in ("drop", "rename"):
         del tensors[name]
     if kind in ("extra", "rename"):
@@ -748,7 +736,7 @@ def make_expert(path: Path, chance: Random) -> None:
     sizes = [chance.randint(1, 5) for _ in range(4)]
     layers = [
         (random.normal(size=(after, before)).astype(np.float32), random.normal(size=after).astype(np.float32))
-        for before, after in zip(sizes, sizes[1:], strict=False)
+        for before, after in pairwise(sizes)
     ]
     Expert(tuple(layers), {"task": "minigrid/empty"}).save(path)
 
@@ -854,28 +842,7 @@ def with_text(change: Any) -> Any:
 
 def other_words(content: bytes, chance: Random) -> bytes:
     words = content.split(b" ")
-    pool = [
-        b"",
-        b"O-O",
-        b"e9",
-        b"Qxh7#",
-        b"--",
-        b"{",
-        b"}",
-        b"(",
-        b")",
-        b"$999",
-        b"1-0",
-        b"*",
-        b"\xff",
-        b"\x00",
-        b";",
-        b"%",
-        b"[",
-        b'"',
-        b"\n\n[",
-        b"1.",
-    ]
+    pool = b'O-O|e9|Qxh7#|--|{|}|(|)|$999|1-0|*|\xff|\x00|;|%|[|"|\n\n[|1.||'.split(b"|")
     for _ in range(chance.choice([1, 3, 9])):
         words[chance.randrange(len(words))] = chance.choice(pool)
     return b" ".join(words)
@@ -884,18 +851,9 @@ def other_words(content: bytes, chance: Random) -> bytes:
 def other_headers(content: bytes, chance: Random) -> bytes:
     lines = content.split(b"\n")
     pool = [
-        b'[FEN "what"]',
-        b'[FEN "8/8/8/8/8/8/8/8 w - - 0 1"]',
-        b'[Variant "Atomic"]',
-        b'[WhiteElo "99999"]',
-        b"[",
-        b"[x",
-        b'[White "\xff"]',
-        b'[FEN "4k3/8/8/8/8/8/8/4K3 b KQkq e9 -5 x"]',
-        b"," * 50,
-        b'"' * 3,
-        b"a,b,c",
-        b"\x00",
+        *(b'[FEN "what"]', b'[FEN "8/8/8/8/8/8/8/8 w - - 0 1"]', b'[FEN "4k3/8/8/8/8/8/8/4K3 b KQkq e9 -5 x"]'),
+        *(b'[Variant "Atomic"]', b'[WhiteElo "99999"]', b'[White "\xff"]', b"[", b"[x"),
+        *(b"," * 50, b'"' * 3, b"a,b,c", b"\x00"),
     ]
     lines[chance.randrange(len(lines))] = chance.choice(pool)
     return b"\n".join(lines)
@@ -972,12 +930,13 @@ GAMES = Reader(
 def make_positions(path: Path, chance: Random) -> None:
     rows = [
         {
-            "game_id": f"g{k // 4}", "ply": k % 4, "fen": "4k3/p6p/8/8/8/8/P6P/4K3 w - -", "move": chance.choice(["a2a4", "e1d2", "h2h3"]),
-            "mover_rating": 1500, "opponent_rating": None, "player": "ann" if k < 8 else "bob",
-            "clock": 3.0, "time_control": "5+0", "date": "2024.01.01", "result": "1-0",
+            **{"game_id": f"g{k // 4}", "ply": k % 4, "player": "ann" if k < 8 else "bob"},
+            **{"fen": "4k3/p6p/8/8/8/8/P6P/4K3 w - -", "move": chance.choice(["a2a4", "e1d2", "h2h3"])},
+            **{"mover_rating": 1500, "opponent_rating": None, "clock": 3.0, "time_control": "5+0"},
+            **{"date": "2024.01.01", "result": "1-0"},
         }
         for k in range(16)
-    ]  # fmt: skip
+    ]
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
     if path.suffix == ".parquet":
         write_positions(table, path)

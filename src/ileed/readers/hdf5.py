@@ -58,7 +58,7 @@ def member(group: Any, place: str) -> Any:
     """
     from h5py import Group, h5l
 
-    at, link = group, None
+    at, link, beyond = group, "", 0
     parts, followed = _parts(place), 0
     while parts:
         if not isinstance(at, Group):
@@ -66,7 +66,7 @@ def member(group: Any, place: str) -> Any:
         part = parts.pop(0)
         name = part.encode("utf-8", "surrogateescape")
         if not at.id.links.exists(name):
-            if link is None:
+            if not link or len(parts) < beyond:  # what is missing is asked for below where the link leads
                 return None
             raise DemonstrationError(
                 f"{brief(place)} is a link to {brief(link)}, which is not in the file: remove the link, or copy "
@@ -80,6 +80,7 @@ def member(group: Any, place: str) -> Any:
             if followed > _SOFT_LINKS:
                 raise DemonstrationError(f"{brief(place)} is a link that leads in a circle: remove it")
             link = at.id.links.get_val(name).decode("utf-8", "surrogateescape")
+            beyond = len(parts)
             parts = [*_parts(link), *parts]
             at = at.file if link.startswith("/") else at
         else:
