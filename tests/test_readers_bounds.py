@@ -270,6 +270,14 @@ def test_flipped_bytes_in_an_hdf5_file_are_read_or_one_sentence(tmp_path):
         assert len(sentence.splitlines()) == 1
 
 
+def test_a_demonstrator_of_an_absurd_number_gets_no_names_made_for_all_before(tmp_path):
+    path = robomimic(tmp_path / "data.hdf5", data__demo_0__demonstrator=np.full(6, 2**62))
+    with h5py.File(path, "r+") as file:
+        del file["data"].attrs["ileed"]
+    with pytest.raises(DemonstrationError, match="has no name"):
+        demonstrators_of(path)
+
+
 @pytest.mark.parametrize(
     ("notes", "says"),
     [

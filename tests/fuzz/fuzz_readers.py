@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import altair  # noqa: F401 (once, before processes are forked)
 import h5py
 import numpy as np
 import pyarrow as pa
@@ -650,7 +651,7 @@ def describe(fitted: Any) -> None:
     """The page with every sentence and number, and no charts."""
     told = Story.of(fitted, {}, {})
     plain = [replace(section, figure=None) for section in told.sections]
-    page("title", fitted, replace(told, sections=plain), _Undrawn(), command="ileed fit").encode("utf-8")
+    page("title", fitted, replace(told, sections=plain), Drawing(), command="ileed fit").encode("utf-8")
 
 
 def draw_without_a_browser(fitted: Any) -> None:

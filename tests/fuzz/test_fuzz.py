@@ -14,6 +14,8 @@ CAMPAIGN = Path(__file__).with_name("campaign.py")
 FILES = 800  # about a minute on one core
 READERS = ("parquet", "robomimic", "run", "checkpoint", "expert", "gail", "games", "positions")
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fuzz")]  # one process reads the files, for all of these tests
+
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory):
@@ -26,7 +28,6 @@ def record(tmp_path_factory):
     return json.loads(out.read_text())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_every_mutated_file_is_read_or_refused_in_one_sentence(record, reader):
     tally = record["readers"][reader]
@@ -36,11 +37,9 @@ def test_every_mutated_file_is_read_or_refused_in_one_sentence(record, reader):
     assert tally["read"] > 0, "mutations that no file survives test nothing but the first rule"
 
 
-@pytest.mark.slow
 def test_half_of_the_mutated_files_pass_the_formats_own_parser(record):
     assert record["total"]["parsed"] >= record["total"]["files"] / 2
 
 
-@pytest.mark.slow
 def test_some_mutated_files_go_through_the_command(record):
     assert record["total"]["by_command"] >= FILES / 40

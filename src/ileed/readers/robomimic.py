@@ -43,6 +43,7 @@ _SECOND_ARM = tuple(f"robot1_{part}" for part in _ROBOT)
 _TIERS = ("worse", "okay", "better")
 _OPERATOR = re.compile(r"(worse|okay|better)_operator_(\d+)")
 _DEMONSTRATOR = "demonstrator"
+_MANY_PEOPLE = 1000  # numbered without names; more of them only where there are as many steps
 
 
 def read_robomimic(
@@ -191,7 +192,9 @@ def demonstrators_of(path: str | Path) -> tuple[str, ...]:
                 f"{_DEMONSTRATOR!r} of {odd[0]} of {path} does not index names: it must hold whole numbers from zero"
             )
         highest = max(int(index.max()) for index in indices.values())
-        names = tuple(_notes(group).get("names", ())) or tuple(str(number) for number in range(highest + 1))
+        names = tuple(_notes(group).get("names", ()))
+        if not names and highest < max(_MANY_PEOPLE, sum(map(len, indices.values()))):
+            names = tuple(str(number) for number in range(highest + 1))
         if highest >= len(names):
             raise DemonstrationError(f"demonstrator {highest} of {path} has no name: there are {len(names)} names")
         return names
