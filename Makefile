@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish clean
+.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -27,6 +27,11 @@ rooms: $(READY)
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/restarts.py
+
+# Mutated files for every reader; `make test` reads some of them. FILES=100000 reads more, SEED=1 others.
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/campaign.py --files $(or $(FILES),10000) --seed $(or $(SEED),0) \
+	  --out results/robustness/fuzz.json
 
 # What the documents show, made anew.
 pictures: $(READY)

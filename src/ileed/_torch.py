@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from ileed import memory
 from ileed.checking import instance_of
 from ileed.errors import SettingsError
 
@@ -75,39 +74,7 @@ def available_memory(device: torch.device) -> int | None:
         return torch.cuda.mem_get_info(device)[0] + cached
     if device.type != "cpu":
         return None
-    known = [_unused_memory(), *(_unused_share(*files) for files in _CONTAINER_MEMORY)]
-    return min((each for each in known if each is not None), default=None)
-
-
-_CONTAINER_MEMORY = (  # a container's limit and what it uses of it, in control groups of version 2 and 1
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        "/sys/fs/cgroup/memory/memory.stat",
-    ),
-)
-
-
-def _unused_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError, IndexError):  # no Linux: what is there, used or not
-        names = getattr(os, "sysconf_names", {})
-        known = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else None
-
-
-def _unused_share(limit: str, used: str, parts: str) -> int | None:
-    """What a container may still take; files that the system merely caches are given back on demand."""
-    try:
-        allowed, taken = int(Path(limit).read_text()), int(Path(used).read_text())
-        rows = (line.split() for line in Path(parts).read_text().splitlines())
-        cached = sum(int(size) for name, size in rows if name == "inactive_file")
-    except (OSError, ValueError):  # no such control group, or no limit ("max")
-        return None
-    return max(0, allowed - taken + cached)
+    return memory.available_bytes()
 
 
 @contextmanager

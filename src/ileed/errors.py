@@ -34,3 +34,14 @@ def require(module: str, *, extra: str) -> ModuleType:
         raise IleedError(
             f"this needs the package {module.partition('.')[0]!r}, which is not installed: pip install 'ileed[{extra}]'"
         ) from error
+
+
+def brief(value: object, most: int = 160) -> str:
+    """A value that was found, or the first line of another library's message, short and printable for a sentence.
+
+    >>> brief(["a" * 10] * 3, most=12)
+    "['aaaaaaaaaa..."
+    """
+    text = str(value).partition("\n")[0].strip().rstrip(".") if isinstance(value, BaseException) else repr(value)
+    text = "".join(sign if sign.isprintable() else "\ufffd" for sign in text) or type(value).__name__
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -6,8 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +26,6 @@ from ileed.fitting import (
     Ascent,
     Checkpoint,
     Climb,
-    History,
-    Outcome,
     Prepared,
     Progress,
     Watcher,
@@ -54,6 +51,7 @@ from ileed.model.lens import Lens
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, GaussianNet, MixtureLSTM, MixtureMLP
 from ileed.nets import members
 from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
+from ileed.saved import restored
 from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
 
 _STATES = 60  # how many of the most visited observations a survey keeps
@@ -465,53 +463,10 @@ def bc_rnn(**settings: Any) -> Ileed:
 
 
 def load(path: str | Path) -> Fitted:
-    """A fit as `Fitted.save` left it."""
-    run = runs.read_run(path_of("path", path, rule="pass the path of a run directory, as fitted.save(path) wrote it"))
-    try:
-        parts, sizes, method = (runs.rebuilt(run.settings[name], _KINDS) for name in ("parts", "sizes", "method"))
-        settings, weights = run.settings, run.weights
-        _check_run(settings["demonstrators"], weights)
-        kept = [stream(0, "loaded", place) for place in range(method.committee)]
-        joint = Joint(parts, sizes, kept)
-        joint.load_state_dict(_named(weights, "joint."))
-        lens = Lens(settings["observation_shape"], **_named(weights, "lens."))
-        names = tuple(settings["demonstrators"])
-        encoding = _encoding(settings.get("encoding"), lens, sizes)
-        survey = Survey(**_named(weights, "survey."))
-        expertise = Expertise(joint, lens, names, tuple(settings["skills"]), survey, encoding)
-        costs = [np.inf if cost is None else cost for cost in settings["restarts"]]
-        restarts = Restarts(np.array(costs), settings["chosen"])
-        outcome = Outcome[settings["outcome"]]
-        width = runs.rebuilt(settings.get("width"), _KINDS)
-        history = History.of(list(run.history))
-    except SettingsError:
-        raise
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise runs.damaged(path, error) from error
-    return Fitted(
-        policy=Policy(joint, lens, encoding),
-        expertise=expertise,
-        restarts=restarts,
-        history=history,
-        outcome=outcome,
-        method=method,
-        provenance=run.provenance,
-        joint=joint,
-        lens=lens,
-        width=width,
+    """A fit as `Fitted.save` left it; whatever is not as it was written is refused here."""
+    return restored(
+        path_of("path", path, rule="pass the path of a run directory, as fitted.save(path) wrote it"), _KINDS
     )
-
-
-def _encoding(note: Any, lens: Lens, sizes: Sizes) -> Encoding | None:
-    """The names of a table's features and actions, as many as the model has."""
-    found = runs.rebuilt(note, _KINDS)
-    if found is None:
-        return None
-    if not isinstance(found, Encoding) or lens.shape != (len(found.inputs),):
-        raise ValueError(f"the encoding does not describe observations of shape {lens.shape}")
-    if (len(found.labels) or len(found.action)) != sizes.actions or bool(found.labels) != sizes.discrete:
-        raise ValueError(f"the encoding does not describe {sizes.actions} actions")
-    return found
 
 
 _KINDS: dict[str, type] = {
@@ -522,19 +477,6 @@ _KINDS: dict[str, type] = {
         *(Perfect, Constant, Embedded, Skills, LatentDynamics, Encoding, Feature, WidthComparison),
     )
 }
-
-
-def _check_run(names: Sequence[str], weights: Mapping[str, torch.Tensor]) -> None:
-    """Refuse a run that names somebody twice, or whose networks hold what no network can compute with."""
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise ValueError(f"the demonstrator {shown(repeated[0])} is named twice")
-    for name, values in weights.items():
-        if not name.startswith("survey.") and values.is_floating_point() and not torch.isfinite(values).all():
-            raise ValueError(f"{name} holds numbers that are not finite")
-
-
-def _named(tensors: Any, prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 @torch.no_grad()

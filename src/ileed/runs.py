@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -15,7 +16,8 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, final
+from types import UnionType
+from typing import Any, Literal, Union, final, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -23,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
-from ileed.errors import RunError, SettingsError
+from ileed.errors import RunError, SettingsError, brief
 
 FORMAT = 1
 _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
@@ -51,20 +53,45 @@ def write_run(path: Path, run: Run) -> None:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run directory of this format or an older one."""
+    """Read a run directory of this format or an older one.
+
+    Its files lie in it: one that is a link to somewhere else is refused, and so is whatever is not a plain file.
+    """
     if not (path / _SETTINGS).is_file():
         raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
     try:
-        settings = json.loads((path / _SETTINGS).read_text())
-        provenance = json.loads((path / _PROVENANCE).read_text())
-        history = [json.loads(line) for line in (path / _HISTORY).read_text().splitlines()]
-    except (OSError, ValueError) as error:
-        raise damaged(path, error) from error
+        for name in (_SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS):
+            _check_inside(path / name)
+        settings, provenance = (_loaded((path / name).read_text("utf-8")) for name in (_SETTINGS, _PROVENANCE))
+        history = [_loaded(line) for line in (path / _HISTORY).read_text("utf-8").split("\n") if line.strip()]
+    except (OSError, ValueError, RuntimeError) as error:  # the last for JSON too deep, and links in a circle
+        raise damaged(path, brief(error)) from error
     if not isinstance(settings, dict) or not isinstance(provenance, dict):
         raise damaged(path, "settings or provenance are not JSON objects")
-    if provenance.get("format", 0) > FORMAT:
-        raise RunError(f"{path} was written by a newer ileed ({provenance.get('ileed')}): upgrade to read it")
+    written_as = provenance.get("format", 0)
+    if not isinstance(written_as, int):
+        raise damaged(path, f"the format is {brief(written_as)} but must be a whole number")
+    if written_as > FORMAT:
+        release = brief(provenance.get("ileed")).strip("'")
+        raise RunError(f"{path} was written by a newer ileed ({release}): upgrade to read it")
     return Run(settings, provenance, history, read_tensors(path / _WEIGHTS)[0])
+
+
+def _check_inside(file: Path) -> None:
+    """Refuse a link to a file elsewhere, and whatever is not a plain file."""
+    if file.is_symlink() and file.resolve().parent != file.parent.resolve():
+        raise ValueError(f"{file.name} is a link to a file outside the directory, and these are not followed")
+    if file.exists() and not file.is_file():
+        raise ValueError(f"{file.name} is not a plain file")
+
+
+def _loaded(text: str) -> Any:
+    """JSON as the standard has it: NaN and Infinity are no numbers of its."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def damaged(path: Path | str, reason: object) -> RunError:
@@ -87,9 +114,11 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and notes of a safetensors file, on the CPU."""
     try:
         with safe_open(path, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata() or {}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"{path} cannot be read as safetensors ({error}): restore or remove it") from error
+            # a copy: what was only mapped would change, or fail, with the file
+            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+            return tensors, opened.metadata() or {}
+    except (OSError, SafetensorError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError) as error:
+        raise RunError(f"{path} cannot be read as safetensors ({brief(error)}): restore or remove it") from error
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -167,15 +196,44 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
         return value
     kind = kinds.get(str(value.get("kind")))
     if kind is None:
-        raise SettingsError(f"unknown kind {value.get('kind')!r} of settings: there are {sorted(kinds)}")
+        raise SettingsError(f"unknown kind {brief(value.get('kind'))} of settings: there are {sorted(kinds)}")
     known = [item.name for item in fields(kind)]
     given = {name: rebuilt(item, kinds) for name, item in value.items() if name != "kind"}
     if unknown := sorted(given.keys() - set(known)):
-        raise SettingsError(f"unknown setting(s) {unknown}: {kind.__name__} has {known}")
+        raise SettingsError(f"unknown setting(s) {brief(unknown)}: {kind.__name__} has {known}")
+    hints = get_type_hints(kind)
+    for name, item in given.items():
+        if not _is_a(item, hints[name]):
+            raise SettingsError(f"{name} of {kind.__name__} is {brief(item)}: it must be {_spelled(hints[name])}")
     try:
         return kind(**given)
     except TypeError as error:
-        raise SettingsError(f"settings of {kind.__name__} are incomplete: {error}") from error
+        raise SettingsError(f"settings of {kind.__name__} are incomplete: {brief(error)}") from error
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a value from JSON is of an annotated type; a whole number may stand for a float, as in Python."""
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_is_a(value, each) for each in inner)
+    if kind is Literal:
+        return any(type(value) is type(each) and value == each for each in inner)
+    if kind is tuple and inner:
+        if not isinstance(value, tuple):
+            return False
+        if inner[-1] is Ellipsis:
+            return all(_is_a(item, inner[0]) for item in value)
+        return len(value) == len(inner) and all(map(_is_a, value, inner))
+    if kind is Any:
+        return True
+    if kind in (int, float):
+        number = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
+        return number and -(2**63) <= value < 2**63
+    return isinstance(value, kind)
+
+
+def _spelled(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else re.sub(r"\w+\.", "", str(hint))
 
 
 def provenance() -> dict[str, Any]:

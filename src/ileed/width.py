@@ -40,9 +40,9 @@ class WidthComparison:
     held_out_steps: int
 
     @property
-    def best(self) -> Hidden:
-        """The hidden layers of least cost."""
-        return self.hidden[int(np.argmin(self.nats_per_action))]
+    def measured(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Costs and standard errors."""
+        return self.nats_per_action, self.standard_errors
 
     @property
     def chosen(self) -> Hidden:

@@ -18,9 +18,10 @@ from ileed._torch import keep_freed_memory, stream, threads
 from ileed.baselines.critic import Behaviour, Critic
 from ileed.baselines.practice import Practice, vectorised
 from ileed.demonstrations import Demonstrations
-from ileed.errors import DemonstrationError, RunError, SettingsError, require
+from ileed.errors import DemonstrationError, RunError, SettingsError, brief, require
 from ileed.tasks import AbstractTask, Progress
 from ileed.tasks.minigrid import MiniGridTask, _generators_restored
+from ileed.tasks.pretrained import check_layers
 
 __all__ = ["FittedGail", "Gail", "GailPolicy", "Iteration"]
 
@@ -223,8 +224,14 @@ class GailPolicy:
         tensors, notes = runs.read_tensors(Path(path))
         if notes.get("kind") != "GailPolicy":
             raise RunError(f"{path} does not hold a policy of GAIL; pass a file that GailPolicy.save wrote")
-        pairs = [(tensors[f"{number}.weight"], tensors[f"{number}.bias"]) for number in range(len(tensors) // 2)]
-        return cls(tuple((weight.numpy(), bias.numpy()) for weight, bias in pairs))
+        try:
+            pairs = [(tensors[f"{number}.weight"], tensors[f"{number}.bias"]) for number in range(len(tensors) // 2)]
+            layers = tuple((weight.numpy(), bias.numpy()) for weight, bias in pairs)
+            check_layers(layers)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"there is no {error}" if isinstance(error, KeyError) else brief(error)
+            raise RunError(f"{path} does not hold a policy of GAIL ({reason}); fit one again") from error
+        return cls(layers)
 
 
 @final

@@ -30,10 +30,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ileed import runs
+from ileed import memory, parquet_files, runs
 from ileed.chess import board
 from ileed.demonstrations import Array, Demonstrations
-from ileed.errors import DemonstrationError
+from ileed.errors import DemonstrationError, brief
 
 __all__ = [
     "SCHEMA",
@@ -75,11 +75,15 @@ def read_positions(path: str | Path) -> pa.Table:
     """
     path = Path(path)
     try:
-        table = _read_csv(path) if path.name.endswith((".csv", ".csv.gz")) else pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise DemonstrationError(f"{path} cannot be read as a table of positions ({reason}): write it again") from error
-    table = table.rename_columns([_OTHER_NAMES.get(name, name) for name in table.column_names])
+        table = _read_csv(path) if path.name.endswith((".csv", ".csv.gz")) else _read_parquet(path)
+    except (pa.ArrowException, OSError, LookupError, ValueError, TypeError, MemoryError) as error:
+        raise DemonstrationError(
+            f"{path} cannot be read as a table of positions ({brief(error)}): write it again"
+        ) from error
+    renamed = [_OTHER_NAMES.get(name, name) for name in table.column_names]
+    if repeated := [name for name in SCHEMA.names if renamed.count(name) > 1]:
+        raise DemonstrationError(f"{path} has {renamed.count(repeated[0])} columns {repeated[0]!r}: keep one of them")
+    table = table.rename_columns(renamed)
     return pa.table([_column(path, table, field) for field in SCHEMA], schema=SCHEMA)
 
 
@@ -90,6 +94,16 @@ def write_positions(table: pa.Table, path: str | Path) -> None:
     runs.write_file(Path(path), content.getvalue())
 
 
+def _read_parquet(path: Path) -> pa.Table:
+    """Our columns alone; text as it is kept in memory, once for each distinct word."""
+    file = parquet_files.described(path)
+    ours = {*SCHEMA.names, *_OTHER_NAMES}
+    found = [name for name in dict.fromkeys(file.schema.names) if name in ours]
+    if repeated := [name for name in found if file.schema.names.count(name) > 1]:
+        raise ValueError(f"it has {file.schema.names.count(repeated[0])} columns {repeated[0]!r}")
+    return file.read(found)
+
+
 def _read_csv(path: Path) -> pa.Table:
     """Every column as it is written, as strings; nothing between two commas is no value."""
     with pa.csv.open_csv(path) as beginning:
@@ -97,7 +111,13 @@ def _read_csv(path: Path) -> pa.Table:
     options = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""]
     )
-    return pa.csv.read_csv(path, convert_options=options)
+    batches, held = [], 0
+    with pa.csv.open_csv(path, convert_options=options) as blocks:
+        for batch in blocks:  # a block at a time, for a compressed file does not say how long it is
+            batches.append(batch)
+            held += batch.nbytes
+            memory.check_fits(path, held)
+        return pa.Table.from_batches(batches, schema=blocks.schema)
 
 
 def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
@@ -108,7 +128,10 @@ def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
             return pa.chunked_array([pa.nulls(len(table), field.type)])
         raise DemonstrationError(f"{path} has no column {field.name!r}: it has {table.column_names}; rename a column")
     try:
-        column = table.column(field.name).cast(field.type)
+        column = table.column(field.name)
+        if parquet_files.is_text(column.type):
+            column = _dense(path, column)
+        column = column.cast(field.type)
     except pa.ArrowException as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise DemonstrationError(
@@ -119,6 +142,15 @@ def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
             f"column {field.name!r} of {path} has {column.null_count:,} missing values: fill or drop those rows"
         )
     return column
+
+
+def _dense(path: Path, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A dictionary of words as a word for each row, where that fits in memory."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    longest = max((pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in column.chunks), default=0)
+    memory.check_fits(path, longest * len(column))
+    return column.cast(pa.string())
 
 
 def rating_bins(table: pa.Table, *, bins: int = 5) -> list[str]:

@@ -27,10 +27,10 @@ COLUMNS = ("id", "moves", "white_id", "black_id", "white_rating", "black_rating"
 
 BLANK_LINE = re.compile(rb"\n\s*\n")
 HEADER = re.compile(rb"\[[A-Za-z]")
-_BETWEEN_GAMES = re.compile(BLANK_LINE.pattern + rb"(?=" + HEADER.pattern + rb")")
 _MAGIC = {".zst": (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zstd"), ".gz": (rb"\x1f\x8b", "gzip")}
 _PACKED_BYTES = 4 << 10  # what a few compressed bytes unfold to is the memory we need, and what a damaged one costs
 _PLAIN_BYTES = 1 << 18
+_LINE_BYTES = 1 << 20  # a line of a table that is longer is cut: no game is, and a bomb is one endless line
 _RESULTS = {"white": "1-0", "black": "0-1", "draw": "1/2-1/2"}
 
 
@@ -126,7 +126,8 @@ def _of_pgn(path: Path, start: int) -> Iterator[Chunk]:
 def _last_cut(buffer: bytearray, end: int) -> int | None:
     """Where the last game that begins before `end` begins, if not at the beginning."""
     for window in (1 << 16, end):
-        if ends := [found.end() for found in _BETWEEN_GAMES.finditer(buffer, max(0, end - window), end)]:
+        blanks = (found.end() for found in BLANK_LINE.finditer(buffer, max(0, end - window), end))
+        if ends := [after for after in blanks if HEADER.match(buffer, after, end)]:
             return ends[-1]
     return None
 
@@ -227,6 +228,9 @@ def _lines(blocks: Iterator[_Block]) -> Iterator[str]:
     rest = b""
     for block in blocks:
         *lines, rest = (rest + block.content).split(b"\n")
+        while len(rest) > _LINE_BYTES:
+            lines.append(rest[:_LINE_BYTES])
+            rest = rest[_LINE_BYTES:]
         yield from (line.decode("utf-8-sig", "replace") + "\n" for line in lines if line.strip())
     if rest.strip():
         yield rest.decode("utf-8-sig", "replace")

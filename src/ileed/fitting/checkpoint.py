@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import final
 
+import torch
 from torch import Tensor
 
 from ileed import runs
 from ileed.errors import RunError
+
+_MOST_THREADS = 4096
 
 
 @final
@@ -42,7 +45,34 @@ class Checkpoint:
                 f"{self.path} belongs to a fit with other settings, data or seed: "
                 "remove it to start anew, or fit with what it was started with"
             )
-        return int(notes["step"]), int(notes["threads"]), tensors
+        try:
+            step, thread_count = int(notes["step"]), int(notes["threads"])
+        except (KeyError, ValueError) as error:
+            raise self._damaged("it does not say which step it was written at") from error
+        if step < 1 or not 1 <= thread_count <= _MOST_THREADS:
+            raise self._damaged(f"it was written at step {step} with {thread_count} threads, which cannot be")
+        return step, thread_count, tensors
+
+    def check(self, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], step: int, steps: int) -> None:
+        """Refuse tensors that cannot be those of the climb with this state, at this step of so many."""
+        for name, expected in state.items():
+            found = tensors.get(name)
+            if found is None or (found.shape, found.dtype) != (expected.shape, expected.dtype):
+                raise self._damaged(f"its tensor {name!r} is not that of this fit")
+        reached, costs = tensors.get("history.step"), tensors.get("history.cost")
+        if reached is None or reached.ndim != 1 or reached.dtype != torch.int64 or not len(reached):
+            raise self._damaged("it lacks the steps of the learning curve")
+        if int(reached[-1]) != step or not step < steps or bool((reached.diff() <= 0).any()):
+            raise self._damaged(f"its learning curve does not end at step {step} of {steps}")
+        curves = [costs, *([tensors.get("history.held_out")] if "best.cost" in state else [])]
+        if any(curve is None or curve.ndim != 2 or len(curve) != len(reached) for curve in curves):
+            raise self._damaged("its learning curve is not whole")
+        members = len(next(iter(state.values())))
+        if any(curve is not None and curve.shape[1] != members for curve in curves):
+            raise self._damaged(f"its learning curve is not of {members} restarts")
+
+    def _damaged(self, reason: str) -> RunError:
+        return RunError(f"{self.path} is damaged ({reason}): remove it to start anew")
 
     def remove(self) -> None:
         runs.remove_file(self.path)

@@ -79,6 +79,8 @@ def _climb(
     start = 0
     if resumed is not None:
         start, _, saved = resumed
+        assert checkpoint is not None  # it was resumed from
+        checkpoint.check(saved, state, start, settings.steps)
         for name, tensor in state.items():
             tensor.copy_(saved[name])
         steps, costs = saved["history.step"].tolist(), list(saved["history.cost"])

@@ -21,19 +21,20 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ileed import runs
+from ileed import memory, runs
 from ileed.demonstrations import Array, Demonstrations, rules
-from ileed.errors import DemonstrationError, require
+from ileed.errors import DemonstrationError, brief, require
+from ileed.readers import hdf5
 from ileed.readers.labels import Labeller, by_column, by_mask, by_one
 from ileed.wording import did_you_mean
 
@@ -43,6 +44,7 @@ _SECOND_ARM = tuple(f"robot1_{part}" for part in _ROBOT)
 _TIERS = ("worse", "okay", "better")
 _OPERATOR = re.compile(r"(worse|okay|better)_operator_(\d+)")
 _DEMONSTRATOR = "demonstrator"
+_MANY_PEOPLE = 1000  # numbered without names; more of them only where there are as many steps
 
 
 def read_robomimic(
@@ -63,7 +65,7 @@ def read_robomimic(
     same of a second arm); where these are not all there, every key that holds a number or a row of numbers a step, in
     alphabetical order. So images are left out unless they are named. Numbers keep the type that they have in the file.
     """
-    with _opened(Path(path)) as file:
+    with hdf5.opened(Path(path)) as file:
         return _read(file, Path(path), demonstrator, observations, filter_key)
 
 
@@ -149,7 +151,7 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
     """
     path = Path(path)
     copy = io.BytesIO()
-    with _opened(path, copy) as file:
+    with hdf5.opened(path, copy) as file:
         group, episodes = _episodes(file, path)
         names, labels = _labels(file, path, episodes, demonstrator, _notes(group), filtered=False)
         if not names:
@@ -161,10 +163,11 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
             del group[name]
         for name, label in labels.items():
             steps = len(_values(group, name, "actions"))
-            if _DEMONSTRATOR in group[name]:
-                del group[name][_DEMONSTRATOR]
-            group[name][_DEMONSTRATOR] = np.broadcast_to(np.asarray(label, dtype=np.int64), steps)
-        for mask in list(file.get("mask", ())):
+            demo = hdf5.member(group, name)
+            if _DEMONSTRATOR in demo:
+                del demo[_DEMONSTRATOR]
+            demo[_DEMONSTRATOR] = np.broadcast_to(np.asarray(label, dtype=np.int64), steps)
+        for mask in _mask_names(file):
             kept = sorted(_mask(file, mask) & set(labels), key=_by_number)
             del file["mask"][mask]
             if kept:
@@ -177,39 +180,32 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
 def demonstrators_of(path: str | Path) -> tuple[str, ...]:
     """The names that the data set `demonstrator` of a robomimic file indexes; refuses a file that lacks it."""
     path = Path(path)
-    with _opened(path) as file:
+    with hdf5.opened(path) as file:
         group, episodes = _episodes(file, path)
-        if silent := [name for name in episodes if _DEMONSTRATOR not in group[name]]:
+        if silent := [name for name in episodes if hdf5.member(group, f"{name}/{_DEMONSTRATOR}") is None]:
             raise DemonstrationError(
                 f"{silent[0]} of {path} does not say who demonstrated: "
                 "ileed.label_robomimic(path, out, demonstrator=by_mask(...)) writes a copy of the file that does"
             )
-        highest = max(int(_values(group, name, _DEMONSTRATOR).max()) for name in episodes)
-        names = tuple(_notes(group).get("names", ())) or tuple(str(number) for number in range(highest + 1))
+        indices = {name: _values(group, name, _DEMONSTRATOR) for name in episodes}
+        if odd := [name for name, index in indices.items() if index.dtype.kind not in "iu" or index.min() < 0]:
+            raise DemonstrationError(
+                f"{_DEMONSTRATOR!r} of {odd[0]} of {path} does not index names: it must hold whole numbers from zero"
+            )
+        highest = max(int(index.max()) for index in indices.values())
+        names = tuple(_notes(group).get("names", ()))
+        if not names and highest < max(_MANY_PEOPLE, sum(map(len, indices.values()))):
+            names = tuple(str(number) for number in range(highest + 1))
         if highest >= len(names):
             raise DemonstrationError(f"demonstrator {highest} of {path} has no name: there are {len(names)} names")
         return names
 
 
-@contextmanager
-def _opened(path: Path, copy: io.BytesIO | None = None) -> Iterator[Any]:
-    """The file to read; or, with `copy`, a copy of it in memory to change."""
-    h5py = require("h5py", extra="robot")
-    try:
-        if copy is not None:
-            copy.write(path.read_bytes())
-        with h5py.File(path, "r") if copy is None else h5py.File(copy, "r+") as file:
-            yield file
-    except (OSError, RuntimeError) as error:  # h5py raises either for damage, by where it meets it
-        reason = str(error).partition("\n")[0].rstrip(".")
-        raise DemonstrationError(f"{path} is not a readable HDF5 file ({reason}): export or copy it again") from error
-
-
 def _episodes(file: Any, path: Path) -> tuple[Any, list[str]]:
-    group = file.get("data")
-    if not hasattr(group, "keys"):
+    group = hdf5.member(file, "data")
+    if not hdf5.is_group(group):
         raise DemonstrationError(f"{path} has no group 'data': robomimic keeps its episodes there; is it such a file?")
-    episodes = sorted((name for name in group if hasattr(group[name], "keys")), key=_by_number)
+    episodes = sorted((name for name in group if hdf5.is_group(hdf5.member(group, name))), key=_by_number)
     if not episodes:
         raise DemonstrationError(f"{path} holds no demonstrations: its group 'data' is empty")
     return group, episodes
@@ -230,13 +226,13 @@ def _read(
     keys = _observation_keys(group, episodes[0], observations, notes)
     joined = {f"obs/{key}": _joined(group, episodes, f"obs/{key}") for key in keys}
     seen = np.concatenate([values.reshape(len(values), -1) for values in joined.values()], axis=1)
-    lengths = [len(group[name]["actions"]) for name in episodes]
-    shape = notes.get("observation_shape")
-    skills = group[episodes[0]].get("skill", {})
+    actions = _joined(group, episodes, "actions")
+    lengths = [len(hdf5.member(group, f"{name}/actions")) for name in episodes]
+    skills = hdf5.member(group, f"{episodes[0]}/skill")
     kinds = notes.get("skills", {})
     return Demonstrations(
-        observations=seen.reshape(len(seen), *shape) if shape and keys == notes.get("observations") else seen,
-        actions=_joined(group, episodes, "actions"),
+        observations=_shaped(seen, notes) if keys == notes.get("observations") else seen,
+        actions=actions,
         demonstrator=np.concatenate(
             [np.broadcast_to(labels[name], length) for name, length in zip(episodes, lengths, strict=True)]
         ),
@@ -244,23 +240,67 @@ def _read(
         names=names,
         rewards=_optional(group, episodes, "rewards"),
         terminals=_optional(group, episodes, "dones"),
-        skills={name: _restored(_joined(group, episodes, f"skill/{name}"), kinds.get(name)) for name in skills},
+        skills={
+            name: _restored(name, _joined(group, episodes, f"skill/{name}"), kinds.get(name))
+            for name in (skills if hdf5.is_group(skills) else ())
+        },
     )
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
     """Sorts demo_10 after demo_2."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _notes(group: Any) -> dict[str, Any]:
+    """What our writer noted of the file; whatever is not of the kind that it notes is refused."""
+    text = group.attrs.get("ileed", "{}")
     try:
-        notes = json.loads(group.attrs.get("ileed", "{}"))
-    except ValueError as error:
+        notes = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
         raise DemonstrationError(
-            f"the attribute 'ileed' of 'data' is not JSON ({error}): write the file anew"
+            f"the attribute 'ileed' of 'data' is not JSON ({brief(error)}): write the file anew"
         ) from error
-    return notes if isinstance(notes, dict) else {}
+    rules_of = {
+        "observations": ("a list of strings", _are_words),
+        "names": ("a list of strings", _are_words),
+        "observation_shape": ("a list of whole numbers, zero or more", _is_shape),
+        "skills": ("an object of strings", lambda value: isinstance(value, dict) and _are_words(list(value.values()))),
+    }
+    if not isinstance(notes, dict):
+        raise DemonstrationError(
+            f"the attribute 'ileed' of 'data' holds {brief(notes)}: it must be a JSON object; write the file anew"
+        )
+    for name, (rule, holds) in rules_of.items():
+        if name in notes and not holds(notes[name]):
+            raise DemonstrationError(
+                f"{name!r} in the attribute 'ileed' of 'data' is {brief(notes[name])}: it must be {rule}; "
+                "write the file anew"
+            )
+    return notes
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**63 for size in value
+    )
+
+
+def _shaped(seen: Array, notes: Mapping[str, Any]) -> Array:
+    """Observations in the shape that our writer noted."""
+    shape = notes.get("observation_shape")
+    if not shape:
+        return seen
+    if math.prod(shape) != seen.shape[1]:
+        raise DemonstrationError(
+            f"an observation has {seen.shape[1]:,} numbers but the attribute 'ileed' of 'data' says that its shape is "
+            f"{tuple(shape)}: the product must be the number; write the file anew"
+        )
+    return seen.reshape(len(seen), *shape)
 
 
 def _labels(
@@ -273,7 +313,7 @@ def _labels(
     filtered: bool,
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names, and for each episode that has one its label: a number, a word, or one of them a step."""
-    group = file["data"]
+    group = hdf5.member(file, "data")
     if isinstance(labeller, by_one):
         return (labeller.name,), dict.fromkeys(episodes, 0)
     if isinstance(labeller, by_column):
@@ -282,8 +322,8 @@ def _labels(
         raise DemonstrationError(
             f"{labeller!r} does not apply to robomimic files: use by_mask(...) (at the command: --masks)"
         )
-    operators = tuple(sorted((name for name in file.get("mask", ()) if _OPERATOR.fullmatch(name)), key=_by_number))
-    own = _DEMONSTRATOR in group[episodes[0]]
+    operators = tuple(sorted((name for name in _mask_names(file) if _OPERATOR.fullmatch(name)), key=_by_number))
+    own = hdf5.member(group, f"{episodes[0]}/{_DEMONSTRATOR}") is not None
     if own and (labeller is None or not (labeller.names or operators)):
         return tuple(notes.get("names", ())), {name: _values(group, name, _DEMONSTRATOR) for name in episodes}
     names = labeller.names if labeller is not None and labeller.names else operators
@@ -332,21 +372,36 @@ def _masked(
     return tuple(here), labels
 
 
+def _mask_names(file: Any) -> list[str]:
+    masks = hdf5.member(file, "mask")
+    return list(masks) if hdf5.is_group(masks) else []
+
+
 def _mask(file: Any, name: str) -> set[str]:
-    if name not in file.get("mask", ()):
-        meant = did_you_mean(name, file.get("mask", ()))
+    """The names of the episodes that a mask lists."""
+    if name not in _mask_names(file):
+        meant = did_you_mean(name, _mask_names(file))
         raise DemonstrationError(f"there is no mask {name!r}{meant}: {_known(file)}; name one of these")
-    return {member.decode() if isinstance(member, bytes) else str(member) for member in file["mask"][name][()].tolist()}
+    mask = hdf5.member(file, f"mask/{name}")
+    if not hdf5.is_data_set(mask):
+        found = "a group" if hdf5.is_group(mask) else "empty"
+        raise DemonstrationError(f"mask {name!r} is {found}: it must be a data set that lists names of episodes")
+    members = hdf5.read(mask, f"mask/{name}")
+    if members.ndim != 1 or (members.dtype.kind != "U" and len(members)):
+        raise DemonstrationError(
+            f"mask {name!r} holds {members.dtype} of shape {members.shape}: it must be a list of names of episodes"
+        )
+    return set(members.tolist())
 
 
 def _known(file: Any) -> str:
-    masks = sorted(file.get("mask", ()), key=_by_number)
+    masks = sorted(_mask_names(file), key=_by_number)
     return f"the file has {rules.listed(masks, most=12)}" if masks else "the file has no masks"
 
 
 def _observation_keys(group: Any, episode: str, asked: Sequence[str] | None, notes: Mapping[str, Any]) -> list[str]:
-    there = group[episode].get("obs", {})
-    if not there:
+    there = hdf5.member(group, f"{episode}/obs")
+    if not hdf5.is_group(there) or not len(there):
         raise DemonstrationError(
             f"{episode} has no observations: robomimic's dataset_states_to_obs.py makes them from a file of states"
         )
@@ -363,7 +418,8 @@ def _observation_keys(group: Any, episode: str, asked: Sequence[str] | None, not
         return list(noted)
     if all(key in there for key in _LOW_DIMENSIONAL):
         return [*_LOW_DIMENSIONAL, *(key for key in _SECOND_ARM if key in there)]
-    rows = [key for key in sorted(there) if there[key].ndim <= 2]
+    found = {key: hdf5.member(there, key) for key in sorted(there)}
+    rows = [key for key, item in found.items() if hdf5.is_data_set(item) and item.ndim <= 2]
     if not rows:
         raise DemonstrationError(
             f"{episode} has images only ({rules.listed(sorted(there))}): name those to read with observations=[...] "
@@ -372,29 +428,37 @@ def _observation_keys(group: Any, episode: str, asked: Sequence[str] | None, not
     return rows
 
 
+def _data_set(group: Any, episode: str, name: str) -> Any:
+    """One data set of an episode, which must have one row for each of its actions."""
+    demo = hdf5.member(group, episode)
+    found = [hdf5.member(demo, needed) for needed in ("actions", name)]
+    for needed, item in zip(("actions", name), found, strict=True):
+        if not hdf5.is_data_set(item):
+            raise DemonstrationError(
+                f"{hdf5.named(episode)} has no {needed!r}: it has {rules.listed(sorted(demo), most=12)}"
+            )
+    actions, values = found
+    steps, rows = (len(item) if item.ndim else 1 for item in (actions, values))
+    if steps == 0:
+        raise DemonstrationError(f"{hdf5.named(episode)} has no steps: remove it from the file")
+    if rows != steps or values.ndim == 0:
+        raise DemonstrationError(
+            f"{hdf5.named(episode)} has {steps:,} actions but {rows:,} rows of {name!r}: there must be one "
+            "for each step"
+        )
+    return values
+
+
 def _values(group: Any, episode: str, name: str) -> Array:
     """One data set of an episode, with one row for each of its actions."""
-    demo = group[episode]
-    for needed in ("actions", name):
-        if not hasattr(demo.get(needed), "shape"):
-            raise DemonstrationError(f"{episode} has no {needed!r}: it has {rules.listed(sorted(demo), most=12)}")
-    values = demo[name][()]
-    steps = len(demo["actions"])
-    found = len(values) if np.ndim(values) else 1
-    if steps == 0:
-        raise DemonstrationError(f"{episode} has no steps: remove it from the file")
-    if found != steps:
-        raise DemonstrationError(
-            f"{episode} has {steps:,} actions but {found:,} rows of {name!r}: there must be one for each step"
-        )
-    if values.dtype.kind in "OS":
-        values = np.array([word.decode() if isinstance(word, bytes) else str(word) for word in values], dtype=np.str_)
-    rules.finite(f"{name!r} of {episode}", values)
+    values = hdf5.read(_data_set(group, episode, name), f"{episode}/{name}")
+    rules.finite(f"{name!r} of {hdf5.named(episode)}", values)
     return values
 
 
 def _joined(group: Any, episodes: Sequence[str], name: str) -> Array:
     """One data set of all episodes, end to end."""
+    memory.check_fits(repr(name), sum(hdf5.decoded_bytes(_data_set(group, episode, name)) for episode in episodes))
     parts = [_values(group, episode, name) for episode in episodes]
     for episode, part in zip(episodes, parts, strict=True):
         if part.shape[1:] != parts[0].shape[1:]:
@@ -406,7 +470,7 @@ def _joined(group: Any, episodes: Sequence[str], name: str) -> Array:
 
 
 def _optional(group: Any, episodes: Sequence[str], name: str) -> Array | None:
-    having = [episode for episode in episodes if name in group[episode]]
+    having = [episode for episode in episodes if hdf5.member(group, f"{episode}/{name}") is not None]
     if not having:
         return None
     if len(having) < len(episodes):
@@ -478,8 +542,20 @@ def _storable(values: Array) -> Array:
     return np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
 
 
-def _restored(values: Array, kind: str | None) -> Array:
-    return values if kind is None else values.astype(kind)
+def _restored(name: str, values: Array, kind: str | None) -> Array:
+    """A skill column in the type that our writer noted, where it noted one."""
+    if kind is None:
+        return values
+    if not (match := _LABEL_TYPE.fullmatch(kind)) or (match["kind"] == "U") != (values.dtype.kind == "U"):
+        raise DemonstrationError(
+            f"skill {name!r} is noted as of type {brief(kind)} and stored as {values.dtype}: write the file anew"
+        )
+    if match["kind"] == "U":
+        memory.check_fits(f"skill {name!r}", 4 * int(match["size"]) * len(values))
+    return values.astype(kind)
+
+
+_LABEL_TYPE = re.compile(r"[<>|=]?(?P<kind>[biufU])(?P<size>\d{1,6})")
 
 
 _WORTH_COMPRESSING = 1024  # bytes; below that, what describes the compression outweighs what it saves
