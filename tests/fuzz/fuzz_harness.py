@@ -101,7 +101,8 @@ def make_valid(reader: Reader, room: Path) -> None:
     """Write the valid files that mutations begin from."""
     for variant in range(VARIANTS):
         path = _valid(reader, room, variant)
-        path.parent.mkdir(exist_ok=True)
+        shutil.rmtree(path.parent, ignore_errors=True)
+        path.parent.mkdir()
         reader.make(path, Random(f"{reader.name} {variant}"))
         reader.parses(path)
         copy = path.with_name(f"copy-{path.name}")

@@ -289,7 +289,7 @@ def linked(file: h5py.File, chance: Random) -> None:
         lambda: h5py.SoftLink("/"),
         lambda: h5py.ExternalLink("/etc/passwd", "/"),
         lambda: h5py.ExternalLink("other.hdf5", "/data"),
-        lambda: h5py.ExternalLink(file.filename, "/data"),
+        lambda: h5py.ExternalLink("file.hdf5", "/data"),
         lambda: file[target],
         lambda: file["/"],
     ]
@@ -440,6 +440,10 @@ def make_run(path: Path, chance: Random) -> None:
     discrete = kind not in ("continuous", "recurrent")
     data = world(discrete=discrete, optional=["phase"], shape=(2, 2), floating=chance.random() < 0.5)
     replace(methods[kind], restarts=3, steps=4).fit(data, seed=1, device="cpu").save(path)
+    made = json.loads((path / "provenance.json").read_text())
+    made |= {"date": "2026-01-01", "seconds": 1.5, "commit": "0", "machine": "any"}
+    (path / "provenance.json").write_text(json.dumps(made))
+    sort_header(path / "weights.safetensors")
 
 
 def spots(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -500,6 +504,20 @@ def changed_history(path: Path, chance: Random) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def write_tensors(tensors: dict[str, torch.Tensor], file: Path, notes: dict[str, str] | None) -> None:
+    save_file(tensors, file, metadata=notes)
+    sort_header(file)
+
+
+def sort_header(file: Path) -> None:
+    """Put the header in one order; the library's own changes from process to process, and with it what a seed gives."""
+    content = file.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True).encode()
+    header += b" " * (-len(header) % 8)
+    file.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
+
+
 def changed_tensors(file: Path, chance: Random) -> None:
     with safe_open(file, framework="pt") as opened:
         notes = opened.metadata()
@@ -533,7 +551,7 @@ def changed_tensors(file: Path, chance: Random) -> None:
         tensors[name] = torch.zeros_like(value)
     if kind == "scalar":
         tensors[name] = torch.tensor(1.0)
-    save_file(tensors, file, metadata=notes)
+    write_tensors(tensors, file, notes)
 
 
 def changed_header(file: Path, chance: Random) -> None:
@@ -550,7 +568,7 @@ def changed_notes(file: Path, chance: Random) -> None:
     """The metadata of a safetensors file."""
     with safe_open(file, framework="pt") as opened:
         notes = opened.metadata()
-    name = chance.choice([*notes, "more"])
+    name = chance.choice([*sorted(notes), "more"])
     others = [
         "",
         "0",
@@ -572,7 +590,7 @@ def changed_notes(file: Path, chance: Random) -> None:
     notes[name] = chance.choice(others)
     if chance.random() < 0.2:
         del notes[name]
-    save_file(load_file(file), file, metadata=notes)
+    write_tensors(load_file(file), file, notes)
 
 
 def changed_files(path: Path, chance: Random) -> None:
@@ -700,7 +718,7 @@ def make_checkpoint(path: Path, chance: Random) -> None:
     try:
         CHECKPOINTED.fit(world(), seed=0, device="cpu", checkpoint=path, checkpoint_seconds=0, progress=progress)
     except _Stopped:
-        return
+        sort_header(path)
 
 
 def read_checkpoint(path: Path, chance: Random) -> None:
@@ -740,6 +758,7 @@ def make_expert(path: Path, chance: Random) -> None:
         for before, after in pairwise(sizes)
     ]
     Expert(tuple(layers), {"task": "minigrid/empty"}).save(path)
+    sort_header(path)
 
 
 def read_expert(path: Path, chance: Random) -> None:
@@ -768,6 +787,7 @@ EXPERT = Reader(
 def make_gail(path: Path, chance: Random) -> None:
     make_expert(path, chance)
     GailPolicy(Expert.load(path).layers).save(path)
+    sort_header(path)
 
 
 def read_gail(path: Path, chance: Random) -> None:

@@ -37,6 +37,29 @@ def test_every_mutated_file_is_read_or_refused_in_one_sentence(record, reader):
     assert tally["read"] > 0, "mutations that no file survives test nothing but the first rule"
 
 
+def test_a_file_is_the_same_whenever_its_reader_and_seed_are(tmp_path):
+    program = (
+        f"import sys; sys.path[:0] = {[str(CAMPAIGN.parents[1]), str(CAMPAIGN.parent)]!r}\n"
+        "from pathlib import Path; import hashlib, fuzz_harness, fuzz_readers\n"
+        "place = Path(sys.argv[1])\n"
+        "for reader in fuzz_readers.READERS.values():\n"
+        "    fuzz_harness.make_valid(reader, place)\n"
+        "    for seed in range(30):\n"
+        "        (place / f'{reader.name} {seed}').mkdir()\n"
+        "        path, changes = fuzz_harness.mutated(reader, place, seed, place / f'{reader.name} {seed}')\n"
+        "        files = sorted(path.iterdir()) if path.is_dir() else [path]\n"
+        "        content = b''.join(file.read_bytes() for file in files if file.is_file() and not file.is_symlink())\n"
+        "        print(reader.name, seed, changes, hashlib.blake2b(content).hexdigest())\n"
+    )
+    told = []
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        arguments = [sys.executable, "-c", program, str(tmp_path / str(number))]
+        told.append(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout)
+    assert told[0] == told[1]
+    assert len(told[0].splitlines()) == 30 * len(READERS)
+
+
 def test_half_of_the_mutated_files_pass_the_formats_own_parser(record):
     assert record["total"]["parsed"] >= record["total"]["files"] / 2
 
