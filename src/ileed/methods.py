@@ -121,7 +121,8 @@ class Ileed:
 
         `weights` counts each episode that many times: (episode,), or (restart, episode) to give each restart its own.
         `progress` is called with a `Progress` now and then. `checkpoint` names a file that is written every few seconds
-        and from which an interrupted fit, called again with the same arguments, goes on.
+        and from which an interrupted fit, called again with the same arguments, goes on. It is written at the end too,
+        and stays until the fit is saved: `Fitted.save` removes it.
         """
         began = time.monotonic()
         place = resolve_device(device)
@@ -132,7 +133,8 @@ class Ileed:
             fingerprint = _fingerprint(self, demonstrations, seed, place, weighed)
             file = Checkpoint(Path(checkpoint), fingerprint=fingerprint, seconds=checkpoint_seconds)
         ascent = climb(start.joint.to(place), start.prepared, self.climb, checkpoint=file, watch=progress)
-        return Ascended.of(self, start, ascent, place, time.monotonic() - began).fitted()
+        fitted = Ascended.of(self, start, ascent, place, time.monotonic() - began).fitted()
+        return replace(fitted, checkpoint=file)
 
     def ascend_each(
         self,

@@ -17,7 +17,7 @@ from ileed import runs
 from ileed._torch import stream
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, SettingsError
-from ileed.fitting import History, Outcome
+from ileed.fitting import Checkpoint, History, Outcome
 from ileed.fitting.windows import episode_ends, tiles
 from ileed.model.batch import Batch
 from ileed.model.expertise import Perfect, Skills
@@ -322,6 +322,7 @@ class Fitted:
     provenance: Mapping[str, Any]
     joint: Joint
     lens: Lens
+    checkpoint: Checkpoint | None = None  # from which this fit can be had again until it is saved
 
     @property
     def nats_per_action(self) -> float:
@@ -385,8 +386,11 @@ class Fitted:
         placed[:, [self.expertise.skill_names.index(name) for name in names]] = weights
         return placed
 
-    def save(self, path: str | Path) -> None:
-        """Write a run directory, whole or not at all."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
+
+        A run that is already there is refused, or replaced with `overwrite`; files in it that are not ours stay.
+        """
         sizes = self.joint.sizes
         survey = self.expertise.survey
         settings = {
@@ -406,7 +410,10 @@ class Fitted:
             | {f"survey.{name}": value for name, value in vars(survey).items()}
         )
         contiguous = {name: value.contiguous() for name, value in weights.items()}
-        runs.write_run(Path(path), runs.Run(settings, self.provenance, list(self.history.rows()), contiguous))
+        run = runs.Run(settings, self.provenance, list(self.history.rows()), contiguous)
+        runs.write_run(Path(path), run, overwrite=overwrite)
+        if self.checkpoint is not None:
+            self.checkpoint.remove()
 
     def __repr__(self) -> str:
         costs = self.restarts.nats_per_action

@@ -116,6 +116,8 @@ class Fit:
     """A parquet file of demonstrations."""
     out: Path | None = None
     """Where the run directory goes; runs/NAME-OF-DATA by default."""
+    overwrite: bool = False
+    """Replace a run that is already there, which is refused otherwise; files in it that are not ours stay."""
     who: str | None = None
     """The column that says who did it, if it is not called demonstrator."""
     seed: int = 0
@@ -129,7 +131,7 @@ class Fit:
 
     def __call__(self) -> None:
         out = self.out or Path("runs") / self.data.stem
-        runs.check_replaceable(out)
+        runs.check_destination(out, overwrite=self.overwrite)
         data = _read(self.data, self.who)
         with climbing("fitting") as watch:
             fitted = self.method.fit(
@@ -137,9 +139,9 @@ class Fit:
                 seed=self.seed,
                 device=self.device,
                 progress=watch,
-                checkpoint=out.with_name(out.name + ".checkpoint"),
+                checkpoint=runs.checkpoint_path(out),
             )
-        fitted.save(out)
+        fitted.save(out, overwrite=self.overwrite)
         if self.json:
             print_json(_summary(fitted) | {"run": str(out)})
             return
@@ -199,7 +201,9 @@ class Demo:
     """Show the whole job on data that ship with the package: ten demonstrators, of whom one is competent."""
 
     out: Path = Path("runs/demo")
-    """Where the run directory and its report.html go."""
+    """Where the run directory and its report.html go; a run of the same data that is already there is replaced."""
+    overwrite: bool = False
+    """Replace a run of other data that is already there, which is refused otherwise."""
     episodes: int = 500
     """How many episodes each policy plays."""
     seed: int = 0
@@ -211,6 +215,9 @@ class Demo:
 
     def __call__(self) -> None:
         data, task = shipped(), tasks.task("minigrid/obstacles")
+        overwrite = self.overwrite or _data_of(self.out) == data.fingerprint()
+        runs.check_destination(self.out, overwrite=overwrite)
+        runs.check_page(self.out / "report.html")
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
         best = max(truth, key=lambda name: truth[name])
         console = Console(quiet=self.json)
@@ -228,7 +235,7 @@ class Demo:
         for name, player in players.items():
             with bar(f"playing as {name}") as advance:
                 scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
-        fitted.save(self.out)
+        fitted.save(self.out, overwrite=overwrite)
         page = report(self.out, truth=truth, scores=scores, command="ileed demo")
         if self.figures is not None:
             figures(self.out, self.figures, truth=truth, scores=scores)
@@ -439,6 +446,14 @@ def _after(command: Any) -> str:
 
 def _read(path: Path, column: str | None) -> Demonstrations:
     return read(path, demonstrator=None if column is None else by_column(column))
+
+
+def _data_of(path: Path) -> str | None:
+    """The fingerprint of the data that a run was fitted to; nothing where there is no run."""
+    try:
+        return str(runs.read_run(path).provenance["data"]["fingerprint"])
+    except (IleedError, KeyError, TypeError):
+        return None
 
 
 def _summary(fitted: Fitted) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import final
 
@@ -15,8 +16,9 @@ from ileed.errors import RunError
 
 @final
 class Checkpoint:
-    """A file that an interrupted climb goes on from, to the same bits; written every few seconds, removed at the end.
+    """A file that an interrupted climb goes on from, to the same bits; written every few seconds and at the end.
 
+    It stays until what was fitted is saved: whoever saves it removes the file.
     `fingerprint` names the settings, data and seed, so that one climb never goes on from another's file.
     """
 
@@ -45,4 +47,7 @@ class Checkpoint:
         return int(notes["step"]), int(notes["threads"]), tensors
 
     def remove(self) -> None:
-        runs.remove_file(self.path)
+        """Remove the file, unless it cannot be read or holds another fit by now."""
+        with suppress(RunError):
+            self.read()
+            runs.remove_file(self.path)

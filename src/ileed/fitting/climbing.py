@@ -91,7 +91,7 @@ def _climb(
         best = float(costs[-1].nan_to_num(float("inf")).min())
         if watch is not None:
             watch(Progress(done, settings.steps, best))
-        if checkpoint is not None and done < settings.steps and checkpoint.due():
+        if checkpoint is not None and (done == settings.steps or checkpoint.due()):
             history = {"history.step": torch.tensor(steps), "history.cost": torch.stack(costs)}
             if held_out:
                 history["history.held_out"] = torch.stack(held_out)
@@ -101,9 +101,9 @@ def _climb(
     upright(joint, supply.everything(held_out=False))
     final = _mean_cost(joint, supply, held_out=keeper is not None).double().cpu().numpy()
     if not np.isfinite(final).any():
+        if checkpoint is not None:
+            checkpoint.remove()  # there is nothing in it to go on from
         raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
-    if checkpoint is not None:
-        checkpoint.remove()
     curve = History(
         step=np.array(steps),
         nats_per_action=torch.stack(costs).double().numpy(),
