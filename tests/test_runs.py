@@ -396,6 +396,16 @@ def test_a_folder_beside_a_run_that_is_named_like_our_own_attempts_is_not_touche
     assert tree(tmp_path) == before
 
 
+def test_a_link_in_a_run_never_moves_what_it_leads_to(tmp_path):
+    """A run from somebody else could name a folder of the reader's own as its replacement."""
+    fitted().save(tmp_path / "run")
+    fitted("cloning").save(tmp_path / "mine")
+    (tmp_path / "run" / ".ileed-replacement").symlink_to(tmp_path / "mine")
+    before = tree(tmp_path / "mine")
+    ileed.load(tmp_path / "run")
+    assert tree(tmp_path / "mine") == before
+
+
 # --- death at any moment
 
 

@@ -107,7 +107,7 @@ def _use_replacement(path: Path) -> None:
 def _finish_replacement(path: Path) -> None:
     """Move the files of a whole replacement to where they belong; several processes may do so at once."""
     replacement = path / _REPLACEMENT
-    if not replacement.is_dir():
+    if os.path.islink(replacement) or not os.path.isdir(replacement):  # we make no links: what one leads to stays there
         return
     for name in _FILES:
         with suppress(FileNotFoundError):
@@ -152,11 +152,11 @@ def _state(path: Path) -> list[tuple[Path, int, int] | None]:
 def _current(path: Path, name: str) -> Path:
     """Where a file of the run lies: in a whole replacement that a killed process left, or in its place."""
     waiting = path / _REPLACEMENT / name
-    return waiting if waiting.exists() else path / name
+    return waiting if os.path.exists(waiting) else path / name
 
 
 def _read_files(path: Path) -> Run:
-    if not _current(path, _SETTINGS).is_file():
+    if not os.path.isfile(_current(path, _SETTINGS)):
         raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
     try:
         settings = json.loads(_current(path, _SETTINGS).read_text())
