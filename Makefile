@@ -78,5 +78,9 @@ stockfish:
 	  command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq stockfish >/dev/null; } || \
 	  echo "no stockfish and no right to install it: the tests that ask an engine will be skipped"
 
+# Kill fits at a thousand random moments: no run lost, every resumed one the same to the bit (half an hour).
+kills: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/robustness/kill_fits.py --kills 1000 --out results/robustness/kills.json
+
 clean:
 	rm -rf $(VENV) .cache runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

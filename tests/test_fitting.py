@@ -512,7 +512,30 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, data, how):
     resumed = fit(data, **how, checkpoint=file, checkpoint_seconds=3600.0, progress=told.append)
     assert told[0].step >= 18, "it started anew instead of going on"
     assert_same_bits(resumed, straight)
-    assert list(tmp_path.iterdir()) == [], "a finished fit leaves no checkpoint behind"
+    assert [path.name for path in tmp_path.iterdir()] == [file.name], "the checkpoint stays until the fit is saved"
+    told = []
+    assert_same_bits(fit(data, **how, checkpoint=file, progress=told.append), straight)
+    assert told == [], "a fit that is done takes no step again"
+    resumed.save(tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_save_that_fails_keeps_the_checkpoint(tmp_path):
+    (tmp_path / "place").write_text("taken")
+    fitted = fit(world(), checkpoint=tmp_path / "c")
+    with pytest.raises(RunError, match="not a run directory"):
+        fitted.save(tmp_path / "place")
+    assert_same_bits(fit(world(), checkpoint=tmp_path / "c"), fitted)
+
+
+def test_a_save_removes_no_checkpoint_of_another_fit(tmp_path):
+    one = fit(world(), checkpoint=tmp_path / "c")
+    (tmp_path / "c").unlink()
+    other = fit(world(), seed=1, checkpoint=tmp_path / "c")
+    one.save(tmp_path / "one")
+    assert (tmp_path / "c").exists()
+    other.save(tmp_path / "other")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
 
 
 def test_a_checkpoint_is_written_only_when_its_time_has_come(tmp_path):
@@ -552,6 +575,13 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
 def test_a_fit_that_diverges_says_so():
     with pytest.raises(SettingsError, match=r"every restart became non-finite: lower learning_rate, or set clip"):
         fit(world(), learning_rate=1e36, skill_learning_rate=1e36)
+
+
+def test_a_fit_that_diverges_leaves_no_checkpoint(tmp_path):
+    """It holds nothing to go on from, and would be in the way of the fit with a lower learning rate."""
+    with pytest.raises(SettingsError, match="every restart became non-finite"):
+        fit(world(), learning_rate=1e36, skill_learning_rate=1e36, checkpoint=tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fit_that_diverges_after_a_good_start_keeps_the_start_where_episodes_are_held_out():

@@ -22,6 +22,7 @@ from ileed.errors import IleedError, RunError, SettingsError
 from ileed.policy import Expertise, Survey
 from ileed.report import figures, report
 from ileed.report.story import Story
+from ileed.runs import PAGE_MARK
 
 pytest.importorskip("altair", reason="a report needs the extra 'report'")
 pytest.importorskip("vl_convert", reason="a report needs the extra 'report'")
@@ -204,7 +205,8 @@ def test_a_thousand_people_with_long_names_fit_on_a_page(tmp_path):
 
 def test_a_failed_write_leaves_the_report_before_it_and_nothing_else(run, tmp_path, monkeypatch):
     target = tmp_path / "report.html"
-    target.write_text("before")
+    before = PAGE_MARK.decode()
+    target.write_text(before)
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -212,7 +214,7 @@ def test_a_failed_write_leaves_the_report_before_it_and_nothing_else(run, tmp_pa
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(RunError, match="No space left"):
         report(run, out=target)
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("report.html", "before")]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("report.html", before)]
 
 
 @pytest.mark.parametrize("library", ["altair", "vl_convert"])

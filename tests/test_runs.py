@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -31,8 +34,9 @@ from ileed import (
     Skills,
     UniformMixture,
     VarianceScaling,
+    runs,
 )
-from ileed.runs import write_file
+from ileed.runs import remove_file, write_file
 
 MIXTURE = MixtureMLP(hidden=(4,), modes=2)
 METHODS = {
@@ -259,7 +263,7 @@ def test_a_save_that_fails_leaves_the_old_run_as_it_was(tmp_path, monkeypatch, f
     with monkeypatch.context() as patch:
         failure(patch)
         with pytest.raises(RunError, match=r"cannot be written.*No space left on device.*nothing was changed"):
-            fitted("cloning").save(run)
+            fitted("cloning").save(run, overwrite=True)
     assert tree(tmp_path) == before
     assert_same(ileed.load(run), fitted())
 
@@ -273,14 +277,14 @@ def test_a_first_save_that_fails_leaves_nothing_behind(tmp_path, monkeypatch, fa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("call", [0, 1], ids=["before the old run moves", "after it moved"])
+@pytest.mark.parametrize("call", [0, 1], ids=["before the new run is whole", "before its files take their names"])
 def test_an_interruption_while_saving_leaves_a_run_in_place(tmp_path, monkeypatch, call):
     run = tmp_path / "run"
     fitted().save(run)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", failing_at(call, KeyboardInterrupt(), os.replace))
         with pytest.raises(KeyboardInterrupt):
-            fitted("cloning").save(run)
+            fitted("cloning").save(run, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert_same(ileed.load(run), fitted())
 
@@ -303,7 +307,7 @@ def test_a_file_that_cannot_be_replaced_keeps_its_content(tmp_path, monkeypatch,
 
 def test_a_run_replaces_a_run_and_nothing_is_left_beside_it(tmp_path):
     fitted().save(tmp_path / "deep" / "run")
-    fitted("cloning").save(tmp_path / "deep" / "run")
+    fitted("cloning").save(tmp_path / "deep" / "run", overwrite=True)
     assert_same(ileed.load(tmp_path / "deep" / "run"), fitted("cloning"))
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]
 
@@ -326,3 +330,150 @@ def test_a_place_below_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         fitted().save(tmp_path / "file" / "run")
+
+
+def test_a_second_save_is_refused_with_both_choices(tmp_path):
+    fitted().save(tmp_path / "run")
+    before = tree(tmp_path)
+    with pytest.raises(RunError, match=r"run already holds a run: choose another place .*overwrite=True"):
+        fitted("cloning").save(tmp_path / "run")
+    assert tree(tmp_path) == before
+
+
+def test_a_run_that_is_only_half_readable_may_be_replaced(tmp_path):
+    """Its mark says whose it is; nobody wants it back."""
+    fitted().save(tmp_path / "run")
+    cut("weights.safetensors")(tmp_path / "run")
+    fitted("cloning").save(tmp_path / "run", overwrite=True)
+    assert_same(ileed.load(tmp_path / "run"), fitted("cloning"))
+
+
+def without_mark(run: Path) -> None:
+    """As runs were saved before they had a mark."""
+    edited(run, "settings.json", lambda content: {key: content[key] for key in content if key != "ileed"})
+
+
+def test_a_run_from_before_the_mark_loads_and_may_be_replaced(tmp_path):
+    fitted().save(tmp_path / "run")
+    without_mark(tmp_path / "run")
+    assert_same(ileed.load(tmp_path / "run"), fitted())
+    with pytest.raises(RunError, match="already holds a run"):
+        fitted("cloning").save(tmp_path / "run")
+    fitted("cloning").save(tmp_path / "run", overwrite=True)
+    assert_same(ileed.load(tmp_path / "run"), fitted("cloning"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda run: (run / "thesis.tex").write_text("years of work"),
+        gone("weights.safetensors"),
+        holding("settings.json", "{}"),
+        holding("provenance.json", '{"format": 1}'),
+    ],
+    ids=["with a file of the user's", "with a file missing", "with other settings", "with other provenance"],
+)
+def test_what_only_resembles_a_run_from_before_the_mark_is_not_replaced(tmp_path, change):
+    fitted().save(tmp_path / "run")
+    without_mark(tmp_path / "run")
+    change(tmp_path / "run")
+    before = tree(tmp_path)
+    with pytest.raises(RunError, match="exists and is not a run directory"):
+        fitted("cloning").save(tmp_path / "run", overwrite=True)
+    assert tree(tmp_path) == before
+
+
+def test_a_folder_beside_a_run_that_is_named_like_our_own_attempts_is_not_touched(tmp_path):
+    (tmp_path / ".run.backup").mkdir()
+    (tmp_path / ".run.backup" / "thesis.tex").write_text("years of work")
+    before = tree(tmp_path)
+    fitted().save(tmp_path / "run")
+    fitted().save(tmp_path / "run", overwrite=True)
+    write_file(tmp_path / ".run.checkpoint", b"")
+    remove_file(tmp_path / "run.checkpoint")
+    remove_file(tmp_path / ".run.checkpoint")
+    shutil.rmtree(tmp_path / "run")
+    assert tree(tmp_path) == before
+
+
+def test_a_link_in_a_run_never_moves_what_it_leads_to(tmp_path):
+    """A run from somebody else could name a folder of the reader's own as its replacement."""
+    fitted().save(tmp_path / "run")
+    fitted("cloning").save(tmp_path / "mine")
+    (tmp_path / "run" / ".ileed-replacement").symlink_to(tmp_path / "mine")
+    before = tree(tmp_path / "mine")
+    ileed.load(tmp_path / "run")
+    assert tree(tmp_path / "mine") == before
+
+
+# --- death at any moment
+
+
+@pytest.mark.parametrize("place", ["a run", "an empty folder", "nothing"])
+def test_a_process_that_dies_at_any_moment_of_a_save_leaves_one_whole_run(tmp_path, place):
+    """Before each request to the operating system that opens, makes, renames or removes something, in turn."""
+    fitted().save(tmp_path / "old")
+    fitted("cloning").save(tmp_path / "new")
+    script = Path(__file__).parent / "robustness" / "die_while_saving.py"
+    words = [str(tmp_path / "old"), str(tmp_path / "new"), str(tmp_path / "runs" / "run"), place]
+    ended = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    before = "old" if place == "a run" else "nothing"
+    assert set(told["found"]) == {before, "new"}
+    assert told["found"] == sorted(told["found"], key=[before, "new"].index), "from some moment on it is the new run"
+    assert told["repeated"] > 5, "after a third of the deaths the same save was made again, and ended well"
+
+
+# --- provenance
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+    ended = subprocess.run(["git", "-C", str(folder), *who, *words], capture_output=True, text=True, check=True)
+    return ended.stdout.strip()
+
+
+@pytest.fixture
+def described(monkeypatch):
+    monkeypatch.delenv("ILEED_COMMIT", raising=False)
+    runs._described.cache_clear()
+    return runs._described
+
+
+def repository(root: Path, package: str, *, name: str, tracked: bool) -> Path:
+    """A repository with a copy of our package in it; returns where the copy lies."""
+    home = root / package
+    home.mkdir(parents=True)
+    (home / "__init__.py").write_text("")
+    (root / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n')
+    if not tracked:
+        (root / ".gitignore").write_text(f"{package.split('/')[0]}\n")
+    git(root, "init", "--quiet")
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "--message", "work of the user")
+    return home
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "tracked"),
+    [
+        (".venv/lib/python3.11/site-packages/ileed", "thesis", False),
+        (".venv/lib/python3.11/site-packages/ileed", "ileed", False),
+        (".venv/lib/python3.11/site-packages/ileed", "thesis", True),
+        ("src/ileed", "thesis", True),
+        ("src/ileed", "ileed", False),
+    ],
+    ids=["an environment", "an environment in our checkout", "committed", "a copy of our source", "not tracked"],
+)
+def test_a_repository_that_is_not_ours_is_never_recorded(tmp_path, described, package, name, tracked):
+    assert described(repository(tmp_path, package, name=name, tracked=tracked)) is None
+
+
+def test_our_own_checkout_is_recorded_whichever_repository_the_environment_speaks_of(tmp_path, described, monkeypatch):
+    home = repository(tmp_path / "ours", "src/ileed", name="ileed", tracked=True)
+    repository(tmp_path / "theirs", "src/thesis", name="thesis", tracked=True)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "theirs" / ".git"))
+    commit = described(home)
+    monkeypatch.delenv("GIT_DIR")
+    assert commit == git(tmp_path / "ours", "rev-parse", "HEAD")[:12]

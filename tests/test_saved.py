@@ -284,7 +284,7 @@ class Stop(Exception):  # noqa: N818
 
 
 def interrupted(path: Path) -> Ileed:
-    method = Ileed(restarts=2, steps=6, held_out=0.4)
+    method = Ileed(policy=CategoricalMLP(hidden=(4, 4)), restarts=2, steps=6, held_out=0.4)
 
     def progress(told):
         if told.step == 4:

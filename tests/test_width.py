@@ -207,3 +207,25 @@ def test_a_fit_gives_the_same_bits_for_any_number_of_threads():
         torch.set_num_threads(before)
     for name, value in found[0].joint.state_dict().items():
         assert torch.equal(value, found[1].joint.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("stage", ["trying hidden layers of 8 units", "fitting"])
+def test_a_fit_that_is_interrupted_while_widths_are_compared_goes_on_to_the_same_bits(stage, tmp_path):
+    data, method = rings(300), quick(steps=60)
+    whole = method.fit(data, seed=0)
+
+    def stop(progress):
+        if progress.stage == stage and progress.step >= 30:
+            raise KeyboardInterrupt
+
+    settings = {"seed": 0, "checkpoint": tmp_path / "checkpoint", "checkpoint_seconds": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        method.fit(data, progress=stop, **settings)
+    stages = []
+    resumed = method.fit(data, progress=lambda progress: stages.append((progress.stage, progress.step)), **settings)
+    assert stages.count(("trying hidden layers of 4 units", 1)) == 0  # what was tried is not tried again
+    assert resumed.width == whole.width
+    for name, value in whole.joint.state_dict().items():
+        assert torch.equal(value, resumed.joint.state_dict()[name]), name
+    resumed.save(tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -148,7 +148,8 @@ class Ileed:
         chooses; with a policy of your own, True tells whether a wider one would do better. With False and no policy
         the network is the paper's.
         `progress` is called with a `Progress` now and then. `checkpoint` names a file that is written every few seconds
-        and from which an interrupted fit, called again with the same arguments, goes on.
+        and from which an interrupted fit, called again with the same arguments, goes on. It is written at the end too,
+        and stays until the fit is saved: `Fitted.save` removes it.
         """
         began = time.monotonic()
         check_demonstrations(demonstrations)
@@ -162,9 +163,19 @@ class Ileed:
         weighed = None
         if weights is not None:
             weighed = checked_weights(_numbers("weights", weights), demonstrations, self.restarts)
-        width = None
+        width, checkpoints = None, list[Checkpoint]()
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
-            width = self._compared_widths(demonstrations, seed, place, weighed, progress)
+
+            def fit_width(method: Ileed, data: Demonstrations, stage: str, **options: Any) -> Fitted:
+                if checkpoint is not None:
+                    path = Path(f"{checkpoint}-{'-'.join(map(str, method._head(demonstrations).hidden))}")
+                    options |= {"checkpoint": path, "checkpoint_seconds": checkpoint_seconds}
+                watch = progress and partial(_in_stage, progress, stage)
+                fitted = method.fit(data, seed=seed, device=str(place), check_width=False, progress=watch, **options)
+                checkpoints.extend(fitted.checkpoints)
+                return fitted
+
+            width = self._compared_widths(demonstrations, seed, place, weighed, fit_width)
         method = self
         if self.policy is None and width is not None:
             method = replace(self, policy=replace(self._head(demonstrations), hidden=width.chosen))
@@ -175,7 +186,7 @@ class Ileed:
             file = Checkpoint(Path(checkpoint), fingerprint=fingerprint, seconds=checkpoint_seconds)
         ascent = climb(start.joint.to(place), start.prepared, method.climb, checkpoint=file, watch=progress)
         fitted = Ascended.of(self, start, ascent, place, time.monotonic() - began).fitted()
-        return replace(fitted, width=width)
+        return replace(fitted, width=width, checkpoints=(*checkpoints, *([] if file is None else [file])))
 
     def _compared_widths(
         self,
@@ -183,9 +194,12 @@ class Ileed:
         seed: int,
         device: torch.device,
         weights: Array | None,
-        progress: Watcher | None,
+        fit_width: Callable[..., Fitted],
     ) -> WidthComparison | None:
-        """Policies of several widths on held-out episodes; nothing where no episode can be held out."""
+        """Policies of several widths on held-out episodes; nothing where no episode can be held out.
+
+        `fit_width(method, data, stage, ...)` is `method.fit(data, ...)`, called as the fit that is to follow.
+        """
         head = self._head(data)
         if head.length > 1:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
@@ -201,14 +215,8 @@ class Ileed:
             method = replace(
                 self, policy=replace(head, hidden=hidden), restarts=min(RESTARTS, self.restarts), committee=1
             )
-            fitted = method.fit(
-                split.data,
-                seed=seed,
-                device=str(device),
-                weights=by_episode * split.kept,
-                check_width=False,
-                progress=progress and partial(_in_stage, progress, f"trying {layers(hidden)}"),
-            )
+            stage = f"trying {layers(hidden)}"
+            fitted = fit_width(method, split.data, stage, weights=by_episode * split.kept)
             return fitted.nats(split.held_out)
 
         return compare_widths(split, candidates, cost, by_episode)

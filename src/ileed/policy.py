@@ -21,7 +21,7 @@ from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import as_array, listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.exporting import PolicyModule, policy_module, write_onnx
-from ileed.fitting import History, Outcome
+from ileed.fitting import Checkpoint, History, Outcome
 from ileed.fitting.windows import episode_ends, tiles
 from ileed.model.batch import Batch
 from ileed.model.expertise import Perfect, Skills
@@ -390,6 +390,7 @@ class Fitted:
     joint: Joint
     lens: Lens
     width: WidthComparison | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()  # from which this fit can be had again until it is saved
 
     @property
     def width_sentence(self) -> str:
@@ -468,8 +469,11 @@ class Fitted:
         placed[:, [self.expertise.skill_names.index(name) for name in names]] = weights
         return placed
 
-    def save(self, path: str | Path) -> None:
-        """Write a run directory, whole or not at all."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
+
+        A run that is already there is refused, or replaced with `overwrite`; files in it that are not ours stay.
+        """
         path = path_of("path", path, rule="pass the path of a directory to write")
         sizes = self.joint.sizes
         survey = self.expertise.survey
@@ -493,7 +497,10 @@ class Fitted:
             | {f"survey.{name}": value for name, value in vars(survey).items()}
         )
         contiguous = {name: value.contiguous() for name, value in weights.items()}
-        runs.write_run(Path(path), runs.Run(settings, self.provenance, list(self.history.rows()), contiguous))
+        run = runs.Run(settings, self.provenance, list(self.history.rows()), contiguous)
+        runs.write_run(Path(path), run, overwrite=overwrite)
+        for checkpoint in self.checkpoints:
+            checkpoint.remove()
 
     def __repr__(self) -> str:
         costs = self.restarts.nats_per_action

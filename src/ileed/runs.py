@@ -1,7 +1,14 @@
-"""Run directories: plain files (JSON and safetensors) that appear whole or not at all, and still load years later."""
+"""Run directories: plain files (JSON and safetensors) that appear whole or not at all, and still load years later.
+
+A run directory may hold files of its user too. A run is replaced in place: the new files are written to a folder inside
+the run directory, which takes the name `_REPLACEMENT` when it is whole, by one rename. From that moment on the new run
+is the one that is read; then its files take the names of the old ones, one by one. So whenever a process is killed, one
+whole run is found, the old or the new, on any file system that can rename; and what we did not write is not touched.
+"""
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import platform
@@ -9,8 +16,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -29,6 +37,20 @@ from ileed.errors import RunError, SettingsError, brief
 
 FORMAT = 1
 _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
+_FILES = (_WEIGHTS, _HISTORY, _PROVENANCE, _SETTINGS)
+_REPORT = "report.html"
+_MARK = {"ileed": "run directory"}  # what settings.json begins with; nobody else writes that
+_REPLACEMENT = ".ileed-replacement"
+_PARTIAL = ".ileed-"  # what follows a name in that of a folder in which something is written before it takes the name
+
+PAGE_MARK = b'<meta name="generator" content="ileed">'
+PAGE_HEAD = b"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+"""
 
 
 @final
@@ -42,28 +64,111 @@ class Run:
     weights: Mapping[str, Tensor]
 
 
-def write_run(path: Path, run: Run) -> None:
-    """Write a run directory; one that is already there is replaced only once the new one is whole."""
-    check_replaceable(path)
-    with _written_whole(path, directory=True) as partial:
-        (partial / _SETTINGS).write_text(_json(run.settings))
-        (partial / _PROVENANCE).write_text(_json(run.provenance))
-        (partial / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
-        (partial / _WEIGHTS).write_bytes(tensors_to_bytes(dict(run.weights), metadata={"format": str(FORMAT)}))
+def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
+    """Write a run directory, whole or not at all; a run that is already there is replaced only with `overwrite`.
+
+    Replacing leaves every file that is not ours where it is. A report of the old run is removed with it.
+    """
+    path = _with_a_name(path)
+    _check_replaceable(path, overwrite=overwrite)
+    replaces = os.path.exists(path)
+    target = path / _REPLACEMENT if replaces else path
+    with _written_whole(target, directory=True, told=path) as partial:
+        if replaces:
+            _finish_replacement(path)
+        _write_files(partial, run)
+    if replaces:
+        _use_replacement(path)
+        _remove_partial(target)
+    _remove_partial(path)
+
+
+def _write_files(folder: Path, run: Run) -> None:
+    (folder / _SETTINGS).write_text(_json({**_MARK, **run.settings}))
+    (folder / _PROVENANCE).write_text(_json(run.provenance))
+    (folder / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
+    (folder / _WEIGHTS).write_bytes(tensors_to_bytes(dict(run.weights), metadata={"format": str(FORMAT)}))
+
+
+def _use_replacement(path: Path) -> None:
+    """Let a whole replacement take the place of the run; where none of its files can be moved, the old run stays."""
+    replacement = path / _REPLACEMENT
+    try:
+        _finish_replacement(path)
+    except BaseException as error:
+        if all((replacement / name).exists() for name in _FILES):
+            os.replace(replacement, path / f".{_REPLACEMENT}{_PARTIAL}undone")
+            _remove_partial(replacement)
+            if isinstance(error, OSError):
+                raise _unwritable(path, error) from error
+        elif isinstance(error, OSError):
+            return  # the new run is whole, in two places: who reads or writes it next moves the rest
+        raise
+
+
+def _finish_replacement(path: Path) -> None:
+    """Move the files of a whole replacement to where they belong; several processes may do so at once."""
+    replacement = path / _REPLACEMENT
+    if os.path.islink(replacement) or not os.path.isdir(replacement):  # we make no links: what one leads to stays there
+        return
+    for name in _FILES:
+        with suppress(FileNotFoundError):
+            os.replace(replacement / name, path / name)
+    with suppress(OSError):
+        _settle(path)
+    if is_our_page(path / _REPORT):
+        (path / _REPORT).unlink(missing_ok=True)
+    with suppress(OSError):
+        replacement.rmdir()
 
 
 def read_run(path: Path) -> Run:
-    """Read a run directory of this format or an older one.
+    """Read a run directory of this format or an older one; one that is replaced meanwhile is read anew, not mixed.
 
     Its files lie in it: one that is a link to somewhere else is refused, and so is whatever is not a plain file.
     """
-    if not (path / _SETTINGS).is_file():
+    with suppress(OSError):
+        _finish_replacement(path)
+    while True:
+        before = _state(path)
+        try:
+            run = _read_files(path)
+        except RunError:
+            if _state(path) == before:
+                raise
+            continue
+        if _state(path) == before:
+            return run
+
+
+def _state(path: Path) -> list[tuple[Path, int, int] | None]:
+    """Which files are the run at this moment: another list means that it was replaced, or is being replaced."""
+    found: list[tuple[Path, int, int] | None] = []
+    for name in _FILES:
+        file = _current(path, name)
+        try:
+            status = file.stat()
+            found.append((file, status.st_ino, status.st_mtime_ns))
+        except OSError:
+            found.append(None)
+    return found
+
+
+def _current(path: Path, name: str) -> Path:
+    """Where a file of the run lies: in a whole replacement that a killed process left, or in its place."""
+    waiting = path / _REPLACEMENT / name
+    return waiting if os.path.exists(waiting) else path / name
+
+
+def _read_files(path: Path) -> Run:
+    if not os.path.isfile(_current(path, _SETTINGS)):
         raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
     try:
-        for name in (_SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS):
-            _check_inside(path / name)
-        settings, provenance = (_loaded((path / name).read_text("utf-8")) for name in (_SETTINGS, _PROVENANCE))
-        history = [_loaded(line) for line in (path / _HISTORY).read_text("utf-8").split("\n") if line.strip()]
+        for name in _FILES:
+            _check_inside(_current(path, name))
+        settings, provenance = (_loaded(_current(path, name).read_text("utf-8")) for name in (_SETTINGS, _PROVENANCE))
+        lines = _current(path, _HISTORY).read_text("utf-8").split("\n")
+        history = [_loaded(line) for line in lines if line.strip()]
     except (OSError, ValueError, RuntimeError) as error:  # the last for JSON too deep, and links in a circle
         raise damaged(path, brief(error)) from error
     if not isinstance(settings, dict) or not isinstance(provenance, dict):
@@ -74,7 +179,8 @@ def read_run(path: Path) -> Run:
     if written_as > FORMAT:
         release = brief(provenance.get("ileed")).strip("'")
         raise RunError(f"{path} was written by a newer ileed ({release}): upgrade to read it")
-    return Run(settings, provenance, history, read_tensors(path / _WEIGHTS)[0])
+    settings = {name: value for name, value in settings.items() if name not in _MARK}
+    return Run(settings, provenance, history, read_tensors(_current(path, _WEIGHTS))[0])
 
 
 def _check_inside(file: Path) -> None:
@@ -99,10 +205,104 @@ def damaged(path: Path | str, reason: object) -> RunError:
     return RunError(f"{path} is damaged ({' '.join(str(reason).split())}): fit again, or restore it from a copy")
 
 
-def check_replaceable(path: Path) -> None:
-    """Refuse to write a run over something that is not one."""
-    if path.exists() and not (path / _SETTINGS).is_file():
+def check_destination(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse a place where a run and its checkpoint cannot or must not be written, before anything is computed."""
+    path = _with_a_name(path)
+    _check_replaceable(path, overwrite=overwrite)
+    made: list[Path] = []
+    try:
+        for folder in reversed((path.parent, *path.parent.parents)):
+            if not os.path.lexists(folder):
+                folder.mkdir()
+                made.append(folder)
+        _write_probe(checkpoint_path(path))
+        if os.path.exists(path):
+            _write_probe(path / _REPLACEMENT)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror or error}): choose another place") from error
+    finally:
+        for folder in reversed(made):
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _write_probe(path: Path) -> None:
+    """Write a small file where `path` would be written before it took its name, and remove it."""
+    room = Path(tempfile.mkdtemp(prefix=f".{path.name}{_PARTIAL}", dir=path.parent))
+    try:
+        (room / path.name).write_bytes(bytes(1024))
+        _settle(room / path.name)
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _check_replaceable(path: Path, *, overwrite: bool) -> None:
+    """Refuse to write a run over something that is not one; and over a run, unless that was asked for."""
+    if not os.path.lexists(path):
+        return
+    if not os.path.isdir(path):
         raise RunError(f"{path} exists and is not a run directory: choose another place, or move it away")
+    try:
+        others = sorted(item.name for item in path.iterdir() if not item.name.startswith(f".{_REPLACEMENT}{_PARTIAL}"))
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror or error}): choose another place") from error
+    settings = _read_object(_current(path, _SETTINGS))
+    if _MARK.items() <= settings.items() or _is_unmarked_run(path, settings, others):
+        if not overwrite:
+            raise RunError(
+                f"{path} already holds a run: choose another place (--out), or replace it "
+                "(--overwrite, in Python overwrite=True)"
+            )
+    elif others:
+        raise RunError(
+            f"{path} exists and is not a run directory: choose another place, or move away what it holds ({others[0]})"
+        )
+
+
+def _is_unmarked_run(path: Path, settings: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether this is a run from before runs had a mark: all of our files, with our fields, and no other."""
+    provenance = _read_object(path / _PROVENANCE)
+    return (
+        set(_FILES) <= set(names) <= {*_FILES, _REPORT}
+        and {"method", "parts", "sizes", "demonstrators", "outcome"} <= settings.keys()
+        and {"format", "ileed", "torch", "seed", "data"} <= provenance.keys()
+    )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one where there is none."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def is_our_page(path: Path) -> bool:
+    """Whether a file is a report that we wrote: it has our mark, or begins as ours did before they had one."""
+    try:
+        with path.open("rb") as opened:
+            head = opened.read(1024)
+    except OSError:
+        return False
+    return PAGE_MARK in head or head.startswith(PAGE_HEAD)
+
+
+def check_page(path: Path) -> None:
+    """Refuse to write a report over a file that is not one of ours."""
+    if os.path.lexists(path) and not is_our_page(path):
+        raise RunError(f"{path} exists and is not a report of ours: choose another place, or move it away")
+
+
+def checkpoint_path(path: Path) -> Path:
+    """Where the checkpoint of a run that goes to `path` lies: beside it."""
+    path = _with_a_name(path)
+    return path.with_name(path.name + ".checkpoint")
+
+
+def _with_a_name(path: Path) -> Path:
+    """The path itself, or the same place by its own name where it was called `.` or `..`."""
+    return path if path.name not in ("", "..") else Path(os.path.abspath(path))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
@@ -130,18 +330,26 @@ def write_file(path: Path, content: bytes) -> None:
 def remove_file(path: Path) -> None:
     """Remove a file, and what killed processes left of attempts to write it."""
     path.unlink(missing_ok=True)
-    for room in path.parent.glob(f".{path.name}.*"):
+    _remove_partial(path)
+
+
+def _remove_partial(path: Path) -> None:
+    """Remove what killed processes left of attempts to write `path`; the names of these folders are ours alone."""
+    for room in glob.glob(glob.escape(f"{path.parent / f'.{path.name}{_PARTIAL}'}") + "*"):
         shutil.rmtree(room, ignore_errors=True)
 
 
 @contextmanager
-def _written_whole(path: Path, *, directory: bool) -> Iterator[Path]:
-    """Yield a place beside `path` to write to; on success it takes the name of `path`, on failure it is removed."""
+def _written_whole(path: Path, *, directory: bool, told: Path | None = None) -> Iterator[Path]:
+    """Yield a place beside `path` to write to; on success it takes the name of `path`, on failure it is removed.
+
+    Errors speak of `told`, where that is another path.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        room = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        room = Path(tempfile.mkdtemp(prefix=f".{path.name}{_PARTIAL}", dir=path.parent))
     except OSError as error:
-        raise RunError(f"{path} cannot be written ({error.strerror or error}): choose another place") from error
+        raise RunError(f"{told or path} cannot be written ({error.strerror or error}): choose another place") from error
     try:
         partial = room / path.name
         if directory:
@@ -149,23 +357,20 @@ def _written_whole(path: Path, *, directory: bool) -> Iterator[Path]:
         yield partial
         for item in (*(partial.iterdir() if directory else ()), partial, room):
             _settle(item)
-        before = room / "before"
-        if directory and path.exists():
-            os.replace(path, before)
-        try:
-            os.replace(partial, path)
-        except BaseException:
-            if before.exists():
-                os.replace(before, path)
-            raise
-        _settle(path.parent)
+        os.replace(partial, path)
     except OSError as error:
-        raise RunError(
-            f"{path} cannot be written ({error.strerror or error}): free some space or choose another place; "
-            "nothing was changed"
-        ) from error
+        raise _unwritable(told or path, error) from error
     finally:
         shutil.rmtree(room, ignore_errors=True)
+    with suppress(OSError):  # the name is changed; there are file systems that cannot be asked to hold a folder
+        _settle(path.parent)
+
+
+def _unwritable(path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"{path} cannot be written ({error.strerror or error}): free some space or choose another place; "
+        "nothing was changed"
+    )
 
 
 def _settle(path: Path) -> None:
@@ -267,16 +472,33 @@ def _commit() -> str | None:
 
 @cache
 def _described(home: Path) -> str | None:
-    """What git calls the checkout; asked once, since a commit made while we run is not what runs."""
-    if not any((parent / ".git").exists() for parent in home.parents):
+    """What git calls our own checkout; asked once, since a commit made while we run is not what runs.
+
+    A package that lies in somebody else's repository, in an environment or as a copy, has no commit of its own.
+    """
+    root = home.parent.parent
+    if not (root / ".git").exists() or not _is_our_project(root / "pyproject.toml"):
         return None
+    if _git(root, "ls-files", "--error-unmatch", str(home / "__init__.py")) is None:
+        return None
+    return _git(root, "describe", "--always", "--dirty", "--abbrev=12")
+
+
+def _is_our_project(file: Path) -> bool:
+    try:
+        return bool(tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"] == "ileed")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _git(root: Path, *words: str) -> str | None:
+    """What git prints about the repository at `root`, whichever other one the environment speaks of; or nothing."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"  # asking must leave no lock behind, even on a full disk
     try:
         answer = subprocess.run(
-            ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            timeout=10,
+            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, env=environment
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stdout.strip() or None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None

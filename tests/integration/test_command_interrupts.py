@@ -78,6 +78,7 @@ main()
 @pytest.mark.parametrize("due", [True, False], ids=["after a checkpoint", "before the first checkpoint"])
 def test_an_interrupted_fit_promises_a_checkpoint_only_where_there_is_one(due, data, tmp_path):
     words = ["fit", str(data), "--out", str(tmp_path / "run"), "--steps", STEPS, "--restarts", "1"]
+    words += ["--policy", "CategoricalMLP(hidden=(4, 4))"]
     ended = subprocess.run(
         [sys.executable, "-c", WHILE_FITTING.format(due=due), *words], capture_output=True, text=True, timeout=120
     )

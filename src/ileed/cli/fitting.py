@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from glob import escape
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ class Fit:
     --action and --demonstrator, a table with a column for each feature (.csv, .tsv, .parquet)."""
     out: Path | None = None
     """Where the run directory goes; runs/NAME-OF-DATA by default."""
+    overwrite: bool = False
+    """Replace a run that is already there, which is refused otherwise; files in it that are not ours stay."""
     columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009 (frozen)
     """Which columns of a table are which."""
     seed: int = 0
@@ -54,7 +57,7 @@ class Fit:
 
     def __call__(self) -> None:
         out = self._out
-        runs.check_replaceable(out)
+        runs.check_destination(out, overwrite=self.overwrite)
         resolve_device(self.device)  # refused now rather than after a large file was read
         refuse_model(self.columns.demonstrator)
         data = read_data(self.data, self.columns, self.robomimic)
@@ -65,9 +68,9 @@ class Fit:
                 device=self.device,
                 check_width=self.check_width,
                 progress=watch,
-                checkpoint=self._checkpoint,
+                checkpoint=runs.checkpoint_path(out),
             )
-        fitted.save(out)
+        fitted.save(out, overwrite=self.overwrite)
         if self.json:
             print_json(summary(fitted) | names(data) | {"run": str(out)})
             return
@@ -81,17 +84,14 @@ class Fit:
 
     def after_an_interrupt(self) -> str:
         """What is left: a checkpoint to go on from, or nothing."""
-        if self._checkpoint.exists():
+        path = runs.checkpoint_path(self._out)
+        if any(path.parent.glob(f"{escape(path.name)}*")):  # that of the fit, or of a width that was tried
             return "the same command goes on from the last checkpoint"
         return "nothing was saved yet, so the same command begins anew"
 
     @property
     def _out(self) -> Path:
         return self.out or Path("runs") / self.data.stem
-
-    @property
-    def _checkpoint(self) -> Path:
-        return self._out.with_name(self._out.name + ".checkpoint")
 
 
 def summary(fitted: Fitted) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from ileed.cli.console import Output, at_least_one, bar, climbing, print_json
-from ileed.errors import SettingsError, require
+from ileed.errors import IleedError, SettingsError, require
 
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
@@ -72,7 +72,9 @@ class Demo:
     """Show the whole job on data that ship with the package: ten demonstrators, of whom one is competent."""
 
     out: Path = Path("runs/demo")
-    """Where the run directory and its report.html go."""
+    """Where the run directory and its report.html go; a run of the same data that is already there is replaced."""
+    overwrite: bool = False
+    """Replace a run of other data that is already there, which is refused otherwise."""
     episodes: int = 500
     """How many episodes each policy plays."""
     seed: int = 0
@@ -92,12 +94,14 @@ class Demo:
         from ileed.tasks.minigrid import MiniGridTask
 
         at_least_one(episodes=self.episodes)
-        runs.check_replaceable(self.out)
+        data = shipped()
+        overwrite = self.overwrite or _data_of(self.out) == data.fingerprint()
+        runs.check_destination(self.out, overwrite=overwrite)
+        runs.check_page(self.out / "report.html")
         task = MiniGridTask("minigrid/obstacles")
         needed = {"altair": "report", "vl_convert": "report"}
         for module, extra in (needed | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {})).items():
             require(module, extra=extra)  # they are needed at the end; whoever lacks them is told now
-        data = shipped()
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
         best = max(truth, key=lambda name: truth[name])
         console = Output(quiet=self.json)
@@ -115,7 +119,7 @@ class Demo:
         for name, player in players.items():
             with bar(f"playing as {name}") as advance:
                 scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
-        fitted.save(self.out)
+        fitted.save(self.out, overwrite=overwrite)
         page = report(self.out, truth=truth, scores=scores, command="ileed demo")
         if self.figures is not None:
             figures(self.out, self.figures, truth=truth, scores=scores)
@@ -133,6 +137,16 @@ class Demo:
                 | {"truth": truth, "report": str(page)}
                 | {"scores": {name: {"mean": item.mean, "interval": item.interval} for name, item in scores.items()}}
             )
+
+
+def _data_of(path: Path) -> str | None:
+    """The fingerprint of the data that a run was fitted to; nothing where there is no run."""
+    from ileed import runs
+
+    try:
+        return str(runs.read_run(path).provenance["data"]["fingerprint"])
+    except (IleedError, KeyError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import final
 
@@ -18,8 +19,9 @@ _MOST_THREADS = 4096
 
 @final
 class Checkpoint:
-    """A file that an interrupted climb goes on from, to the same bits; written every few seconds, removed at the end.
+    """A file that an interrupted climb goes on from, to the same bits; written every few seconds and at the end.
 
+    It stays until what was fitted is saved: whoever saves it removes the file.
     `fingerprint` names the settings, data and seed, so that one climb never goes on from another's file.
     """
 
@@ -62,7 +64,7 @@ class Checkpoint:
         reached, costs = tensors.get("history.step"), tensors.get("history.cost")
         if reached is None or reached.ndim != 1 or reached.dtype != torch.int64 or not len(reached):
             raise self._damaged("it lacks the steps of the learning curve")
-        if int(reached[-1]) != step or not step < steps or bool((reached.diff() <= 0).any()):
+        if int(reached[-1]) != step or step > steps or bool((reached.diff() <= 0).any()):
             raise self._damaged(f"its learning curve does not end at step {step} of {steps}")
         curves = [costs, *([tensors.get("history.held_out")] if "best.cost" in state else [])]
         if any(curve is None or curve.ndim != 2 or len(curve) != len(reached) for curve in curves):
@@ -75,4 +77,7 @@ class Checkpoint:
         return RunError(f"{self.path} is damaged ({reason}): remove it to start anew")
 
     def remove(self) -> None:
-        runs.remove_file(self.path)
+        """Remove the file, unless it cannot be read or holds another fit by now."""
+        with suppress(RunError):
+            self.read()
+            runs.remove_file(self.path)

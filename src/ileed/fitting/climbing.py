@@ -98,7 +98,7 @@ def _climb(
         best = float(costs[-1].nan_to_num(float("inf")).min())
         if watch is not None and (done < settings.steps or keeper is not None):
             watch(Progress(done, settings.steps, best))
-        if checkpoint is not None and done < settings.steps and checkpoint.due():
+        if checkpoint is not None and (done == settings.steps or checkpoint.due()):
             history = {"history.step": torch.tensor(steps), "history.cost": torch.stack(costs)}
             if held_out:
                 history["history.held_out"] = torch.stack(held_out)
@@ -108,13 +108,13 @@ def _climb(
     upright(joint, supply.everything(held_out=False))
     final = _mean_cost(joint, supply, held_out=keeper is not None).double().cpu().numpy()
     if not np.isfinite(final).any():
+        if checkpoint is not None:
+            checkpoint.remove()  # there is nothing in it to go on from
         raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
     if keeper is None:  # the curve and the bar end with the figure that the result states
         costs[-1] = torch.from_numpy(final).to(costs[-1])
         if watch is not None:
             watch(Progress(settings.steps, settings.steps, float(np.nanmin(final))))
-    if checkpoint is not None:
-        checkpoint.remove()
     curve = History(
         step=np.array(steps),
         nats_per_action=torch.stack(costs).double().numpy(),

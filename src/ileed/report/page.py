@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from ileed import runs
 from ileed.policy import Fitted
 from ileed.report.charts import Drawing
 from ileed.report.people import Person, Shown
@@ -23,12 +24,7 @@ _ABSOLUTE = re.compile(r"""(?<![\w./\\:-])(?:~|[A-Za-z]:)?[\\/](?:[^\s'"\\/]+[\\
 def page(title: str, fitted: Fitted, story: Story, drawing: Drawing, *, command: str | None) -> str:
     """The whole page: the verdict first, then the sections, then how the run was made."""
     sections = "".join(_section(section, drawing) for section in story.sections)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+    return f"""{runs.PAGE_HEAD.decode()}{runs.PAGE_MARK.decode()}
 <title>{_escaped(title)}</title>
 <style>
 {_STYLE.read_text(encoding="utf-8")}</style>
