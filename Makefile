@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish clean
+.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish kills clean
 
 demo: $(READY)
 	$(BIN)/ileed demo

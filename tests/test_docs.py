@@ -6,6 +6,7 @@ import shlex
 import sys
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 
@@ -88,8 +89,8 @@ def test_links_within_the_repository_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-def test_the_page_on_speed_is_what_the_records_say(monkeypatch):
+@pytest.mark.parametrize("name", ["speed_page", "policy_width"])
+def test_a_generated_page_is_what_the_records_say(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
-    import speed_page
-
-    assert speed_page.PAGE.read_text() == speed_page.page()
+    maker = import_module(name)
+    assert maker.PAGE.read_text() == maker.page()
