@@ -45,11 +45,12 @@ class Described:
     schema: pa.Schema
     footer: Any
 
-    def read(self, names: Sequence[str]) -> pa.Table:
-        """The columns of these names, each of which the schema has once; text as a dictionary."""
+    def read(self, names: Sequence[str], *, text_as_dictionary: bool = True) -> pa.Table:
+        """The columns of these names, each of which the schema has once; text as a dictionary, or as it stands."""
         with as_one_sentence(self.path):
             memory.check_fits(self.path, self._decoded_bytes(names))
-            words = [name for name in names if is_text(self.schema.field(name).type)]
+            text = [name for name in names if is_text(self.schema.field(name).type)]
+            words = text if text_as_dictionary else None
             with pq.ParquetFile(self.path, metadata=self.footer, read_dictionary=words) as file:
                 table = file.read(columns=list(names))
             if missing := [name for name in names if table.column_names.count(name) != 1]:

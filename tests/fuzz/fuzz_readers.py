@@ -34,7 +34,7 @@ from ileed.chess.positions import SCHEMA, demonstrations, read_positions, write_
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.fitting import Outcome
-from ileed.readers import read_parquet, read_robomimic, write_parquet, write_robomimic
+from ileed.readers import from_table, read_parquet, read_robomimic, write_parquet, write_robomimic
 from ileed.report.charts import Drawing
 from ileed.report.page import page
 from ileed.report.story import Story
@@ -705,7 +705,7 @@ class _Stopped(Exception):  # noqa: N818
     pass
 
 
-CHECKPOINTED = Ileed(restarts=2, steps=6, held_out=0.4)
+CHECKPOINTED = Ileed(policy=CategoricalMLP(hidden=(4, 4)), restarts=2, steps=6, held_out=0.4)
 
 
 def make_checkpoint(path: Path, chance: Random) -> None:
@@ -1043,4 +1043,76 @@ POSITIONS = Reader(
 )
 
 
-READERS = {reader.name: reader for reader in (PARQUET, ROBOMIMIC, RUN, CHECKPOINT, EXPERT, GAIL, GAMES, POSITIONS)}
+# --- tables of a user's own columns
+
+
+def make_table(path: Path, chance: Random) -> None:
+    rows = chance.randint(4, 40)
+    table = pa.table(
+        {
+            "case": [str(k // 2) for k in range(rows)],
+            "nurse": [("ann", "bob", "007")[k // 2 % 3] for k in range(rows)],
+            "age": [chance.randrange(100) for _ in range(rows)],
+            "fever": [round(chance.gauss(37.5, 1), 1) for _ in range(rows)],
+            "arrival": [chance.choice(["walk-in", "ambulance", "referral, by post"]) for _ in range(rows)],
+            "insured": [chance.random() < 0.5 for _ in range(rows)],
+            "decision": [chance.choice(["admit", "discharge", "observe"]) for _ in range(rows)],
+        }
+    )
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, table.column_names, delimiter="\t" if path.suffix == ".tsv" else ",")
+    writer.writeheader()
+    writer.writerows(table.to_pylist())
+    path.write_bytes(text.getvalue().encode())
+
+
+def parse_table(path: Path) -> None:
+    if path.suffix == ".parquet":
+        pq.read_table(path)
+    else:
+        list(csv.reader(io.StringIO(path.read_bytes().decode(), newline="")))
+
+
+def read_our_table(path: Path, chance: Random) -> None:
+    data = from_table(
+        path,
+        action=chance.choice(["decision", "decision", ["age", "fever"], "insured"]),
+        demonstrator="nurse",
+        episode=chance.choice([None, "case", ["nurse", "case"]]),
+        features=chance.choice([None, None, ["arrival"], ["fever", "arrival"]]),
+        missing=chance.choice(["error", "category"]),
+    )
+    use(data, chance)
+
+
+TABLE = Reader(
+    name="table",
+    suffixes=[".csv", ".parquet", ".tsv"],
+    make=make_table,
+    mutators={
+        "dropped": either(dropped, other_fields),
+        "renamed": either(renamed, other_fields),
+        "doubled": either(doubled, repeated),
+        "retyped": either(retyped, other_fields),
+        "retyped again": either(retyped, other_words),
+        "foreign": either(foreign, other_fields),
+        "with_nulls": either(with_nulls, blank_lines),
+        "fewer": either(fewer_rows, bomb),
+        "shuffled": either(shuffled, columns_changed),
+    },
+    parses=parse_table,
+    read=read_our_table,
+    commands=[
+        ["inspect", "FILE", "--action", "decision", "--demonstrator", "nurse"],
+        ["inspect", "FILE"],
+        "fit FILE --action decision --demonstrator nurse --episode case --out OUT --restarts 1 --steps 2".split(),
+    ],
+)
+
+
+READERS = {
+    reader.name: reader for reader in (PARQUET, ROBOMIMIC, RUN, CHECKPOINT, EXPERT, GAIL, GAMES, POSITIONS, TABLE)
+}

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from ileed import parquet_files
 from ileed.demonstrations import Array, Encoding, rules
 from ileed.demonstrations.columns import (
     as_numbers,
@@ -35,8 +35,10 @@ _MOST_CATEGORIES = 1000  # of a feature or an action: a table of (rows, categori
 _FEW_CATEGORIES = 20  # so many never count as too many, however few rows there are
 
 
-def open_table(table: Any, *, labels: Sequence[str], action: Sequence[str]) -> pa.Table:
-    """The table as Arrow's; a file is read by the ending of its name."""
+def open_table(
+    table: Any, *, labels: Sequence[str], action: Sequence[str], wanted: Sequence[str] | None = None
+) -> pa.Table:
+    """The table as Arrow's; a file is read by the ending of its name, of parquet the `wanted` columns alone."""
     if not isinstance(table, str | Path):
         if not is_table(table):
             raise DemonstrationError(
@@ -52,10 +54,10 @@ def open_table(table: Any, *, labels: Sequence[str], action: Sequence[str]) -> p
         raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(ENDINGS)}")
     if ending != ".parquet":
         return _inferred(from_csv(path, as_text=(*labels, *action)), action)
-    try:
-        found = pq.read_table(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _unreadable(path, "parquet", error, "export or copy it again") from error
+    file = parquet_files.described(path)
+    check_names(file.schema.names)
+    names = [name for name in file.schema.names if wanted is None or name in wanted]
+    found = file.read(names, text_as_dictionary=False) if names else file.schema.empty_table()
     return as_table(found)
 
 
