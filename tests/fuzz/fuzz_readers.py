@@ -1108,7 +1108,22 @@ TABLE = Reader(
     commands=[
         ["inspect", "FILE", "--action", "decision", "--demonstrator", "nurse"],
         ["inspect", "FILE"],
-        "fit FILE --action decision --demonstrator nurse --episode case --out OUT --restarts 1 --steps 2".split(),
+        [
+            "fit",
+            "FILE",
+            "--action",
+            "decision",
+            "--demonstrator",
+            "nurse",
+            "--episode",
+            "case",
+            "--out",
+            "OUT",
+            "--restarts",
+            "1",
+            "--steps",
+            "2",
+        ],
     ],
 )
 
