@@ -48,7 +48,7 @@ def test_each_of_several_data_sets_is_fitted_as_it_would_be_alone(method, device
     datasets = unequal_worlds()
     together = method.ascend_each(datasets, seeds=[5, 6, 7], device=device)
     for data, seed, ascended in zip(datasets, [5, 6, 7], together, strict=True):
-        alone, beside = method.fit(data, seed=seed, device=device), ascended.fitted()
+        alone, beside = method.fit(data, seed=seed, device=device, check_width=False), ascended.fitted()
         # products of other shapes round differently; forty steps amplify the last bits by no more than this
         np.testing.assert_allclose(beside.restarts.nats_per_action, alone.restarts.nats_per_action, atol=2e-5)
         np.testing.assert_allclose(
@@ -75,7 +75,7 @@ def test_data_sets_are_cut_into_blocks_without_changing_anything(monkeypatch):
 @pytest.mark.parametrize("among", [1, 2])
 def test_the_choice_among_the_first_restarts_is_that_of_a_fit_with_so_many(among):
     data = world(seed=1)
-    fewer = ileed.Ileed(restarts=among, steps=40).fit(data, seed=5, device="cpu")
+    fewer = ileed.Ileed(restarts=among, steps=40).fit(data, seed=5, device="cpu", check_width=False)
     chosen = METHODS["embedded"].ascend_each([data], seeds=[5], device="cpu")[0].fitted(among=among)
     np.testing.assert_allclose(chosen.restarts.nats_per_action, fewer.restarts.nats_per_action, atol=2e-5)
     assert chosen.restarts.chosen == fewer.restarts.chosen

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 CAMPAIGN = Path(__file__).with_name("campaign.py")
-FILES = 800  # about a minute on one core
+FILES = 900  # about a minute on one core
 READERS = ("parquet", "robomimic", "run", "checkpoint", "expert", "gail", "games", "positions", "table")
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fuzz")]  # one process reads the files, for all of these tests

@@ -113,7 +113,7 @@ def _climb(
         raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
     if keeper is None:  # the curve and the bar end with the figure that the result states
         costs[-1] = torch.from_numpy(final).to(costs[-1])
-        if watch is not None:
+        if watch is not None and start < settings.steps:
             watch(Progress(settings.steps, settings.steps, float(np.nanmin(final))))
     curve = History(
         step=np.array(steps),
