@@ -72,16 +72,15 @@ def climbing(words: str) -> Iterator[Watcher]:
     """A bar on standard error with the best cost so far and the time left."""
     with _shown(TextColumn("best {task.fields[cost]} nats")) as shown:
         task = shown.add_task(plain(words), total=None, cost="...")
+        stages: list[str] = []
 
         def watch(progress: ClimbProgress) -> None:
             shown.start()
-            shown.update(
-                task,
-                description=plain(words if progress.stage == "fitting" else f"{words}: {progress.stage}"),
-                completed=progress.step,
-                total=progress.steps,
-                cost=f"{progress.nats_per_action:.4f}",
-            )
+            if stages[-1:] != [progress.stage]:  # each stage has a time of its own
+                stages.append(progress.stage)
+                told = words if progress.stage == "fitting" else f"{words}: {progress.stage}"
+                shown.reset(task, total=progress.steps, description=plain(told))
+            shown.update(task, completed=progress.step, cost=f"{progress.nats_per_action:.4f}")
 
         yield watch
 
