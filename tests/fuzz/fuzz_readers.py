@@ -483,7 +483,7 @@ def changed_json(value: Any, chance: Random) -> Any:
 
 def changed_text(name: str) -> Any:
     def mutate(path: Path, chance: Random) -> None:
-        file = path / name
+        file = plain_file(path / name)
         if chance.random() < 0.03:
             file.write_text(chance.choice([nested(100_000), "1" * 5000, '{"a":' * 2000, "", "\ufeff{}"]))
             return
@@ -493,7 +493,7 @@ def changed_text(name: str) -> Any:
 
 
 def changed_history(path: Path, chance: Random) -> None:
-    file = path / "history.jsonl"
+    file = plain_file(path / "history.jsonl")
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     if chance.random() < 0.3:
         kind = chance.choice(["none", "one", "twice", "backwards", "blank"])
@@ -596,7 +596,7 @@ def changed_notes(file: Path, chance: Random) -> None:
 def changed_files(path: Path, chance: Random) -> None:
     """Files that are links, directories or pipes, or that are not there."""
     file = path / chance.choice(["settings.json", "provenance.json", "history.jsonl", "weights.safetensors"])
-    content = file.read_bytes()
+    content = plain_file(file).read_bytes()
     file.unlink()
     kind = chance.choice(["gone", "outside", "inside", "dangling", "folder", "pipe", "device", "circle"])
     if kind == "outside":
@@ -617,15 +617,23 @@ def changed_files(path: Path, chance: Random) -> None:
 
 
 def within(name: str, change: Any) -> Any:
-    return lambda path, chance: change(path / name, chance)
+    return lambda path, chance: change(plain_file(path / name), chance)
+
+
+def plain_file(file: Path) -> Path:
+    """The file, unless an earlier change made it a pipe or a device: the harness itself would wait for it."""
+    if not file.is_file():
+        raise FileNotFoundError(file)
+    return file
 
 
 def parse_run(path: Path) -> None:
+    """The formats' own parsers: JSON, JSON in lines, safetensors."""
     for name in ("settings.json", "provenance.json"):
-        json.loads((path / name).read_bytes() if (path / name).is_file() else b"")
-    for line in (path / "history.jsonl").read_text().splitlines() if (path / "history.jsonl").is_file() else [""]:
+        json.loads(plain_file(path / name).read_bytes())
+    for line in plain_file(path / "history.jsonl").read_text().splitlines():
         json.loads(line)
-    load_file(path / "weights.safetensors")
+    load_file(plain_file(path / "weights.safetensors"))
 
 
 def read_run(path: Path, chance: Random) -> None:
