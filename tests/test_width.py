@@ -150,6 +150,13 @@ def test_episodes_of_no_weight_have_no_say_in_the_choice():
     assert comparison.nats_per_action == (1.0, 1.0)
 
 
+def test_where_all_weight_is_on_one_episode_nothing_is_held_out():
+    weights = np.eye(1, 30, 7)[0]
+    fitted = quick(steps=5).fit(rings(300), seed=0, weights=weights)
+    assert fitted.width is None
+    assert fitted.joint.parts.policy == NARROW
+
+
 def _sound(split, weights):
     return weights[~split.kept][split.held_out.episode] > 0
 

@@ -196,7 +196,7 @@ class Ileed:
         weights: Array | None,
         fit_width: Callable[..., Fitted],
     ) -> WidthComparison | None:
-        """Policies of several widths on held-out episodes; nothing where no episode can be held out.
+        """Policies of several widths on held-out episodes; nothing where no episode of any weight can be held out.
 
         `fit_width(method, data, stage, ...)` is `method.fit(data, ...)`, called as the fit that is to follow.
         """
@@ -205,10 +205,10 @@ class Ileed:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
         _check_memory(self, self.parts(data), _sizes_at_least(self, data), device)  # of the fit that is to follow
         split = Split.of(data, seed=seed)
-        if split.kept.all():
-            return None
         by_episode = np.ones(data.episode_count) if weights is None else np.atleast_2d(weights).mean(0)
         by_episode = by_episode[data.episode[np.unique(split.data.episode, return_index=True)[1]]]
+        if not by_episode[split.kept].any() or not by_episode[~split.kept].any():
+            return None
         candidates = LADDER if self.policy is None else wider_than(head.hidden)
 
         def cost(hidden: tuple[int, ...]) -> Array:
@@ -232,7 +232,8 @@ class Ileed:
         """`fit` of each data set with its own seed, before the choice among restarts; all of them side by side.
 
         Each comes out as it would alone, but for rounding. Data sets that cannot stand side by side (continuous
-        actions, legal actions, given skills, mini-batches, held-out episodes) are fitted one after the other.
+        actions, legal actions, given skills, mini-batches, held-out episodes) are fitted one after the other. Widths
+        are not compared: where `policy` is None, the network is the paper's.
         """
         began = time.monotonic()
         for data in datasets:
