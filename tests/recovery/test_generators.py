@@ -27,7 +27,7 @@ def test_the_order_of_demonstrators_is_recovered_under_the_model_that_made_them(
         task(name), expert(name), skill=SKILL, steps=2000, seed=0, demonstrator=model, **policy
     )
     method = ileed.Ileed(demonstrator=model, expertise=ileed.Constant(), restarts=8, steps=1000)
-    assert rank_loss(method.fit(data, seed=0).expertise.by_demonstrator(), SKILL) == 0
+    assert rank_loss(method.fit(data, seed=0, check_width=False).expertise.by_demonstrator(), SKILL) == 0
 
 
 @pytest.mark.slow
@@ -39,6 +39,6 @@ def test_everybodys_skill_in_every_part_is_recovered_where_the_parts_are_known()
     known = simulation.multi_skill(0.1)
     data = simulation.demonstrate(task("minigrid/skills"), experts("minigrid/skills"), skill=known, steps=3000, seed=0)
     method = ileed.Ileed(expertise=ileed.Skills("phase"), restarts=8, steps=1000)
-    found = method.fit(data, seed=0).expertise.by_skill()
+    found = method.fit(data, seed=0, check_width=False).expertise.by_skill()
     for name, by_part in known.items():
         assert found[name] == pytest.approx(by_part, abs=0.1)
