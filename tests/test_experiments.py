@@ -170,6 +170,34 @@ def test_the_command_tells_how_many_trials_failed(tmp_path, monkeypatch, capsys)
     assert "1 of their trials failed, and the records say why" in " ".join(capsys.readouterr().out.split())
 
 
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def test_records_of_an_uncommitted_tree_are_refused_among_the_results_before_anything_is_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("ILEED_COMMIT", "0123456789ab-dirty")
+    monkeypatch.setattr(Small, "demonstrations", None)  # nothing is simulated before the refusal
+    refusal = (
+        r"holds records of committed code alone, .* \(0123456789ab-dirty\): commit them first, or pass another --out"
+    )
+    for out in (RESULTS, RESULTS / "tests" / "..", RESULTS / "tests"):
+        with pytest.raises(ileed.SettingsError, match=refusal):
+            reproduce(Small(), out=out, device="cpu")
+    assert not (RESULTS / "tests").exists()
+
+
+def test_records_of_an_uncommitted_tree_may_lie_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("ILEED_COMMIT", "0123456789ab-dirty")
+    (path,) = reproduce(Small(), out=tmp_path, trials=1, settings=["one"], methods=["nobody"], device="cpu", workers=1)
+    assert read_cell(path)["made"][0]["commit"] == "0123456789ab-dirty"
+
+
+def test_no_further_record_names_an_uncommitted_tree():
+    """Those listed were made before such records were refused, and leave the list as they are made again."""
+    listed = set((Path(__file__).parent / "uncommitted_records.txt").read_text().split())
+    found = {str(path.relative_to(RESULTS)) for path in RESULTS.rglob("*.json") if "-dirty" in path.read_text()}
+    assert found <= listed, f"made from an uncommitted tree, make them again after a commit: {sorted(found - listed)}"
+
+
 def test_results_made_with_other_settings_are_not_added_to(tmp_path):
     reproduce(Small(), out=tmp_path, trials=1, methods=["bc"], device="cpu", workers=1)
     with pytest.raises(ileed.RunError, match=r"one_2_bc\.json was made with another settings: leave out --resume"):

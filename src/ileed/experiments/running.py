@@ -47,8 +47,10 @@ def reproduce(
 
     Trials 0, 1, ... are done, as many as published by default. With `resume` those already in the files are kept; a
     file is written anew whenever more of its trials are done, so an interruption loses little. A trial that fails is
-    recorded as such. On a GPU all trials of a cell are fitted at once while the cores simulate and score.
+    recorded as such. Under the checkout's results/ nothing is written while its code has uncommitted changes. On a GPU
+    all trials of a cell are fitted at once while the cores simulate and score.
     """
+    runs.refuse_uncommitted(out)
     rule = "an experiment needs one or more, a whole number"
     count = experiment.trials if trials is None else whole_number("trials", trials, least=1, rule=rule)
     cores = len(os.sched_getaffinity(0))
