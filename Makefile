@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish kills clean
+.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish kills same-bits clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -81,6 +81,10 @@ stockfish:
 # Kill fits at a thousand random moments: no run lost, every resumed one the same to the bit (half an hour).
 kills: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/robustness/kill_fits.py --kills 1000 --out results/robustness/kills.json
+
+# The weights of small fits with another commit and with the working tree, bit by bit. OLD=main compares with main.
+same-bits: $(READY)
+	$(BIN)/python tests/digests/compare_commits.py $(or $(OLD),HEAD)
 
 clean:
 	rm -rf $(VENV) .cache runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

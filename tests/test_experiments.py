@@ -10,6 +10,7 @@ import pytest
 from strategies import world
 
 import ileed
+from ileed.cli import run
 from ileed.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce, running
 from ileed.experiments.grid import cells, read_cell
 from ileed.methods import Ascended
@@ -118,6 +119,83 @@ def test_a_trial_that_fails_is_recorded_in_its_own_words_and_the_others_go_on(tm
     trials = trials_of(tmp_path / "tests/small/one_2_bc.json")
     assert trials[1] == {"trial": 1, "failed": "this trial was not lucky"}
     assert all("cost" in trials[trial] for trial in (0, 2))
+
+
+@dataclass(frozen=True)
+class Breaking:
+    """A learner that fails where the data hold a negative number."""
+
+    def fit(self, demonstrations: ileed.Demonstrations, *, seed: int, device: str) -> ileed.Fitted:
+        if (demonstrations.observations < 0).any():
+            raise RuntimeError("the kernel ran out of registers")
+        return ileed.bc(restarts=2, steps=12).fit(demonstrations, seed=seed, device=device)
+
+
+@dataclass(frozen=True)
+class Refused(Small):
+    """Small, but the data of trial 1 have continuous actions and a negative number, which no learner here accepts."""
+
+    def methods(self, setting: Mapping[str, Any]) -> Mapping[str, Any]:
+        chosen = {"policy": ileed.CategoricalMLP(hidden=(4,)), "restarts": 2, "steps": self.steps}
+        return {"bc": ileed.bc(**chosen), "ileed": ileed.Ileed(**chosen), "breaking": Breaking()}
+
+    def demonstrations(self, setting: Mapping[str, Any], trials: Sequence[int]) -> list[ileed.Demonstrations]:
+        continuous = replace(world(people=2, discrete=False), observations=-1 - world(people=2).observations)
+        return [continuous if trial == 1 else world(people=2, seed=trial) for trial in trials]
+
+    def measured(self, setting: Mapping[str, Any], method: str, trial: int, found: Any) -> dict[str, Any]:
+        return {"cost": (found if isinstance(found, ileed.Fitted) else found.fitted()).nats_per_action}
+
+
+@pytest.mark.parametrize("way", ["_on_cores", "_on_a_gpu"])
+def test_a_fit_that_fails_is_recorded_and_the_fits_beside_it_go_on(way, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "_on_cores", getattr(running, way))
+    reproduce(Refused(), out=tmp_path, settings=["one"], device="cpu", workers=1)
+    for method, sentence in (
+        ("bc", "CategoricalMLP"),
+        ("ileed", "CategoricalMLP"),
+        ("breaking", "RuntimeError: the kernel ran out of registers"),
+    ):
+        trials = trials_of(tmp_path / f"tests/small/one_2_{method}.json")
+        assert [trial["trial"] for trial in trials] == [0, 1, 2]
+        assert trials[1].keys() == {"trial", "failed"}
+        assert sentence in trials[1]["failed"]
+        assert all("cost" in trials[trial] for trial in (0, 2))
+
+
+def test_the_command_tells_how_many_trials_failed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("ileed.experiments.experiment", lambda name, data=None: Refused())
+    words = ["tests/small", "--out", str(tmp_path), "--settings", "one", "--methods", "breaking"]
+    assert run(["reproduce", *words, "--device", "cpu", "--workers", "1"]) == 0
+    assert "1 of their trials failed, and the records say why" in " ".join(capsys.readouterr().out.split())
+
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def test_records_of_an_uncommitted_tree_are_refused_among_the_results_before_anything_is_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("ILEED_COMMIT", "0123456789ab-dirty")
+    monkeypatch.setattr(Small, "demonstrations", None)  # nothing is simulated before the refusal
+    refusal = (
+        r"holds records of committed code alone, .* \(0123456789ab-dirty\): commit them first, or pass another --out"
+    )
+    for out in (RESULTS, RESULTS / "tests" / "..", RESULTS / "tests"):
+        with pytest.raises(ileed.SettingsError, match=refusal):
+            reproduce(Small(), out=out, device="cpu")
+    assert not (RESULTS / "tests").exists()
+
+
+def test_records_of_an_uncommitted_tree_may_lie_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("ILEED_COMMIT", "0123456789ab-dirty")
+    (path,) = reproduce(Small(), out=tmp_path, trials=1, settings=["one"], methods=["nobody"], device="cpu", workers=1)
+    assert read_cell(path)["made"][0]["commit"] == "0123456789ab-dirty"
+
+
+def test_no_further_record_names_an_uncommitted_tree():
+    """Those listed were made before such records were refused, and leave the list as they are made again."""
+    listed = set((Path(__file__).parent / "uncommitted_records.txt").read_text().split())
+    found = {str(path.relative_to(RESULTS)) for path in RESULTS.rglob("*.json") if "-dirty" in path.read_text()}
+    assert found <= listed, f"made from an uncommitted tree, make them again after a commit: {sorted(found - listed)}"
 
 
 def test_results_made_with_other_settings_are_not_added_to(tmp_path):

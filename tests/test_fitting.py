@@ -193,8 +193,30 @@ def test_w_learns_at_its_own_rate():
         assert moved == pytest.approx(0.1 if name.endswith("skill") else 1e-3, rel=1e-2), name
 
 
-def test_our_adam_moves_parameters_as_torchs_does():
+def torch_without_the_kernel(monkeypatch):
+    monkeypatch.delattr(torch, "_fused_adam_")
+
+
+def torch_with_another_signature(monkeypatch):
+    def kernel(parameters, gradients, states, *, lr): ...
+
+    monkeypatch.setattr(torch, "_fused_adam_", kernel)
+
+
+def torch_with_another_meaning(monkeypatch):
+    def kernel(parameters, *others, **options): ...  # accepts everything, and moves nothing
+
+    monkeypatch.setattr(torch, "_fused_adam_", kernel)
+
+
+@pytest.mark.parametrize(
+    "torch_as_it_may_be",
+    [lambda monkeypatch: None, torch_without_the_kernel, torch_with_another_signature, torch_with_another_meaning],
+    ids=["this torch", "no kernel", "another signature", "another meaning"],
+)
+def test_our_adam_moves_parameters_as_torchs_does(torch_as_it_may_be, monkeypatch):
     """Two groups with rates of their own; the second one's only parameter never has a gradient, as under `Perfect`."""
+    torch_as_it_may_be(monkeypatch)
     for idle in (False, True):
         generator = torch.Generator().manual_seed(0)
         start = [torch.randn(size, generator=generator) for size in ((2, 3), (4,), (5,))]
@@ -209,6 +231,28 @@ def test_our_adam_moves_parameters_as_torchs_does():
             plain.step()
         for one, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # float32, fused against unfused
+
+
+def test_the_kernel_of_this_torch_is_used(monkeypatch):
+    """Without it a fit takes longer and ends with other bits, so its loss should not go unnoticed."""
+    used = []
+    kernel = torch._fused_adam_
+    monkeypatch.setattr(torch, "_fused_adam_", lambda *lists, **rest: used.append(lists[0]) or kernel(*lists, **rest))
+    parameter = nn.Parameter(torch.ones(2))
+    adam = Adam([([parameter], 1e-2)])
+    parameter.grad = torch.ones(2)
+    adam.step()
+    assert used[-1][0] is parameter
+
+
+def test_a_fit_without_the_kernel_is_the_same_but_for_rounding(monkeypatch):
+    """Rounding in 32 bits, grown over forty steps."""
+    data, method = world(), Ileed(policy=CategoricalMLP(hidden=(3,)), restarts=2, steps=40)
+    fused = method.fit(data, seed=0, device="cpu")
+    monkeypatch.delattr(torch, "_fused_adam_")
+    plain = method.fit(data, seed=0, device="cpu")
+    np.testing.assert_allclose(plain.restarts.nats_per_action, fused.restarts.nats_per_action, atol=1e-5)
+    assert plain.expertise.by_demonstrator() == pytest.approx(fused.expertise.by_demonstrator(), abs=1e-4)
 
 
 # --- chance

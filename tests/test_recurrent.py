@@ -14,7 +14,10 @@ import ileed
 from ileed import Constant, DemonstrationError, Demonstrations, Ileed, MixtureLSTM, Skills, VarianceScaling
 from ileed._torch import stream
 from ileed.fitting import Climb, prepare
+from ileed.model.policies import mixture, mixture_parts
 from ileed.nets import LSTM
+from ileed.simulation import demonstrate
+from ileed.tasks.reach import ReachExpert, ReachTask
 
 CPU = torch.device("cpu")
 
@@ -341,3 +344,54 @@ def test_a_stranger_cannot_be_judged():
     fitted = recurrent().fit(operators(), seed=0)
     with pytest.raises(DemonstrationError, match=r"'3'.*knows '0', '1', '2'"):
         fitted.nats(operators((5, 5, 5, 5), people=4))
+
+
+# --- demonstrators that follow a recurrent policy
+
+
+class Narrow:
+    """A recurrent policy whose actions hardly deviate from their means, so that its memory can be seen in them."""
+
+    def __init__(self, policy):
+        self.policy = policy
+
+    def distribution(self, observations):
+        return self.narrowed(self.policy.distribution(observations))
+
+    def next_distribution(self, observations, state=None, episode_start=None):
+        found, state = self.policy.next_distribution(observations, state, episode_start)
+        return self.narrowed(found), state
+
+    def narrowed(self, found):
+        logits, means, deviations = mixture_parts(found)
+        return mixture(logits, means, 1e-9 * deviations)
+
+
+def test_simulated_demonstrators_remember_nothing_of_earlier_episodes():
+    """Against the policy's own `predict`, begun anew with each episode: cut by the limit, three of 50 steps each."""
+    reach = ReachTask()
+    learned_from = demonstrate(reach, ReachExpert(), skill=[1.0, 1.0], steps=60, seed=0)
+    policy = recurrent(policy=MixtureLSTM(hidden=(6,), length=8, modes=1), steps=30).fit(learned_from, seed=0).policy
+    data = demonstrate(reach, Narrow(policy), skill=[1.0, 1.0], steps=150, seed=1)
+    for episode in range(data.episode_count):
+        own, state = data.episode == episode, None
+        for seen, action in zip(data.observations[own], data.actions[own], strict=True):
+            expected, state = policy.predict(seen[None], state)
+            np.testing.assert_allclose(action, expected[0], atol=1e-5)  # networks in 32 bits, draws in 64
+    assert data.episode_count > 2
+    again = demonstrate(reach, Narrow(policy), skill=[1.0, 1.0], steps=150, seed=1)
+    np.testing.assert_array_equal(again.actions, data.actions)
+
+
+def test_asking_for_the_next_distribution_remembers_nothing_in_the_policy():
+    policy = recurrent().fit(operators(), seed=0).policy
+    seen = operators().observations[:2]
+    (first, state), (again, _) = (policy.next_distribution(seen) for _ in range(2))
+    later, _ = policy.next_distribution(seen, state)
+    afresh, _ = policy.next_distribution(seen, state, np.array([True, False]))
+    for one, other, equal in (
+        (first, again, [True, True]),
+        (first, later, [False, False]),
+        (first, afresh, [True, False]),
+    ):
+        assert (one.mean == other.mean).all(-1).tolist() == equal

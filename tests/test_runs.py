@@ -477,3 +477,19 @@ def test_our_own_checkout_is_recorded_whichever_repository_the_environment_speak
     commit = described(home)
     monkeypatch.delenv("GIT_DIR")
     assert commit == git(tmp_path / "ours", "rev-parse", "HEAD")[:12]
+
+
+@pytest.mark.parametrize(
+    ("changed", "uncommitted"),
+    [("src/ileed/__init__.py", True), ("results/minigrid/one.json", False), ("results.py", True)],
+)
+def test_changed_code_makes_a_commit_dirty_and_changed_results_do_not(tmp_path, described, changed, uncommitted):
+    """An experiment that is resumed after an interruption has written results, which no measurement depends on."""
+    home = repository(tmp_path, "src/ileed", name="ileed", tracked=True)
+    (tmp_path / changed).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / changed).write_text("1")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message", "one")
+    (tmp_path / changed).write_text("2")
+    commit = git(tmp_path, "rev-parse", "HEAD")[:12]
+    assert described(home) == (f"{commit}-dirty" if uncommitted else commit)

@@ -84,6 +84,20 @@ class Policy:
         found, self._state = self._next(_encoded(observations, self.encoding), self._state, None, legal=legal)
         return found
 
+    def next_distribution(
+        self,
+        observations: Array | Tensor | Any,
+        state: tuple[Array, ...] | None = None,
+        episode_start: Array | None = None,
+    ) -> tuple[Categorical | MixtureSameFamily, tuple[Array, ...] | None]:
+        """`distribution` with the hidden state passed in and returned, as `predict` does; the policy keeps none of it.
+
+        Rows for which `episode_start` is true begin without a hidden state. A policy that is not recurrent returns the
+        state as it was given.
+        """
+        starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
+        return self._next(_encoded(observations, self.encoding), state, starts)
+
     def act(
         self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
     ) -> Array:

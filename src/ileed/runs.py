@@ -474,14 +474,30 @@ def _commit() -> str | None:
 def _described(home: Path) -> str | None:
     """What git calls our own checkout; asked once, since a commit made while we run is not what runs.
 
-    A package that lies in somebody else's repository, in an environment or as a copy, has no commit of its own.
+    A package that lies in somebody else's repository, in an environment or as a copy, has no commit of its own. Changed
+    files under results/ do not make it "-dirty": they are what experiments write, and no measurement depends on them.
     """
     root = home.parent.parent
     if not (root / ".git").exists() or not _is_our_project(root / "pyproject.toml"):
         return None
     if _git(root, "ls-files", "--error-unmatch", str(home / "__init__.py")) is None:
         return None
-    return _git(root, "describe", "--always", "--dirty", "--abbrev=12")
+    described = _git(root, "describe", "--always", "--dirty", "--abbrev=12")
+    if described is not None and described.endswith("-dirty"):
+        status = ("status", "--porcelain", "--branch", "--untracked-files=no", "--", ".", ":(exclude)results")
+        if len((_git(root, *status) or "").splitlines()) == 1:  # the branch's name, and no change
+            return described.removesuffix("-dirty")
+    return described
+
+
+def refuse_uncommitted(out: Path) -> None:
+    """Refuse to write under our checkout's results/ where the code that runs is not that of a commit."""
+    results, commit = Path(__file__).resolve().parents[2] / "results", _commit()
+    if commit is not None and commit.endswith("-dirty") and out.resolve().is_relative_to(results):
+        raise SettingsError(
+            f"{results} holds records of committed code alone, and this checkout has uncommitted changes ({commit}): "
+            "commit them first, or pass another --out"
+        )
 
 
 def _is_our_project(file: Path) -> bool:

@@ -139,8 +139,10 @@ def demonstrate(
     policy that is certain hardly ever slips, whatever the skill: sample. A trained expert is all but certain itself; a
     `temperature` above 1 softens it to pi^(1/temperature), renormalised, which is then what a skill of 1 follows.)
     Where actions are continuous, pi is `policy.distribution(observations)`, a mixture of Gaussians, with `sample` or
-    without; `demonstrator` is then `VarianceScaling()` unless given, which widens every dimension that `exempt` does
-    not name (there are no data yet to find any in), and otherwise `UniformMixture()`.
+    without (or, where the policy has it, what `policy.next_distribution(observations, state, starts)` returns together
+    with the next state, so that a recurrent policy begins each episode without a hidden state). `demonstrator` is then
+    `VarianceScaling()` unless given, which widens every dimension that `exempt` does not name (there are no data yet
+    to find any in), and otherwise `UniformMixture()`.
 
     In a succession `policy` may hold a policy for each part, and each skill a number for each part, by the part's name;
     an episode is one part's, and the column "phase" of `skills` names the part of every step, for `Skills("phase")`.
@@ -413,15 +415,21 @@ def _sampled(policy: Any, temperature: float) -> Intention:
 
 
 def _spread(policy: Any) -> Intention:
-    """The policy's own mixture of Gaussians."""
+    """The policy's own mixture of Gaussians; a recurrent policy begins each episode without a hidden state."""
     if not hasattr(policy, "distribution"):
         raise SettingsError(
             f"{policy!r} has no distribution(observations), and without the policy's spread there is none to widen; "
             "pass one that has, as ReachExpert and learned policies do"
         )
 
+    state: Any = None
+
     def intended(observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> MixtureSameFamily:
-        found = policy.distribution(observations)
+        nonlocal state
+        if hasattr(policy, "next_distribution"):
+            found, state = policy.next_distribution(observations, None if starts.all() else state, starts)
+        else:
+            found = policy.distribution(observations)
         if not isinstance(found, MixtureSameFamily):
             raise SettingsError(
                 f"the policy's distribution is a {type(found).__name__}, but continuous actions are drawn from a "

@@ -12,8 +12,9 @@ from torch.distributions import Categorical
 
 from ileed import CategoricalMLP, MixtureLSTM, MixtureMLP, SettingsError
 from ileed._torch import stream
+from ileed.model import policies
 from ileed.model.batch import Sizes
-from ileed.model.policies import Choice, mixture_parts
+from ileed.model.policies import Choice, has_known_internals, mixture_parts
 from ileed.nets import MLP, Pick, member
 
 HEADS = (
@@ -142,8 +143,29 @@ def test_weights_start_within_the_bound_that_torch_uses(sizes, seed):
 # --- Choice
 
 
+class CategoricalOfAnotherTorch(Categorical):
+    """What torch may make of it: the number of events under another name."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._event_count = vars(self).pop("_num_events")
+
+
+def test_the_internals_of_this_torchs_categorical_are_known():
+    """Otherwise log-probabilities are normalised twice, which costs more than the network that made them."""
+    assert has_known_internals(Categorical)
+    assert not has_known_internals(CategoricalOfAnotherTorch)
+
+
+@pytest.mark.parametrize("known", [True, False])
 @given(seed=st.integers(0, 99))
-def test_a_choice_behaves_as_torchs_categorical(seed):
+def test_a_choice_behaves_as_torchs_categorical(known, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policies, "_INTERNALS_ARE_KNOWN", known)
+        _behaves_as_torchs_categorical(seed)
+
+
+def _behaves_as_torchs_categorical(seed):
     scores = 3 * torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     ours = Choice(scores.log_softmax(-2))
     theirs = Categorical(logits=scores.transpose(-1, -2))
@@ -154,6 +176,9 @@ def test_a_choice_behaves_as_torchs_categorical(seed):
     assert ours.sample((3,)).shape == theirs.sample((3,)).shape == (3, 2, 5)
     action = torch.randint(4, (2, 5), generator=torch.Generator().manual_seed(seed))
     torch.testing.assert_close(ours.log_prob(action), theirs.log_prob(action), rtol=1e-12, atol=1e-14)
+    assert ours.param_shape == theirs.param_shape
+    assert ours.support.upper_bound == theirs.support.upper_bound == 3
+    assert torch.equal(ours.enumerate_support(), theirs.enumerate_support())
 
 
 def test_samples_of_a_choice_follow_its_probabilities():

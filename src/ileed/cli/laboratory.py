@@ -62,6 +62,7 @@ class Reproduce:
 
     def __call__(self) -> None:
         from ileed import experiments
+        from ileed.experiments.grid import read_cell
 
         at_least_one(workers=self.workers)
         chosen = experiments.experiment(self.experiment, data=self.data)
@@ -77,7 +78,11 @@ class Reproduce:
                 workers=self.workers,
                 watch=advance,
             )
-        Output().say(f"wrote {len(paths)} cells to {self.out / chosen.name}")
+        failed = sum("failed" in trial for path in paths for trial in read_cell(path)["trials"])
+        Output().say(
+            f"wrote {len(paths)} cells to {self.out / chosen.name}"
+            + (f"; {failed} of their trials failed, and the records say why" if failed else "")
+        )
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 import torch
 
@@ -46,8 +47,10 @@ def reproduce(
 
     Trials 0, 1, ... are done, as many as published by default. With `resume` those already in the files are kept; a
     file is written anew whenever more of its trials are done, so an interruption loses little. A trial that fails is
-    recorded as such. On a GPU all trials of a cell are fitted at once while the cores simulate and score.
+    recorded as such. Under the checkout's results/ nothing is written while its code has uncommitted changes. On a GPU
+    all trials of a cell are fitted at once while the cores simulate and score.
     """
+    runs.refuse_uncommitted(out)
     rule = "an experiment needs one or more, a whole number"
     count = experiment.trials if trials is None else whole_number("trials", trials, least=1, rule=rule)
     cores = len(os.sched_getaffinity(0))
@@ -222,29 +225,65 @@ def _whole(own: Sequence[Cell], trials: Sequence[int]) -> list[list[Measured]]:
     ]
 
 
-def _found(cell: Cell, trials: Sequence[int], data: Sequence[Demonstrations | None], device: str) -> Iterable[Any]:
-    """What the learner of a cell found in each trial, as soon as it is there."""
-    known = [each for each in data if each is not None]
+@final
+@dataclass(frozen=True)
+class _Failed:
+    """In place of what a learner found: why it found nothing."""
+
+    reason: str
+
+
+def _found(cell: Cell, trials: Sequence[int], data: Sequence[Demonstrations | None], device: str) -> Iterator[Any]:
+    """What the learner of a cell found in each trial, as soon as it is there; `_Failed` where its fit failed.
+
+    Where fits side by side fail, each is done again alone, so that the trial at fault is the only one lost.
+    """
     learner = cell.learner
     if learner is None:
-        return [None for _ in trials]
+        yield from (None for _ in trials)
+        return
+    known = [each for each in data if each is not None]
+    if len(trials) > 1 and isinstance(learner, Ileed | AbstractOffline):
+        fit_each = learner.ascend_each if isinstance(learner, Ileed) else learner.fit_each
+        try:
+            together = fit_each(known, seeds=trials, device=device)
+        except Exception:
+            pass  # which of them failed shows below
+        else:
+            yield from together
+            return
+    for trial, each in zip(trials, known, strict=True):
+        try:
+            found = _fitted(cell, trial, each, device)
+        except Exception as error:
+            found = _Failed(_reason(error))
+        yield found
+
+
+def _fitted(cell: Cell, trial: int, data: Demonstrations, device: str) -> Any:
+    learner = cell.learner
+    assert learner is not None  # `_found` asks for a fit only where there is something to fit
     if isinstance(learner, Ileed):
-        return learner.ascend_each(known, seeds=trials, device=device)
-    if isinstance(learner, AbstractOffline):
-        return learner.fit_each(known, seeds=trials, device=device)
-    pairs = list(zip(known, trials, strict=True))
+        return learner.ascend_each([data], seeds=[trial], device=device)[0]
     if isinstance(learner, Gail):
-        task = cell.experiment.task(cell.setting)
-        return (learner.fit(each, task=task, seed=trial) for each, trial in pairs)
-    return (learner.fit(each, seed=trial, device=device) for each, trial in pairs)
+        return learner.fit(data, task=cell.experiment.task(cell.setting), seed=trial)
+    return learner.fit(data, seed=trial, device=device)
+
+
+def _reason(error: Exception) -> str:
+    """The sentence of an error of ours; of another, its kind as well."""
+    return str(error) if isinstance(error, IleedError) else f"{type(error).__name__}: {error}"
 
 
 def _recorded(cell: Cell, trial: int, found: Any) -> Measured:
     began = time.monotonic()
     try:
-        measured = cell.experiment.measured(cell.setting, cell.method, trial, found)
-    except IleedError as error:
-        measured = {"failed": str(error)}
+        if isinstance(found, _Failed):
+            measured = {"failed": found.reason}
+        else:
+            measured = cell.experiment.measured(cell.setting, cell.method, trial, found)
+    except Exception as error:
+        measured = {"failed": _reason(error)}
     spent = {
         "fit_seconds": round(getattr(found, "seconds", 0.0), 3),
         "score_seconds": round(time.monotonic() - began, 3),

@@ -138,18 +138,32 @@ def _deviation(name: str, value: object, rule: str) -> float:
     return number(name, value, within=lambda size: 0 < size < float("inf"), rule=rule)
 
 
+def has_known_internals(kind: type[Categorical]) -> bool:
+    """Whether a categorical distribution of this torch consists of the attributes that `Choice` sets, and no others."""
+    usual = vars(kind(logits=torch.zeros(1, 2), validate_args=False)).keys()
+    return usual == {"logits", "_param", "_num_events", "_batch_shape", "_event_shape", "_validate_args"}
+
+
+_INTERNALS_ARE_KNOWN = has_known_internals(Categorical)
+
+
 class Choice(Categorical):
     """A categorical distribution made from log-probabilities that are already normalised.
 
     `Categorical` would normalise again, which costs more than the network that made them. `log_probs` keeps the layout
-    of the networks, (member, action, place).
+    of the networks, (member, action, place). Since it sets attributes of `Categorical` that are not public, a torch
+    whose `Categorical` has others is left to normalise again.
     """
 
     def __init__(self, log_probs: Float[Tensor, "member action place"]) -> None:
         self.log_probs = log_probs
-        self.logits = self._param = log_probs.transpose(-1, -2)
+        logits = log_probs.transpose(-1, -2)
+        if not _INTERNALS_ARE_KNOWN:
+            super().__init__(logits=logits, validate_args=False)
+            return
+        self.logits = self._param = logits
         self._num_events = log_probs.shape[-2]
-        Distribution.__init__(self, self.logits.shape[:-1], validate_args=False)
+        Distribution.__init__(self, logits.shape[:-1], validate_args=False)
 
     def taken(self, batch: Batch) -> Float[Tensor, "member cell"]:
         """Log-probability of the action that each cell counts."""
