@@ -10,10 +10,11 @@ import pytest
 from strategies import world
 
 import ileed
-from ileed.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce, running
-from ileed.experiments.grid import cells, read_cell
 from ileed.methods import Ascended
 from ileed.tasks import AbstractTask
+from ileed_lab import running
+from ileed_lab.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce
+from ileed_lab.grid import cells, read_cell
 
 
 @dataclass(frozen=True)
