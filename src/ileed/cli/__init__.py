@@ -13,12 +13,13 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ileed
 from ileed import plugins
-from ileed.errors import IleedError, SettingsError
+from ileed.errors import IleedError, SettingsError, brief
 from ileed.wording import did_you_mean, printable
 
 if TYPE_CHECKING:
@@ -86,9 +87,24 @@ COMMANDS: Mapping[str, Command] = {
 
 
 def commands() -> Mapping[str, Command]:
-    """Every command by its name: the library's own, and what other packages contribute."""
-    found = {name: point for name, point in plugins.contributed(plugins.COMMANDS).items() if name not in COMMANDS}
-    return {**COMMANDS, **{name: plugins.loaded(point) for name, point in found.items()}}
+    """Every command by its name: the library's own, and what other packages contribute and can be loaded."""
+    found = dict(COMMANDS)
+    for name in plugins.contributed(plugins.COMMANDS):
+        if name not in COMMANDS:
+            with suppress(IleedError):  # whoever asks for it by name is told
+                found[name] = _contributed(name)
+    return found
+
+
+def _contributed(name: str) -> Command:
+    """The command that another package contributes, or one sentence on why it cannot be had."""
+    found = plugins.loaded(plugins.contributed(plugins.COMMANDS)[name])
+    if not isinstance(found, Command):
+        raise IleedError(
+            f"the entry point {name} of the group {plugins.COMMANDS} is {brief(found)}, but must be an "
+            "ileed.cli.Command: tell whoever made the package"
+        )
+    return found
 
 
 def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None) -> int:
@@ -129,7 +145,7 @@ def _understood(words: list[str]) -> Any:
             return None
         if program == "ileed" and name not in COMMANDS:
             plugins.refuse_without_lab(plugins.COMMANDS, name)
-            known = commands()
+            known = {name: _contributed(name)} if name in plugins.contributed(plugins.COMMANDS) else commands()
         if name in ("--help", "-h"):
             print(_help(program, {each: command.summary for each, command in known.items()}))  # noqa: T201
             return None
