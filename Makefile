@@ -44,19 +44,19 @@ reproduction-page: $(READY)
 	$(BIN)/ileed tables
 
 reproduction-figures: $(READY)
-	$(BIN)/python -m ileed.experiments.figures --out docs/images
-	$(BIN)/python -m ileed.experiments.trajectories --out docs/images/reproduction-trajectories.svg
-	$(BIN)/python -m ileed.experiments.robot_figures --out docs/images
-	$(BIN)/python -m ileed.experiments.chess_figures --results results --out docs/images
+	$(BIN)/python -m ileed_lab.minigrid.figures --out docs/images
+	$(BIN)/python -m ileed_lab.minigrid.trajectories --out docs/images/reproduction-trajectories.svg
+	$(BIN)/python -m ileed_lab.square.figures --out docs/images
+	$(BIN)/python -m ileed_lab.chess.figures --results results --out docs/images
 
 # A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV) 2>/dev/null || { \
 	  rm -rf $(VENV) && $(PYTHON) -m pip install --quiet --target .cache/virtualenv virtualenv && \
 	  PYTHONPATH=.cache/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV); }
 	$(BIN)/python -m pip install --quiet uv
 	UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" $(BIN)/uv pip install --quiet --python $(BIN)/python \
-	  -c constraints.txt "torch==2.13.0" -e ".[dev]"
+	  -c constraints.txt "torch==2.13.0" -e ".[dev]" -e lab
 # robosuite asks for mink, which holds numpy below 2 and serves one humanoid alone: it comes without what it asks for.
 	UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" $(BIN)/uv pip install --quiet --python $(BIN)/python \
 	  -c constraints.txt --no-deps robosuite

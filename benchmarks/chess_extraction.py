@@ -33,8 +33,8 @@ import chess.pgn
 import pyarrow.parquet as pq
 import zstandard
 
-from ileed.chess.extraction import extract
 from ileed.runs import provenance, write_file
+from ileed_lab.chess.extraction import extract
 
 Row = tuple[int, str, str]
 """Ply, first four fields of the FEN, and move."""

@@ -65,7 +65,7 @@ def data_sets(seeds: Sequence[int], tables: int, positions: Path | None) -> Iter
     yield from triage_tables(range(seeds[0], seeds[0] + tables))
     yield "square small 0", ileed.shipped("square"), {}
     if positions is not None:
-        from ileed.chess.positions import demonstrations, rating_bins, read_positions
+        from ileed_lab.chess.positions import demonstrations, rating_bins, read_positions
 
         table = read_positions(positions)
         yield "chess positions 0", demonstrations(table, rating_bins(table)), {}

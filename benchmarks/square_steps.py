@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ileed.runs import provenance, write_file
-from ileed.tasks.square_world import ENV_ARGS, SquareWorld
+from ileed_lab.square.world import ENV_ARGS, SquareWorld
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Film a stand-in operator who puts the square nut on its peg; take more of them for more films."""
 
 from ileed import IleedError
-from ileed.tasks.filming import film
-from ileed.tasks.operators import OPERATORS, SquareExpert
+from ileed_lab.square.filming import film
+from ileed_lab.square.operators import OPERATORS, SquareExpert
 
 for operator in OPERATORS[:1]:
     try:

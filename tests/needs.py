@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ileed.chess.engine import find_stockfish
 from ileed.errors import IleedError
+from ileed_lab.chess.engine import find_stockfish
 
 
 def _stockfish_is_here() -> bool:

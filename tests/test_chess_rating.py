@@ -18,16 +18,16 @@ from needs import stockfish
 from scipy.optimize import minimize_scalar
 from scipy.stats import spearmanr
 
-from ileed.chess import board
-from ileed.chess.consulting import ENGINE, people
-from ileed.chess.players import STRENGTHS, engine_moves
-from ileed.chess.positions import read_positions, write_positions
 from ileed.cli import run
 from ileed.errors import DemonstrationError, SettingsError
-from ileed.experiments.chess import PAPER
-from ileed.experiments.chess_figures import Apart, Board, boards_apart, calibration, drawn_boards
-from ileed.experiments.chess_rating import ChessRating, _correlation, expected_points, rate_players, read_games
-from ileed.experiments.grid import Cell
+from ileed_lab.chess import board
+from ileed_lab.chess.consulting import ENGINE, people
+from ileed_lab.chess.experiment import PAPER
+from ileed_lab.chess.figures import Apart, Board, boards_apart, calibration, drawn_boards
+from ileed_lab.chess.players import STRENGTHS, engine_moves
+from ileed_lab.chess.positions import read_positions, write_positions
+from ileed_lab.chess.rating import ChessRating, _correlation, expected_points, rate_players, read_games
+from ileed_lab.grid import Cell
 
 chess = pytest.importorskip("chess", reason="the package chess is absent: pip install 'ileed[chess]'")
 

@@ -11,10 +11,11 @@ from strategies import world
 
 import ileed
 from ileed.cli import run
-from ileed.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce, running
-from ileed.experiments.grid import cells, read_cell
 from ileed.methods import Ascended
 from ileed.tasks import AbstractTask
+from ileed_lab import running
+from ileed_lab.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce
+from ileed_lab.grid import cells, read_cell
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def test_a_fit_that_fails_is_recorded_and_the_fits_beside_it_go_on(way, tmp_path
 
 
 def test_the_command_tells_how_many_trials_failed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ileed.experiments.experiment", lambda name, data=None: Refused())
+    monkeypatch.setattr("ileed_lab.experiments.experiment", lambda name, data=None: Refused())
     words = ["tests/small", "--out", str(tmp_path), "--settings", "one", "--methods", "breaking"]
     assert run(["reproduce", *words, "--device", "cpu", "--workers", "1"]) == 0
     assert "1 of their trials failed, and the records say why" in " ".join(capsys.readouterr().out.split())

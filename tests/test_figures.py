@@ -12,11 +12,12 @@ import pytest
 from scipy.stats import binomtest
 
 from ileed.errors import IleedError
-from ileed.experiments import robot_figures, trajectories
-from ileed.experiments.figures import figures
-from ileed.experiments.trajectories import Thing, Walk, drawn, walked, walks
 from ileed.tasks import as_actor, expert
-from ileed.tasks.minigrid import MiniGridTask, _reset_seed
+from ileed.tasks.minigrid import MiniGridTask, episode_seed
+from ileed_lab.minigrid import trajectories
+from ileed_lab.minigrid.figures import figures
+from ileed_lab.minigrid.trajectories import Thing, Walk, drawn, walked, walks
+from ileed_lab.square import figures as square_figures
 
 SVG = "{http://www.w3.org/2000/svg}"
 TASKS = ("minigrid/empty", "minigrid/unlock")
@@ -273,7 +274,7 @@ def test_everybody_must_have_walked_everywhere():
 @pytest.mark.parametrize("part", ["minigrid/lava", "minigrid/unlock"])
 def test_a_walk_is_the_episode_that_is_scored(part):
     seed, actor = 5, as_actor(expert(part))
-    found = walked(part, actor, reset_seed=_reset_seed(seed, 0))
+    found = walked(part, actor, reset_seed=episode_seed(seed, 0))
     assert found.reward == pytest.approx(MiniGridTask(part, engine="minigrid").score(actor, episodes=1, seed=seed)[0])
     jumps = [abs(x - u) + abs(y - v) for (x, y), (u, v) in zip(found.places, found.places[1:], strict=False)]
     assert max(jumps) == 1
@@ -294,10 +295,10 @@ def test_all_walks_of_a_part_begin_alike_and_the_skilled_succeed(monkeypatch):
 
 def test_the_figure_of_the_robot_says_what_share_of_all_episodes_succeeded(tmp_path):
     with pytest.raises(IleedError, match="has no robot/square"):
-        robot_figures.success(tmp_path)
+        square_figures.success(tmp_path)
     played = [{"success": 0.75, "successes": "1110"}, {"success": 0.25, "successes": "0001"}]
     write_cell(tmp_path, "square", {"operators": "Worse"}, "ileed", played, family="robot")
-    drawn = robot_figures.success(tmp_path).decode()
+    drawn = square_figures.success(tmp_path).decode()
     wilson = binomtest(4, 8).proportion_ci(method="wilson")
     assert f"50.000 ({100 * wilson.low:.3f} to {100 * wilson.high:.3f})" in drawn
     assert "published: 46.7" in drawn
@@ -306,13 +307,13 @@ def test_the_figure_of_the_robot_says_what_share_of_all_episodes_succeeded(tmp_p
 
 def test_the_figure_of_skills_says_who_is_good_at_what_beside_all_the_others(tmp_path):
     with pytest.raises(IleedError, match="has no robot/scaling"):
-        robot_figures.skills(tmp_path)
+        square_figures.skills(tmp_path)
     people = [f"{tier}_operator_{number}" for tier in ("better", "okay", "worse") for number in (1, 2)]
     alike = {name: dict.fromkeys(("reach", "grasp", "carry", "insert"), 0.2) for name in people}
     best = alike | {"better_operator_2": {"reach": 0.2, "grasp": 0.2, "carry": 0.2, "insert": 0.2 * 2**24}}
     fits = [{"expertise_by_phase": alike}, {"expertise_by_phase": best}]
     write_cell(tmp_path, "scaling", {"operators": "All"}, "shared, embedded", fits, family="robot")
-    drawn = robot_figures.skills(tmp_path).decode()
+    drawn = square_figures.skills(tmp_path).decode()
     assert "range of 2 fits" in re.sub(r"<[^>]*>", " ", drawn).replace("  ", " ")
     # The second fit's mean over 24 numbers is twice as high, so there all but one stand at a half of it.
     assert drawn.count("0.71 (0.50 to 1.00)") == 23

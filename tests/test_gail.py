@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from ileed import simulation, tasks
-from ileed.baselines import Gail, GailPolicy
-from ileed.baselines.critic import ABSORBING, UNIT, Behaviour, Critic, scores, slopes
-from ileed.baselines.gail import _demonstrated, _Judge
-from ileed.baselines.practice import PooledWorlds, Practice, PythonWorlds, vectorised
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.evaluation import evaluate
 from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask
+from ileed_lab.baselines import Gail, GailPolicy
+from ileed_lab.baselines.critic import ABSORBING, UNIT, Behaviour, Critic, scores, slopes
+from ileed_lab.baselines.gail import _demonstrated, _Judge
+from ileed_lab.baselines.practice import PooledWorlds, Practice, PythonWorlds, vectorised
 
 TINY = Gail(iterations=2, batch_size=60, environments=6, critic_epochs=3)
 

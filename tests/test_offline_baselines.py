@@ -19,13 +19,13 @@ from torch.distributions import (
 )
 
 import ileed
-from ileed.baselines import Bcq, Cql, Hbc, Iris
-from ileed.baselines.cql import CqlActor
-from ileed.baselines.lessons import descend
-from ileed.baselines.networks import ConditionalSampler, Critics, RecurrentMixture, built
-from ileed.baselines.replay import Replay, Units, Windows
 from ileed.errors import IleedError
 from ileed.tasks import as_actor
+from ileed_lab.baselines import Bcq, Cql, Hbc, Iris
+from ileed_lab.baselines.cql import CqlActor
+from ileed_lab.baselines.lessons import descend
+from ileed_lab.baselines.networks import ConditionalSampler, Critics, RecurrentMixture, built
+from ileed_lab.baselines.replay import Replay, Units, Windows
 
 CPU = torch.device("cpu")
 TINY_HBC = Hbc(steps=12, batch_size=8, horizon=3, planner_hidden=(8,), latent=2, prior_modes=3, policy_hidden=6)

@@ -205,7 +205,7 @@ def test_the_score_is_what_one_environment_after_the_other_pays():
     paid = []
     for episode in range(9):
         alone = envpool.make_gymnasium(
-            ENVIRONMENTS["minigrid/lava"].id, num_envs=1, seed=ours._reset_seed(5, episode), num_threads=1
+            ENVIRONMENTS["minigrid/lava"].id, num_envs=1, seed=ours.episode_seed(5, episode), num_threads=1
         )
         seen, _ = alone.reset()
         total, over = 0.0, False

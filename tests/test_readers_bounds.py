@@ -17,12 +17,12 @@ from strategies import world
 
 import ileed
 from ileed import DemonstrationError, RunError, by_mask, by_one, memory
-from ileed.baselines.gail import GailPolicy
-from ileed.chess import sources
-from ileed.chess.positions import SCHEMA, read_positions
 from ileed.readers import label_robomimic, read_robomimic, write_parquet, write_robomimic
 from ileed.readers.robomimic import demonstrators_of
 from ileed.tasks.pretrained import Expert
+from ileed_lab.baselines.gail import GailPolicy
+from ileed_lab.chess import sources
+from ileed_lab.chess.positions import SCHEMA, read_positions
 
 
 def refusal(path: Path, **options) -> str:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import ileed
 from ileed.cli import run
-from ileed.experiments.chess_page import chess_page
-from ileed.experiments.comparison import Comparison, Estimate, Records, Verdict, counted, difference, shown, verdict
-from ileed.experiments.robot_page import published_square, robot_page
-from ileed.experiments.tables import page, published
+from ileed_lab.chess.page import chess_page
+from ileed_lab.comparison import Comparison, Estimate, Records, Verdict, counted, difference, shown, verdict
+from ileed_lab.minigrid.page import page, published
+from ileed_lab.square.page import published_square, robot_page
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES, PAGE = ROOT / "results", ROOT / "docs" / "images", ROOT / "docs" / "reproduction.md"

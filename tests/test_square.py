@@ -15,10 +15,10 @@ from scipy.spatial.transform import Rotation
 import ileed
 from ileed.errors import SettingsError
 from ileed.tasks import as_actor
-from ileed.tasks.filming import film
-from ileed.tasks.operators import OPERATORS, Operator, SquareExpert, attempt, demonstrate_square
-from ileed.tasks.square import LIMIT, OBSERVATIONS, PHASES, SquareTask, SquareWorld
-from ileed.tasks.square_world import ENV_ARGS, _arm_torques, built_scene
+from ileed_lab.square.filming import film
+from ileed_lab.square.operators import OPERATORS, Operator, SquareExpert, attempt, demonstrate_square
+from ileed_lab.square.task import LIMIT, OBSERVATIONS, PHASES, SquareTask, SquareWorld
+from ileed_lab.square.world import ENV_ARGS, _arm_torques, built_scene
 
 pytest.importorskip("mujoco")
 pytest.importorskip("robosuite", reason="robosuite is not installed: make test installs it")
@@ -274,7 +274,7 @@ def test_what_cannot_be_done_is_refused_in_one_sentence() -> None:
 
 
 def test_building_a_world_says_nothing() -> None:
-    probe = "from ileed.tasks.square import SquareWorld; SquareWorld().reset(0)"
+    probe = "from ileed_lab.square.task import SquareWorld; SquareWorld().reset(0)"
     run = subprocess.run([sys.executable, "-W", "error", "-c", probe], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 

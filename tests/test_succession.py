@@ -40,7 +40,7 @@ def idle(observations, starts):
 def test_the_parts_are_played_in_turn_as_minigrid_plays_them(skills):
     """Minigrid's own environments are stepped beside ours, with the same seeds and actions."""
     gymnasium = pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
-    from ileed.tasks.minigrid import _reset_seed
+    from ileed.tasks.minigrid import episode_seed
 
     chance = np.random.default_rng(0)
     played = skills.play(lambda observations, starts: chance.integers(7, size=2), steps=1200, seeds=[3, 4])
@@ -52,7 +52,7 @@ def test_the_parts_are_played_in_turn_as_minigrid_plays_them(skills):
             if over:
                 number += 1
                 world = worlds[number % 3]
-                seen, _ = world.reset(seed=_reset_seed(seed, number))
+                seen, _ = world.reset(seed=episode_seed(seed, number))
             assert played.phase[row] == number % 3
             assert played.episode[row] - played.episode[played.environment == environment][0] == number
             np.testing.assert_array_equal(played.observations[row], seen["image"].ravel())

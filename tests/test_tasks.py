@@ -18,11 +18,10 @@ from ileed.tasks.minigrid import (
     ENVIRONMENTS,
     Expert,
     MiniGridTask,
-    Pretraining,
     expert_path,
     flat_with_mission,
-    pretrain,
 )
+from ileed_lab.minigrid.pretraining import Pretraining, pretrain
 
 
 @pytest.fixture(scope="session")
@@ -66,14 +65,14 @@ def test_the_view_is_the_image_that_minigrid_draws(minigrid, name):
         lambda observations, starts: chance.integers(world.action_count, size=2), steps=700, seeds=[3, 4]
     )
     minigrid_world = reference(name).unwrapped
-    from ileed.tasks.minigrid import _reset_seed
+    from ileed.tasks.minigrid import episode_seed
 
     for environment, seed in enumerate([3, 4]):
         rows = np.flatnonzero(played.environment == environment)
         first = played.episode[rows[0]]
         for before, row in zip([None, *rows], rows, strict=False):
             if before is None or played.episode[before] != played.episode[row]:
-                seen, _ = minigrid_world.reset(seed=_reset_seed(seed, int(played.episode[row] - first)))
+                seen, _ = minigrid_world.reset(seed=episode_seed(seed, int(played.episode[row] - first)))
             np.testing.assert_array_equal(played.observations[row], seen["image"].ravel())
             seen, reward, terminated, _, _ = minigrid_world.step(played.actions[row])
             assert (played.rewards[row], played.terminals[row]) == (np.float32(reward), terminated)
@@ -120,13 +119,13 @@ def test_many_episodes_are_played_in_blocks_that_do_not_show(engine, monkeypatch
 
 def test_the_score_is_what_minigrid_pays_episode_by_episode(minigrid):
     """An independent loop over one environment, so that no episode is lost, counted twice, or cut."""
-    from ileed.tasks.minigrid import _reset_seed
+    from ileed.tasks.minigrid import episode_seed
 
     world, actor = MiniGridTask("minigrid/lava", engine="minigrid"), expert("minigrid/lava")
     minigrid_world = reference("minigrid/lava")
     paid = []
     for episode in range(9):
-        seen, _ = minigrid_world.reset(seed=_reset_seed(5, episode))
+        seen, _ = minigrid_world.reset(seed=episode_seed(5, episode))
         total, over = 0.0, False
         while not over:
             action = actor(seen["image"].reshape(1, -1), np.ones(1, dtype=bool))[0]
@@ -353,7 +352,7 @@ def test_training_is_refused_before_it_starts_where_it_could_not_be_kept(tmp_pat
 def test_an_expert_computes_what_the_trained_network_does(minigrid):
     """Stable-baselines3's own forward pass is the oracle; float32 sums in another order differ by some 1e-6."""
     baselines = pytest.importorskip("stable_baselines3", reason="training an expert needs the extra 'minigrid'")
-    from ileed.tasks.minigrid import _flat_environment, _policy_network
+    from ileed_lab.minigrid.pretraining import _flat_environment, _policy_network
 
     with torch.random.fork_rng(devices=[]):
         model = baselines.PPO("MlpPolicy", _flat_environment("minigrid/unlock"), device="cpu", n_steps=8, batch_size=8)

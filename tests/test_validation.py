@@ -35,9 +35,9 @@ from ileed import (
     cli,
 )
 from ileed.demonstrations.findings import visited_by_several
-from ileed.experiments import experiment, reproduce
 from ileed.model.policies import mixture, mixture_parts
 from ileed.nets import Pick
+from ileed_lab.experiments import experiment, reproduce
 
 TINY = {"restarts": 2, "steps": 3}
 

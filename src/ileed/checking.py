@@ -13,6 +13,7 @@ from ileed.errors import IleedError, SettingsError
 
 __all__ = [
     "LONGEST",
+    "at_least_one",
     "callable_or_none",
     "instance_of",
     "number",
@@ -151,3 +152,13 @@ def callable_or_none(name: str, value: object, *, rule: str) -> None:
     """Something that can be called, or nothing."""
     if value is not None and not callable(value):
         raise SettingsError(f"{name} is {shown(value)}: {rule}")
+
+
+def at_least_one(**counts: int) -> None:
+    """Refuse counts below one, each by its name.
+
+    >>> at_least_one(episodes=1, environments=256)
+    """
+    for what, count in counts.items():
+        if count < 1:
+            raise SettingsError(f"{what}={count}, but there must be at least one")

@@ -22,8 +22,8 @@ class RunError(IleedError):
     """A run directory or checkpoint that cannot be written, read, or continued."""
 
 
-def require(module: str, *, extra: str) -> ModuleType:
-    """Import an optional library, or say which extra brings it.
+def require(module: str, *, extra: str = "", package: str = "ileed") -> ModuleType:
+    """Import an optional library, or say which package, and which extra of it, brings it.
 
     >>> require("json", extra="report").__name__
     'json'
@@ -31,8 +31,9 @@ def require(module: str, *, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        wanted = f"'{package}[{extra}]'" if extra else package
         raise IleedError(
-            f"this needs the package {module.partition('.')[0]!r}, which is not installed: pip install 'ileed[{extra}]'"
+            f"this needs the package {module.partition('.')[0]!r}, which is not installed: pip install {wanted}"
         ) from error
 
 

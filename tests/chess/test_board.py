@@ -5,8 +5,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from ileed.chess import board
 from ileed.errors import DemonstrationError
+from ileed_lab.chess import board
 
 chess = pytest.importorskip("chess", reason="python-chess is the oracle: pip install 'ileed[chess]'")
 

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 import pytest
 from needs import stockfish
 
-from ileed.chess import board
-from ileed.chess.consulting import ENGINE, consulted, people
-from ileed.chess.players import engine_moves
-from ileed.chess.positions import SCHEMA, write_positions
 from ileed.errors import DemonstrationError, SettingsError
-from ileed.experiments.chess import ChessEngines, ChessExpertise, ChessPolicy
-from ileed.experiments.chess_page import _ratio, chess_page, published_chess
-from ileed.experiments.grid import cells
+from ileed_lab.chess import board
+from ileed_lab.chess.consulting import ENGINE, consulted, people
+from ileed_lab.chess.experiment import ChessEngines, ChessExpertise, ChessPolicy
+from ileed_lab.chess.page import _ratio, chess_page, published_chess
+from ileed_lab.chess.players import engine_moves
+from ileed_lab.chess.positions import SCHEMA, write_positions
+from ileed_lab.grid import cells
 
 GAMES = 40
 

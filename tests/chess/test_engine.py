@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from needs import stockfish
 
-from ileed.chess import engine as room
-from ileed.chess.engine import Engine, Evaluation, Thinking, ask_each, find_stockfish
 from ileed.errors import IleedError, SettingsError
+from ileed_lab.chess import engine as room
+from ileed_lab.chess.engine import Engine, Evaluation, Thinking, ask_each, find_stockfish
 
 chess = pytest.importorskip("chess", reason="the package chess is absent: pip install 'ileed[chess]'")
 

@@ -24,10 +24,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ileed import cli
-from ileed.chess import extraction, sources
-from ileed.chess.extraction import Extracted, extract
-from ileed.chess.positions import SCHEMA
 from ileed.errors import IleedError
+from ileed_lab.chess import extraction, sources
+from ileed_lab.chess.extraction import Extracted, extract
+from ileed_lab.chess.positions import SCHEMA
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "chess"
 processes = multiprocessing.get_context("forkserver")

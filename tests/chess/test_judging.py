@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pytest
 from needs import stockfish
 
-from ileed.chess import judging
-from ileed.chess.engine import find_stockfish
-from ileed.chess.judging import Judge
 from ileed.errors import IleedError, RunError, SettingsError
+from ileed_lab.chess import judging
+from ileed_lab.chess.engine import find_stockfish
+from ileed_lab.chess.judging import Judge
 
 chess = pytest.importorskip("chess", reason="the package chess is absent: pip install 'ileed[chess]'")
 
@@ -202,7 +202,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import chess
-from ileed.chess.judging import Judge
+from ileed_lab.chess.judging import Judge
 board, fens = chess.Board("8/5p1p/2p3p1/8/2Pk4/8/4KP1P/8 w - -"), []
 for first in list(board.legal_moves):
     board.push(first)

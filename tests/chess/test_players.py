@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from needs import stockfish
 
-from ileed.chess.engine import Thinking
-from ileed.chess.judging import Judge
-from ileed.chess.players import STRENGTHS, STRONGEST, TWENTY, Player, answer, engine_moves, play, starting_positions
 from ileed.errors import IleedError, SettingsError
+from ileed_lab.chess.engine import Thinking
+from ileed_lab.chess.judging import Judge
+from ileed_lab.chess.players import STRENGTHS, STRONGEST, TWENTY, Player, answer, engine_moves, play, starting_positions
 
 chess = pytest.importorskip("chess", reason="the package chess is absent: pip install 'ileed[chess]'")
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from ileed.chess import board
-from ileed.chess.positions import (
+from ileed.errors import DemonstrationError
+from ileed_lab.chess import board
+from ileed_lab.chess.positions import (
     SCHEMA,
     by_player,
     centred,
@@ -21,7 +22,6 @@ from ileed.chess.positions import (
     read_positions,
     with_mirror_images,
 )
-from ileed.errors import DemonstrationError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "chess" / "kp_kaggle_cc0.csv.gz"
 WHITE, BLACK = "4k3/4p3/8/8/8/8/4P3/4K3 w - -", "4k3/4p3/8/8/8/4P3/8/4K3 b - -"

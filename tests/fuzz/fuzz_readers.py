@@ -28,9 +28,6 @@ from strategies import world
 
 import ileed
 from ileed import CategoricalMLP, Constant, Embedded, Ileed, MixtureLSTM, MixtureMLP, Perfect, Skills
-from ileed.baselines.gail import GailPolicy
-from ileed.chess.extraction import extract
-from ileed.chess.positions import SCHEMA, demonstrations, read_positions, write_positions
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.fitting import Outcome
@@ -39,6 +36,9 @@ from ileed.report.charts import Drawing
 from ileed.report.page import page
 from ileed.report.story import Story
 from ileed.tasks.pretrained import Expert
+from ileed_lab.baselines.gail import GailPolicy
+from ileed_lab.chess.extraction import extract
+from ileed_lab.chess.positions import SCHEMA, demonstrations, read_positions, write_positions
 
 NASTY: list[Any] = [
     *(None, True, False, -1, 0, 1, 2, 2**31, 2**53 + 1, 10**18, 2**63, -(2**63), 10**400, 0.5, -0.0, 1e308, 1e-320),

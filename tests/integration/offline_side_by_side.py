@@ -59,8 +59,8 @@ def ours(known: dict[str, list[int]]) -> dict[str, list[int]]:
     import fork
 
     import ileed
-    from ileed.baselines import Bcq, Cql, Hbc, Iris
     from ileed.tasks import as_actor
+    from ileed_lab.baselines import Bcq, Cql, Hbc, Iris
 
     data = ileed.Demonstrations(**fork.demonstrations(**COMMON["data"]))
     shared = {name: COMMON[name] for name in ("steps", "batch_size", "learning_rate", "discount", "target_rate")}

@@ -14,6 +14,8 @@ import pytest
 import ileed
 from ileed import cli
 from ileed.cli import run
+from ileed_lab.cli.chess import Extract
+from ileed_lab.cli.laboratory import Reproduce
 
 QUICK = ("--restarts", "2", "--steps", "20")
 
@@ -252,7 +254,7 @@ def test_an_interrupted_command_says_how_to_go_on(asked, how, tmp_path, monkeypa
     def stopped(self):
         raise KeyboardInterrupt
 
-    for kind in (cli.Fit, cli.Reproduce, cli.chess.Extract, cli.Inspect):
+    for kind in (cli.Fit, Reproduce, Extract, cli.Inspect):
         monkeypatch.setattr(kind, "__call__", stopped)
     assert command(*asked) == 130
     assert how in capsys.readouterr().err

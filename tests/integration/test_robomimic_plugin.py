@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ileed import Demonstrations, write_robomimic
-from ileed.tasks.square_world import ENV_ARGS
+from ileed_lab.square.world import ENV_ARGS
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".cache" / "robomimic" / "bin" / "python"

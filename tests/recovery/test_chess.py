@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ileed
-from ileed.chess import board
-from ileed.chess.positions import read_positions
+from ileed_lab.chess import board
+from ileed_lab.chess.positions import read_positions
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "chess" / "kp_kaggle_cc0.csv.gz"
 SKILL = np.array([0.95, 0.8, 0.6, 0.4, 0.2])

@@ -1,7 +1,8 @@
 """The command `ileed`: a thin layer of words, bars and tables over the library.
 
 This file knows the commands by name alone, so that help and refusals need not wait for torch; the module of a command
-is imported when that command is given.
+is imported when that command is given. Other packages contribute commands by entry points of the group
+`ileed.commands`, each a `Command` in a module that is quick to import.
 """
 
 from __future__ import annotations
@@ -12,23 +13,22 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ileed
-from ileed.errors import IleedError, SettingsError
+from ileed import plugins
+from ileed.errors import IleedError, SettingsError, brief
 from ileed.wording import did_you_mean, printable
 
 if TYPE_CHECKING:
-    from ileed.cli import chess
     from ileed.cli.data import Inspect
     from ileed.cli.fitting import Fit
-    from ileed.cli.laboratory import Pretrain, Reproduce, Tables
     from ileed.cli.play import Demo, Demonstrate, Evaluate
     from ileed.cli.reporting import Report
 
 __all__ = [
-    "CHESS_COMMANDS",
     "COMMANDS",
     "Command",
     "Demo",
@@ -36,11 +36,8 @@ __all__ = [
     "Evaluate",
     "Fit",
     "Inspect",
-    "Pretrain",
     "Report",
-    "Reproduce",
-    "Tables",
-    "chess",
+    "commands",
     "run",
 ]
 
@@ -53,11 +50,16 @@ _EXIT_CODES = (
 
 
 class Command(NamedTuple):
-    """A command: the module and class that carry it out, and what it does, in the first sentence of that class."""
+    """A command: the module and class that carry it out, and what it does, in the first sentence of that class.
+
+    The class is a frozen dataclass whose fields are the options, and is called to do the work. A command that only
+    holds others has no class, but those others by their names.
+    """
 
     module: str
     kind: str
     summary: str
+    others: Mapping[str, Command] = {}
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -81,40 +83,28 @@ COMMANDS: Mapping[str, Command] = {
     "demonstrate": Command(
         "ileed.cli.play", "Demonstrate", "Simulate demonstrators of known skill in a task and write what they did."
     ),
-    "pretrain": Command(
-        "ileed.cli.laboratory", "Pretrain", "Train the expert of a task anew, as the one that ships was trained."
-    ),
-    "reproduce": Command(
-        "ileed.cli.laboratory",
-        "Reproduce",
-        "Run an experiment of the paper, or one that goes past it, and write what every trial measured.",
-    ),
-    "tables": Command(
-        "ileed.cli.laboratory",
-        "Tables",
-        "Write the pages of published against reproduced numbers, from results that `ileed reproduce` wrote.",
-    ),
 }
 
-CHESS_COMMANDS: Mapping[str, Command] = {
-    "extract": Command(
-        "ileed.cli.chess",
-        "Extract",
-        "Write every position with kings and pawns alone, and the move made in it, out of files of games.",
-    ),
-    "consult": Command(
-        "ileed.cli.chess",
-        "Consult",
-        "Ask Stockfish what it would play in every position of a table, and write its moves as one more player's.",
-    ),
-    "rate": Command(
-        "ileed.cli.chess",
-        "Rate",
-        "Say how expert players are by their moves with kings and pawns alone, beside their ratings; asks Stockfish.",
-    ),
-}
 
-_CHESS = "King-and-pawn endgames of rated players; `ileed chess --help` lists what can be done."
+def commands() -> Mapping[str, Command]:
+    """Every command by its name: the library's own, and what other packages contribute and can be loaded."""
+    found = dict(COMMANDS)
+    for name in plugins.contributed(plugins.COMMANDS):
+        if name not in COMMANDS:
+            with suppress(IleedError):  # whoever asks for it by name is told
+                found[name] = _contributed(name)
+    return found
+
+
+def _contributed(name: str) -> Command:
+    """The command that another package contributes, or one sentence on why it cannot be had."""
+    found = plugins.loaded(plugins.contributed(plugins.COMMANDS)[name])
+    if not isinstance(found, Command):
+        raise IleedError(
+            f"the entry point {name} of the group {plugins.COMMANDS} is {brief(found)}, but must be an "
+            "ileed.cli.Command: tell whoever made the package"
+        )
+    return found
 
 
 def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None) -> int:
@@ -147,30 +137,39 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None)
 
 def _understood(words: list[str]) -> Any:
     """The command that these words ask for; nothing where help or the version was asked for, and given."""
-    commands, program, others = COMMANDS, "ileed", {"chess": _CHESS}
-    if words[:1] == ["chess"]:
-        commands, program, others, words = CHESS_COMMANDS, "ileed chess", {}, words[1:]
-    if not words:
-        known = ", ".join([*commands, *others])
-        raise SettingsError(f"no command was given: `{program} --help` explains {known}")
-    name, *rest = words
-    if name in ("--help", "-h"):
-        print(_help(program, {name: each.summary for name, each in commands.items()} | others))  # noqa: T201
-        return None
-    if name == "--version" and program == "ileed":
-        print(f"ileed {ileed.__version__}")  # noqa: T201
-        return None
-    if name not in commands:
-        raise SettingsError(
-            f"there is no {'option' if name.startswith('-') else 'command'} {name!r} of `{program}`"
-            f"{did_you_mean(name, [*commands, *others, '--help', '--version'])}: "
-            f"the commands are {', '.join([*commands, *others])}"
-        )
+    program, known = "ileed", COMMANDS
+    while True:
+        name, rest = (words[0], words[1:]) if words else ("", [])
+        if program == "ileed" and name == "--version":
+            print(f"ileed {ileed.__version__}")  # noqa: T201
+            return None
+        if program == "ileed" and name not in COMMANDS:
+            plugins.refuse_without_lab(plugins.COMMANDS, name)
+            known = {name: _contributed(name)} if name in plugins.contributed(plugins.COMMANDS) else commands()
+        if name in ("--help", "-h"):
+            print(_help(program, {each: command.summary for each, command in known.items()}))  # noqa: T201
+            return None
+        command = _known(name, known, program)
+        program, words = f"{program} {name}", rest
+        if not command.others:
+            break
+        known = command.others
     try:
         from ileed.cli.parsing import parse
     except ModuleNotFoundError as error:
         raise IleedError(f"the command needs rich and tyro ({error}): pip install rich tyro") from error
-    return parse(_kind(commands[name]), f"{program} {name}", rest)
+    return parse(_kind(command), program, words)
+
+
+def _known(name: str, known: Mapping[str, Command], program: str) -> Command:
+    if not name:
+        raise SettingsError(f"no command was given: `{program} --help` explains {', '.join(known)}")
+    if name not in known:
+        raise SettingsError(
+            f"there is no {'option' if name.startswith('-') else 'command'} {name!r} of `{program}`"
+            f"{did_you_mean(name, [*known, '--help', '--version'])}: the commands are {', '.join(known)}"
+        )
+    return known[name]
 
 
 def _kind(command: Command) -> type:
@@ -239,10 +238,10 @@ def _say(sentence: str) -> None:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """The class of each command, as it was when this file held them all."""
+        """The class of each command of the library, as it was when this file held them all."""
         for command in COMMANDS.values():
             if name == command.kind:
                 return _kind(command)
-        if name in ("chess", "console", "data", "fitting", "laboratory", "parsing", "play", "reporting", "table"):
+        if name in ("console", "data", "fitting", "parsing", "play", "reporting", "table"):
             return import_module(f"ileed.cli.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

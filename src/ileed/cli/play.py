@@ -170,12 +170,14 @@ class Demonstrate:
 
     def __call__(self) -> None:
         at_least_one(steps=self.steps, episodes=self.episodes)
-        if self.task == "robot/square":
-            return self._square()
         from ileed import simulation, tasks
         from ileed.readers import write_parquet
 
         task = tasks.task(self.task)
+        with bar(f"playing {self.task}") as advance:
+            own = task.write_demonstrations(self.out, episodes=self.episodes, seed=self.seed, progress=advance)
+        if own is not None:
+            return self._wrote(own)
         experts = tasks.experts(self.task)
         with bar(f"playing {self.task}") as advance:
             data = simulation.demonstrate(
@@ -190,17 +192,6 @@ class Demonstrate:
             )
         write_parquet(data, self.out)
         return self._wrote(data)
-
-    def _square(self) -> None:
-        from ileed.readers import write_robomimic
-        from ileed.tasks.operators import demonstrate_square
-        from ileed.tasks.square import OBSERVATIONS
-
-        with bar(f"playing {self.task}") as advance:
-            recorded = demonstrate_square(episodes=self.episodes, seed=self.seed, progress=advance)
-        data = recorded.demonstrations
-        write_robomimic(data, self.out, observations=OBSERVATIONS, env_args=recorded.env_args, states=recorded.states)
-        self._wrote(data)
 
     def _wrote(self, data: Demonstrations) -> None:
         Output().say(f"wrote {data.episode_count:,} episodes to {self.out}")

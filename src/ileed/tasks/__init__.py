@@ -9,15 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import numpy as np
 import numpy.typing as npt
 
+from ileed import plugins
+from ileed.checking import at_least_one
 from ileed.errors import SettingsError
 from ileed.wording import did_you_mean
 
 if TYPE_CHECKING:
+    from ileed.demonstrations import Demonstrations
     from ileed.tasks.minigrid import Expert
 
 __all__ = [
@@ -143,6 +147,15 @@ class AbstractTask(ABC):
 
         The last episode of an environment is cut where its steps are spent.
         """
+
+    def write_demonstrations(
+        self, path: Path, *, episodes: int, seed: int, progress: Progress | None = None
+    ) -> Demonstrations | None:
+        """Write `episodes` episodes of each of this task's own demonstrators to `path`.
+
+        None, and nothing is written, where a task has none: `ileed.simulation.demonstrate` simulates some from experts.
+        """
+        return None
 
 
 def as_actor(policy: Any) -> Actor:
@@ -332,7 +345,7 @@ def all_together(
     progress: Progress | None = None,
 ) -> Playthrough:
     """What `AbstractTask.play` promises, for worlds that are stepped together; each row begins its episodes from 0."""
-    _at_least_one(steps=steps, environments=environments)
+    at_least_one(steps=steps, environments=environments)
     number = np.zeros(environments, dtype=np.int64)
     now = worlds.begin(np.arange(environments), number)
     starts = np.ones(environments, dtype=bool)
@@ -367,14 +380,10 @@ def all_together(
     )
 
 
-def _at_least_one(**counts: int) -> None:
-    for what, count in counts.items():
-        if count < 1:
-            raise SettingsError(f"{what}={count}, but there must be at least one")
-
-
 def task(name: str) -> AbstractTask:
     """The task of that name: one of `names()`, a succession of several, 'minigrid/skills', or one of a robot's.
+
+    Other packages contribute tasks by entry points of the group `ileed.tasks`; ileed-lab brings 'robot/square'.
 
     >>> task("minigrid/lava").action_count
     7
@@ -387,10 +396,9 @@ def task(name: str) -> AbstractTask:
         from ileed.tasks.reach import ReachTask
 
         return ReachTask()
-    if name == "robot/square":
-        from ileed.tasks.square import SquareTask
-
-        return SquareTask()
+    if name not in _own_names() and name in plugins.contributed(plugins.TASKS):
+        made: AbstractTask = plugins.loaded(plugins.contributed(plugins.TASKS)[name])()
+        return made
     from ileed.tasks.minigrid import MiniGridTask
     from ileed.tasks.succession import SUCCESSIONS, Succession
 
@@ -416,14 +424,14 @@ def expert(name: str) -> Expert:
             f"{name} has no expert of its own, but one for each of {', '.join(SUCCESSIONS[name])}: "
             f"ileed.tasks.experts({name!r}) gives them by name"
         )
-    if name in _ROBOTS:
+    if name in _ROBOTS and name in all_names():
         raise SettingsError(f"no trained expert ships for {name}: {_ROBOTS[name]} instead")
     return Expert.load(expert_path(_known(name)))
 
 
 _ROBOTS = {
     "robot/reach": "ask ileed.tasks.reach.ReachExpert(), whose actions follow a known law,",
-    "robot/square": "ask the scripted controller of ileed.tasks.operators",
+    "robot/square": "ask the scripted controller of ileed_lab.square.operators",
 }
 
 
@@ -447,13 +455,20 @@ def names() -> tuple[str, ...]:
 
 def all_names() -> tuple[str, ...]:
     """Every name that `task` knows."""
+    own = _own_names()
+    return (*own, *(name for name in plugins.contributed(plugins.TASKS) if name not in own))
+
+
+def _own_names() -> tuple[str, ...]:
+    """Those that need no other package."""
     from ileed.tasks.succession import SUCCESSIONS
 
-    return (*names(), *SUCCESSIONS, *_ROBOTS)
+    return (*names(), *SUCCESSIONS, "robot/reach")
 
 
 def _known(name: str) -> str:
     if name not in names():
+        plugins.refuse_without_lab(plugins.TASKS, name)
         known = all_names()
         raise SettingsError(f"there is no task {name!r}{did_you_mean(name, known)}; the tasks are {', '.join(known)}")
     return name

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed._torch import stream
+from ileed.checking import at_least_one
 from ileed.errors import IleedError, SettingsError, require
 from ileed.tasks import (
     AbstractTask,
@@ -21,7 +22,6 @@ from ileed.tasks import (
     Playthrough,
     Progress,
     World,
-    _at_least_one,
     all_names,
     as_actor,
     in_lockstep,
@@ -56,7 +56,7 @@ class GymnasiumTask(AbstractTask):
 
     def __init__(self, environment: str | Callable[[], Any], *, max_steps: int | None = None) -> None:
         if max_steps is not None:
-            _at_least_one(max_steps=max_steps)
+            at_least_one(max_steps=max_steps)
         self._environment, self._max_steps = environment, max_steps
         self._gymnasium = _gymnasium(environment)
         first = self._make()
@@ -117,7 +117,7 @@ class GymnasiumTask(AbstractTask):
 
         `environments` are stepped side by side, with one call of the actor for all of them.
         """
-        _at_least_one(episodes=episodes, environments=environments)
+        at_least_one(episodes=episodes, environments=environments)
         width = min(environments, episodes)
         with closing(_Rows(self, seed, width)) as rows:
             return score_in_lockstep(

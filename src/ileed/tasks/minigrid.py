@@ -1,30 +1,25 @@
-"""The paper's four MiniGrid tasks, and how an expert is trained in one of them."""
+"""The paper's four MiniGrid tasks."""
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal, final, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from ileed._torch import stream, threads
-from ileed.errors import IleedError, RunError, SettingsError, require
+from ileed._torch import stream
+from ileed.checking import at_least_one
+from ileed.errors import IleedError, SettingsError, require
 from ileed.tasks import (
     AbstractTask,
     Actor,
     Playthrough,
     Progress,
     World,
-    _at_least_one,
     in_lockstep,
     score_in_lockstep,
 )
@@ -32,7 +27,15 @@ from ileed.tasks.drawing import OBSERVATION_SIZE, flat_view
 from ileed.tasks.pool import Pool
 from ileed.tasks.pretrained import Expert, expert_path
 
-__all__ = ["ENVIRONMENTS", "Expert", "MiniGridTask", "Pretraining", "expert_path", "flat_with_mission", "pretrain"]
+__all__ = [
+    "ENVIRONMENTS",
+    "Expert",
+    "MiniGridTask",
+    "episode_seed",
+    "expert_path",
+    "flat_with_mission",
+    "make_environment",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,13 +129,13 @@ class MiniGridTask(AbstractTask):
         batch, unmoved, and its actions are not used. EnvPool works rewards out in 32 bits, so they may differ from
         minigrid's by 1e-7.
         """
-        _at_least_one(episodes=episodes, environments=environments)
+        at_least_one(episodes=episodes, environments=environments)
         width = min(environments, episodes)
         rewards = np.zeros(episodes)
         # No block is shorter than the batch is wide, so that every row begins anew with each of them.
         for block in np.array_split(np.arange(episodes), max(1, episodes // max(BLOCK, width))):
             tell = partial(_tell, progress, int(block[0]), episodes)
-            with closing(self._worlds([_reset_seed(seed, episode) for episode in block.tolist()], width)) as worlds:
+            with closing(self._worlds([episode_seed(seed, episode) for episode in block.tolist()], width)) as worlds:
                 rewards[block] = score_in_lockstep(self, actor, worlds, episodes=len(block), width=width, tell=tell)
         return rewards
 
@@ -147,11 +150,11 @@ class MiniGridTask(AbstractTask):
         Episode k of environment e starts from the reset seed of `(seeds[e], k)`. The last episode of an environment is
         cut where its steps are spent. Always plays in minigrid, so that a seed names the same data everywhere.
         """
-        worlds = [_environment(self._name) for _ in seeds]
+        worlds = [make_environment(self._name) for _ in seeds]
 
         def begin(environment: int, episode: int) -> tuple[World, npt.NDArray[np.uint8]]:
             world = worlds[environment]
-            return world, world.reset(seed=_reset_seed(seeds[environment], episode))[0]
+            return world, world.reset(seed=episode_seed(seeds[environment], episode))[0]
 
         return in_lockstep(self, actor, begin, steps=steps, environments=len(seeds), progress=progress)
 
@@ -161,7 +164,7 @@ class _Worlds:
     """What `Pool` is, in Python: one minigrid environment for each row, reset to the seed of every episode."""
 
     def __init__(self, name: str, seeds: Sequence[int], *, rows: int) -> None:
-        self._worlds = [_environment(name) for _ in range(rows)]
+        self._worlds = [make_environment(name) for _ in range(rows)]
         self._seeds = seeds
 
     def begin(self, rows: npt.NDArray[np.int64], episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -210,173 +213,19 @@ def _tell(progress: Progress | None, before: int, total: int, done: int) -> None
         progress(before + done, total)
 
 
-def _reset_seed(seed: int, episode: int) -> int:
+def episode_seed(seed: int, episode: int) -> int:
+    """The seed to reset an environment with for its episode of that number, as `MiniGridTask` does."""
     # 31 bits, because other builds of the same environments take no longer seeds.
     return stream(seed, "episode", episode).initial_seed() & 0x7FFF_FFFF
 
 
-def _environment(name: str) -> Any:
-    """A fresh minigrid environment, bare of wrappers, whose observation is the flat view and nothing else."""
+def make_environment(name: str) -> Any:
+    """A fresh minigrid environment, bare of wrappers, whose observation is the flat view and nothing else.
+
+    `name` is one of `ENVIRONMENTS`. Reset it with `episode_seed` to see the episodes that `MiniGridTask` plays.
+    """
     gymnasium = require("gymnasium", extra="minigrid")
     require("minigrid", extra="minigrid")
     world = gymnasium.make(ENVIRONMENTS[name].id, disable_env_checker=True).unwrapped
     world.gen_obs = flat_view(world, ENVIRONMENTS[name].id)
     return world
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pretraining:
-    """Settings of proximal policy optimisation, as stable-baselines3 names them where no better word was found."""
-
-    timesteps: int
-    """Steps to take in all environments together."""
-    environments: int = 32
-    """How many environments are stepped at once."""
-    steps: int = 64
-    """Steps taken in each environment between two updates."""
-    batch: int = 256
-    """Steps in one gradient step."""
-    epochs: int = 6
-    """How often each step is used."""
-    learning_rate: float = 1e-3
-    """Falls linearly to zero."""
-    entropy: float = 0.01
-    """Reward for variety; falls linearly to zero at four fifths of the way, until the policy is all but certain: one
-    that relies on chance to get out of a corner stays there when it takes its most likely action."""
-    discount: float = 0.99
-    """What a reward one step later is worth."""
-    hidden: tuple[int, int] = (32, 32)
-    """Units in the two layers of the policy, and in those of the value function that is not kept."""
-    looks: int = 20
-    """How often, on the way, the most likely actions are scored; the best network of all is kept."""
-    episodes: int = 200
-    """Episodes in such a look; five times as many, and others, in the score that is written down."""
-
-
-PRETRAINING = {
-    "minigrid/empty": Pretraining(timesteps=150_000),
-    "minigrid/obstacles": Pretraining(timesteps=600_000),
-    "minigrid/lava": Pretraining(timesteps=300_000),
-    "minigrid/unlock": Pretraining(timesteps=2_000_000),
-}
-"""What the shipped experts were trained with."""
-
-
-def pretrain(
-    task: str,
-    *,
-    path: str | Path,
-    seed: int = 0,
-    settings: Pretraining | None = None,
-    timesteps: int | None = None,
-    progress: Progress | None = None,
-) -> Expert:
-    """Train an expert with stable-baselines3's PPO and write its policy network to `path`.
-
-    `settings` defaults to those of the expert that ships, `timesteps` to theirs; with neither given, and the versions
-    that the shipped expert names in its `origin`, its equal comes out. Needs the extra `minigrid`.
-    """
-    world = MiniGridTask(task, engine="minigrid")  # so that the shipped experts can be made again
-    chosen = settings or PRETRAINING[task]
-    if timesteps is not None:
-        chosen = replace(chosen, timesteps=timesteps)
-    _at_least_one(timesteps=chosen.timesteps)
-    if not Path(path).absolute().parent.is_dir():
-        raise RunError(
-            f"there is no directory {Path(path).parent} to write the expert to; make it, or choose another path"
-        )
-    baselines = require("stable_baselines3", extra="minigrid")
-    callbacks = require("stable_baselines3.common.callbacks", extra="minigrid")
-    vectorised = require("stable_baselines3.common.vec_env", extra="minigrid")
-
-    best: tuple[float, Expert] | None = None
-    with _generators_restored(), threads(1):
-        model = baselines.PPO(
-            "MlpPolicy",
-            vectorised.DummyVecEnv([partial(_flat_environment, task)] * chosen.environments),
-            seed=seed,
-            device="cpu",
-            n_steps=chosen.steps,
-            batch_size=chosen.batch,
-            n_epochs=chosen.epochs,
-            learning_rate=lambda remaining: chosen.learning_rate * remaining,
-            ent_coef=chosen.entropy,
-            gamma=chosen.discount,
-            policy_kwargs={"net_arch": list(chosen.hidden)},
-        )
-
-        class Watch(callbacks.BaseCallback):  # type: ignore[name-defined, misc]
-            """Lets the entropy bonus fall, and keeps the best network."""
-
-            looked = 0
-
-            def _on_step(self) -> bool:
-                return True
-
-            def _on_rollout_start(self) -> None:
-                nonlocal best
-                taken = self.num_timesteps / chosen.timesteps
-                model.ent_coef = chosen.entropy * max(0.0, 1 - taken / 0.8)
-                if progress is not None:
-                    progress(min(self.num_timesteps, chosen.timesteps), chosen.timesteps)
-                if taken * chosen.looks >= self.looked + 1:
-                    self.looked = int(taken * chosen.looks)
-                    best = _better(best, _policy_network(model), world, episodes=chosen.episodes)
-
-        model.learn(chosen.timesteps, callback=Watch())
-        _, found = _better(best, _policy_network(model), world, episodes=chosen.episodes)
-    if progress is not None:
-        progress(chosen.timesteps, chosen.timesteps)
-    rewards = world.score(found, episodes=5 * chosen.episodes, seed=1)
-    expert = Expert(
-        found.layers,
-        {
-            "task": task,
-            "environment": ENVIRONMENTS[task].id,
-            "algorithm": "proximal policy optimisation (stable-baselines3)",
-            "settings": json.dumps(asdict(chosen)),
-            "seed": str(seed),
-            "versions": json.dumps({name: version(name) for name in VERSIONS}),
-            "reward": f"{rewards.mean():.4f} over {len(rewards)} episodes of seed 1, most likely actions",
-        },
-    )
-    expert.save(path)
-    return expert
-
-
-VERSIONS = ("torch", "gymnasium", "minigrid", "stable-baselines3")
-
-
-def _flat_environment(name: str) -> Any:
-    spaces = require("gymnasium.spaces", extra="minigrid")
-    world = _environment(name)
-    world.observation_space = spaces.Box(0, 255, (OBSERVATION_SIZE,), np.uint8)
-    return world
-
-
-def _better(
-    best: tuple[float, Expert] | None, expert: Expert, task: MiniGridTask, *, episodes: int
-) -> tuple[float, Expert]:
-    reward = float(task.score(expert, episodes=episodes, seed=0).mean())
-    return best if best is not None and best[0] > reward else (reward, expert)
-
-
-def _policy_network(model: Any) -> Expert:
-    linear = [*model.policy.mlp_extractor.policy_net[::2], model.policy.action_net]
-    return Expert(tuple((_copied(layer.weight), _copied(layer.bias)) for layer in linear), {})
-
-
-def _copied(parameter: torch.Tensor) -> npt.NDArray[np.float32]:
-    return parameter.detach().numpy().copy()
-
-
-@contextmanager
-def _generators_restored() -> Iterator[None]:
-    """Stable-baselines3 seeds every global generator; leave them as they were found."""
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (theirs, not ours)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002

@@ -88,8 +88,7 @@ class Expert:
         except (OSError, SafetensorError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             reason = f"there is no {error}" if isinstance(error, KeyError) else brief(error)
             raise RunError(
-                f"{path} does not hold an expert that can be read ({reason}); "
-                "train one with ileed.tasks.minigrid.pretrain"
+                f"{path} does not hold an expert that can be read ({reason}); train one with `ileed pretrain`"
             ) from error
 
 

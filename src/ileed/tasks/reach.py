@@ -12,7 +12,8 @@ import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from ileed._torch import stream
-from ileed.tasks import AbstractTask, Actor, Playthrough, Progress, _at_least_one, all_together, answered
+from ileed.checking import at_least_one
+from ileed.tasks import AbstractTask, Actor, Playthrough, Progress, all_together, answered
 
 __all__ = ["ReachExpert", "ReachTask"]
 
@@ -65,7 +66,7 @@ class ReachTask(AbstractTask):
         Rows begin together, as many as there are episodes left to begin; one whose episode is over stays as it was,
         and its actions are not used, until all are.
         """
-        _at_least_one(episodes=episodes, environments=environments)
+        at_least_one(episodes=episodes, environments=environments)
         width = min(environments, episodes)
         hands, rewards = _Hands([seed] * width), np.zeros(episodes)
         now = np.zeros((width, self.observation_size))

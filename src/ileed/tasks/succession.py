@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ileed._torch import stream
 from ileed.errors import SettingsError
 from ileed.tasks import AbstractTask, Actor, Playthrough, Progress, World, in_lockstep
-from ileed.tasks.minigrid import MiniGridTask, _environment, _reset_seed
+from ileed.tasks.minigrid import MiniGridTask, episode_seed, make_environment
 
 __all__ = ["SUCCESSIONS", "Succession", "part_seed", "parts_of"]
 
@@ -104,11 +104,11 @@ class Succession(AbstractTask):
         count `starts` to know where it is. `phase` says so of every step. The last episode is cut where the steps are
         spent.
         """
-        worlds = [[_environment(part.name) for part in self.parts] for _ in seeds]
+        worlds = [[make_environment(part.name) for part in self.parts] for _ in seeds]
 
         def begin(environment: int, episode: int) -> tuple[World, npt.NDArray[np.uint8]]:
             world = worlds[environment][episode % len(self.parts)]
-            return world, world.reset(seed=_reset_seed(seeds[environment], episode))[0]
+            return world, world.reset(seed=episode_seed(seeds[environment], episode))[0]
 
         played = in_lockstep(self, actor, begin, steps=steps, environments=len(seeds), progress=progress)
         first_episode = played.episode.reshape(len(seeds), steps)[:, 0]

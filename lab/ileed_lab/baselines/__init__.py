@@ -1,0 +1,26 @@
+"""Baselines: one that plays while it learns, and four that learn from a file; each says whether it uses rewards."""
+
+from __future__ import annotations
+
+from ileed_lab.baselines.bcq import Bcq
+from ileed_lab.baselines.cql import Cql
+from ileed_lab.baselines.gail import FittedGail, Gail, GailPolicy, Iteration
+from ileed_lab.baselines.hbc import Hbc
+from ileed_lab.baselines.iris import Iris
+from ileed_lab.baselines.lessons import Point
+from ileed_lab.baselines.offline import AbstractOffline, FittedOffline, OfflinePolicy
+
+__all__ = [
+    "AbstractOffline",
+    "Bcq",
+    "Cql",
+    "FittedGail",
+    "FittedOffline",
+    "Gail",
+    "GailPolicy",
+    "Hbc",
+    "Iris",
+    "Iteration",
+    "OfflinePolicy",
+    "Point",
+]

@@ -1,0 +1,325 @@
+"""The paper's chess experiment: endgames of rated players, whose strength nobody tells the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ileed.demonstrations import Array, Demonstrations
+from ileed.errors import SettingsError
+from ileed.evaluation import rank_correlation
+from ileed.methods import Ascended, Ileed
+from ileed.model.demonstrators import Boltzmann
+from ileed.model.expertise import Constant, Embedded, Perfect
+from ileed.model.policies import CategoricalMLP
+from ileed.runtime import stream
+from ileed_lab.chess import board
+from ileed_lab.chess.consulting import ENGINE, people
+from ileed_lab.chess.judging import Judge
+from ileed_lab.chess.players import engine_moves
+from ileed_lab.chess.positions import centred, demonstrations, rating_bins, read_positions, with_mirror_images
+from ileed_lab.grid import AbstractExperiment, Learner, Measured, Setting
+
+__all__ = ["ChessEngines", "ChessExpertise", "ChessPolicy", "consulted_table", "fingerprint_of"]
+
+BINS = 5
+ASKED = (0, 1, 3, 10)
+"""How often the engine is asked for each move that somebody made: it always answers the same, and only weighs more."""
+
+
+@final
+@dataclass(frozen=True)
+class ChessExpertise(AbstractExperiment):
+    """Five bins of players by rating: does expertise rise with it, though the model is told no rating?
+
+    `data` is a table of positions in which an engine was consulted (`ileed chess consult`). Trial 0 has the games as
+    they are; in every other one games are drawn anew with replacement, so that the spread over trials is that of a
+    bootstrap over games. Under "shuffled" every player of a game falls into a bin at random, by the trial: what is
+    found there is found in nothing.
+    """
+
+    data: Path | None = None
+    name: str = "chess/expertise"
+    trials: int = 101
+    block: ClassVar[int] = 1
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {} if self.data is None else {"data": fingerprint_of(self.data)}
+
+    def settings(self) -> Sequence[Setting]:
+        rated = [{"bins": "rating", "engine": asked} for asked in ASKED]
+        return [*rated, *({"bins": "shuffled", "engine": asked} for asked in ASKED if asked in (0, 10))]
+
+    def methods(self, setting: Setting) -> Mapping[str, Learner]:
+        return {"ileed": LARGE, "paper": PAPER}
+
+    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
+        humans, engine = people(consulted_table(self.data))
+        bins = rating_bins(humans, bins=BINS)
+        return [self._trial(setting, trial, humans, engine, bins) for trial in trials]
+
+    def _trial(
+        self, setting: Setting, trial: int, humans: pa.Table, engine: pa.Table, bins: Sequence[str]
+    ) -> Demonstrations:
+        order = sorted(set(bins))
+        if setting["bins"] == "shuffled":
+            bins = _shuffled(humans, bins, np.random.default_rng(stream(trial, "shuffled").initial_seed()))
+        copies = _copies(humans, np.random.default_rng(stream(trial, "games").initial_seed()) if trial else None)
+        rows = np.repeat(np.arange(len(humans)), [copies[game] for game in humans.column("game_id").to_pylist()])
+        parts, labels = [humans.take(rows)], [bins[row] for row in rows.tolist()]
+        if asked := setting["engine"]:
+            times = [asked * copies[game] for game in engine.column("game_id").to_pylist()]
+            parts.append(engine.take(np.repeat(np.arange(len(engine)), times)))
+            labels += [ENGINE] * sum(times)
+            order = [*order, ENGINE]
+        return demonstrations(pa.concat_tables(parts), labels, order=order)
+
+    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+        fitted = found.fitted()
+        expertise = fitted.expertise.by_demonstrator()
+        bins = [value for name, value in expertise.items() if name != ENGINE]
+        return {
+            "expertise": expertise,
+            "slope": float(np.polyfit(np.arange(len(bins)), bins, 1)[0]),
+            "nats_per_action": fitted.nats_per_action,
+        }
+
+
+PAPER = Ileed(
+    policy=CategoricalMLP(hidden=(8, 8)),
+    expertise=Embedded(dim=2, hidden=(8, 8)),
+    restarts=1,
+    steps=4_000,
+    batch_size=1024,
+)
+"""The paper's networks: hidden layers of 8, an embedding in two dimensions, 4,000 steps."""
+LARGE = Ileed(
+    policy=CategoricalMLP(hidden=(128,)),
+    expertise=Constant(),
+    restarts=1,
+    steps=2_000,
+    batch_size=1024,
+    learning_rate=3e-3,
+)
+"""Large enough to remember what was played in every position, and one number for each bin."""
+
+
+@final
+@dataclass(frozen=True)
+class ChessEngines(AbstractExperiment):
+    """Engines of known strength: does expertise come out in their order?
+
+    What they did ships with the package: all of them stood in the same positions. Trials differ in the seed of the fit
+    alone.
+    """
+
+    name: str = "chess/engines"
+    trials: int = 3
+    block: ClassVar[int] = 1
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {}
+
+    def settings(self) -> Sequence[Setting]:
+        return [{"players": players, "engine": asked} for players in ("strengths", "twenty") for asked in (0, 10)]
+
+    def methods(self, setting: Setting) -> Mapping[str, Learner]:
+        return {"ileed": LARGE, "boltzmann": replace(LARGE, demonstrator=Boltzmann())}
+
+    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
+        rivals, engine = people(engine_moves(setting["players"]))
+        asked = setting["engine"] * (len(rivals) // len(engine))
+        table = pa.concat_tables([rivals, *[engine] * asked])
+        players = table.column("player").to_pylist()
+        return [demonstrations(table, players, order=list(dict.fromkeys(players))) for _ in trials]
+
+    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+        fitted = found.fitted()
+        expertise = fitted.expertise.by_demonstrator()
+        weakest_first = [value for name, value in expertise.items() if name != ENGINE]
+        return {
+            "expertise": expertise,
+            "rank_correlation": rank_correlation(weakest_first, range(len(weakest_first))),
+            "nats_per_action": fitted.nats_per_action,
+        }
+
+
+NODES = 20_000
+"""What the judge thinks about each position."""
+
+
+@final
+@dataclass(frozen=True)
+class ChessPolicy(AbstractExperiment):
+    """What a move costs by Stockfish's judgement: at random, people's own, and of policies that learned from people.
+
+    Games are divided into as many parts as there are trials; each trial learns from all but one, and its policies move
+    in the positions of that one. The spread is told by resampling games: moves of a game go well or ill together.
+    """
+
+    data: Path | None = None
+    name: str = "chess/policy"
+    trials: int = 5
+    block: ClassVar[int] = 1
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {"nodes": NODES, "parts": self.trials} | (
+            {} if self.data is None else {"data": fingerprint_of(self.data)}
+        )
+
+    def settings(self) -> Sequence[Setting]:
+        return [{"engine": asked} for asked in (0, 10)]
+
+    def methods(self, setting: Setting) -> Mapping[str, Learner | None]:
+        learned = {"bc": replace(GENERAL, expertise=Perfect()), "ileed": GENERAL}
+        if setting["engine"]:
+            return learned
+        small = {"bc-paper": replace(PAPER, expertise=Perfect()), "ileed-paper": PAPER}
+        return {"random": None, "people": None} | learned | small
+
+    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
+        humans, engine = people(consulted_table(self.data))
+        bins = rating_bins(humans, bins=BINS)
+        order = sorted(set(bins))
+        found = []
+        for trial in trials:
+            own, theirs = (~_part(table, trial, self.trials) for table in (humans, engine))
+            parts = [humans.filter(pa.array(own))]
+            labels = [label for label, keep in zip(bins, own, strict=True) if keep]
+            if asked := setting["engine"]:
+                rows = np.repeat(np.flatnonzero(theirs), asked)
+                parts.append(engine.take(rows))
+                labels += [ENGINE] * len(rows)
+            names = [*order, ENGINE] if setting["engine"] else order
+            found.append(centred(with_mirror_images(demonstrations(pa.concat_tables(parts), labels, order=names))))
+        return found
+
+    def measured(self, setting: Setting, method: str, trial: int, found: Ascended | None) -> Measured:
+        humans, _ = people(consulted_table(self.data))
+        kept = _part(humans, trial, self.trials)
+        table = humans.filter(pa.array(kept))
+        fens, games = table.column("fen").to_pylist(), table.column("game_id").to_pylist()
+        judge = Judge(nodes=NODES, workers=1, cache=_judgements())
+        if found is None and method == "people":
+            moves = {"sampled": table.column("move").to_pylist()}
+        elif found is None:
+            moves = {"sampled": _anything(fens, trial)}
+        else:
+            moves = _chosen(found.fitted().policy, fens, trial)
+        losses = {way: judge.losses(fens, chosen) for way, chosen in moves.items()}
+        measured: Measured = {
+            way: {"by_game": _by_game(games, loss.paper, loss.capped)} | _means(loss.paper, loss.capped)
+            for way, loss in losses.items()
+        }
+        if method == "people":
+            bins = np.array(rating_bins(humans, bins=BINS))[kept]
+            loss = losses["sampled"]
+            measured["by_bin"] = {
+                label: _by_game(np.array(games)[bins == label], loss.paper[bins == label], loss.capped[bins == label])
+                for label in sorted(set(bins.tolist()))
+            }
+        if found is not None:
+            measured["nats_per_action"] = found.fitted().nats_per_action
+        return measured
+
+
+GENERAL = Ileed(
+    policy=CategoricalMLP(hidden=(128,)),
+    expertise=Constant(),
+    restarts=1,
+    steps=2_000,
+    batch_size=512,
+    held_out=0.1,
+)
+"""A policy for positions that were never met: it sees what surrounds the king, and stops learning in time."""
+
+
+def _chosen(policy: Any, fens: Sequence[str], trial: int) -> dict[str, list[str]]:
+    """A policy's moves, drawn and likeliest."""
+    seen, legal = board.encode(fens)
+    policy.reset(trial)
+    ways: dict[str, Callable[[], Array]] = {
+        "sampled": lambda: policy.act(board.centred(seen), legal=legal, sample=True),
+        "greedy": lambda: policy.act(board.centred(seen), legal=legal),
+    }
+    return {way: board.moves_of(fens, act()) for way, act in ways.items()}
+
+
+def _anything(fens: Sequence[str], trial: int) -> list[str]:
+    legal = board.encode(fens).legal
+    random = np.random.default_rng(stream(trial, "random moves").initial_seed())
+    return board.moves_of(fens, np.where(legal, random.random(legal.shape), -1).argmax(1))
+
+
+def _by_game(games: Sequence[str] | Array, *losses: Array) -> dict[str, list[float]]:
+    """For each game how many moves were judged, and the sum of each kind of loss."""
+    names, place = np.unique(np.asarray(games), return_inverse=True)
+    columns = [np.bincount(place), *(np.bincount(place, weights=loss) for loss in losses)]
+    return {str(name): [round(float(column[k]), 3) for column in columns] for k, name in enumerate(names)}
+
+
+def _means(paper: Array, capped: Array) -> dict[str, float]:
+    return {"paper": float(paper.mean()), "capped": float(capped.mean())}
+
+
+def _part(table: pa.Table, part: int, parts: int) -> Array:
+    """Which rows belong to a part of the games; what part a game is in depends on its name alone."""
+    names = table.column("game_id").to_pylist()
+    of_game = {name: int(stream(0, "part", name).initial_seed() % parts) for name in set(names)}
+    return np.array([of_game[name] == part % parts for name in names])
+
+
+def _shuffled(table: pa.Table, bins: Sequence[str], random: np.random.Generator) -> list[str]:
+    """Bins dealt anew among what each player did in each game."""
+    episodes = list(zip(table.column("game_id").to_pylist(), table.column("player").to_pylist(), strict=True))
+    own = dict(zip(episodes, bins, strict=True))
+    dealt = dict(zip(own, random.permutation(list(own.values())).tolist(), strict=True))
+    return [dealt[episode] for episode in episodes]
+
+
+def _copies(table: pa.Table, random: np.random.Generator | None) -> dict[str, int]:
+    """How often each game counts: once, or as often as it is drawn with replacement."""
+    games = pc.unique(table.column("game_id")).to_pylist()
+    if random is None:
+        return dict.fromkeys(games, 1)
+    return dict(zip(games, random.multinomial(len(games), np.full(len(games), 1 / len(games))).tolist(), strict=True))
+
+
+def _judgements() -> Path:
+    """Where evaluations are kept, so that a rerun costs nothing."""
+    return Path.home() / ".cache" / "ileed" / "stockfish.sqlite"
+
+
+@cache
+def _table(path: Path) -> pa.Table:
+    return read_positions(path)
+
+
+def consulted_table(path: Path | None) -> pa.Table:
+    """The table of positions that an experiment was given; it must have an engine's moves."""
+    if path is None:
+        raise SettingsError(
+            "chess learns from a table of positions: pass --data with a file that `ileed chess extract` and then "
+            "`ileed chess consult` wrote"
+        )
+    table = _table(path)
+    if ENGINE not in pc.unique(table.column("player")).to_pylist():
+        raise SettingsError(f"{path} has no moves of an engine: let `ileed chess consult {path} --out FILE` add them")
+    return table
+
+
+@cache
+def fingerprint_of(path: Path) -> str:
+    """A digest of the moves of a table."""
+    table = _table(path)
+    return demonstrations(table, table.column("player").to_pylist()).fingerprint()

@@ -1,0 +1,262 @@
+"""Positions: the table of moves made with kings and pawns alone, and whose demonstrations they are.
+
+One row is one move in one position:
+
+| column          | type              | meaning                                                             |
+|-----------------|-------------------|---------------------------------------------------------------------|
+| game_id         | string            | which game                                                          |
+| ply             | int16             | half-moves played before this position; 0 is the start              |
+| fen             | string            | board, side to move, castling, square in passing                    |
+| move            | string            | what was played, in UCI                                             |
+| mover_rating    | int16 or null     | rating of whoever moved                                             |
+| opponent_rating | int16 or null     | rating of the other                                                 |
+| player          | string            | who moved                                                           |
+| clock           | float32 or null   | seconds that the mover had left                                     |
+| time_control    | string            | as the game's header has it                                         |
+| date            | string            | as the game's header has it                                         |
+| result          | string            | '1-0', '0-1', '1/2-1/2' or '*'                                      |
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ileed import memory, parquet_files, runs
+from ileed.demonstrations import Array, Demonstrations
+from ileed.errors import DemonstrationError, brief
+from ileed_lab.chess import board
+
+__all__ = [
+    "SCHEMA",
+    "by_player",
+    "centred",
+    "demonstrations",
+    "rating_bins",
+    "read_positions",
+    "with_mirror_images",
+    "write_positions",
+]
+
+SCHEMA = pa.schema(
+    [
+        ("game_id", pa.string()),
+        ("ply", pa.int16()),
+        ("fen", pa.string()),
+        ("move", pa.string()),
+        ("mover_rating", pa.int16()),
+        ("opponent_rating", pa.int16()),
+        ("player", pa.string()),
+        ("clock", pa.float32()),
+        ("time_control", pa.string()),
+        ("date", pa.string()),
+        ("result", pa.string()),
+    ]
+)
+"""The columns of a table of positions."""
+
+_MAY_BE_NULL = ("mover_rating", "opponent_rating", "clock", "time_control", "date", "result")
+_OTHER_NAMES = {"move_uci": "move", "opp_rating": "opponent_rating"}
+
+
+def read_positions(path: str | Path) -> pa.Table:
+    """Read a table of positions from a parquet file, or from a .csv or .csv.gz file with a line of column names.
+
+    `move_uci` and `opp_rating` are understood as `move` and `opponent_rating`. Columns that may hold no value may be
+    missing altogether; columns that are not ours are left out.
+    """
+    path = Path(path)
+    try:
+        table = _read_csv(path) if path.name.endswith((".csv", ".csv.gz")) else _read_parquet(path)
+    except (pa.ArrowException, OSError, LookupError, ValueError, TypeError, MemoryError) as error:
+        raise DemonstrationError(
+            f"{path} cannot be read as a table of positions ({brief(error)}): write it again"
+        ) from error
+    renamed = [_OTHER_NAMES.get(name, name) for name in table.column_names]
+    if repeated := [name for name in SCHEMA.names if renamed.count(name) > 1]:
+        raise DemonstrationError(f"{path} has {renamed.count(repeated[0])} columns {repeated[0]!r}: keep one of them")
+    table = table.rename_columns(renamed)
+    return pa.table([_column(path, table, field) for field in SCHEMA], schema=SCHEMA)
+
+
+def write_positions(table: pa.Table, path: str | Path) -> None:
+    """Write a table of positions to a parquet file, whole or not at all."""
+    content = io.BytesIO()
+    pq.write_table(table, content, compression="zstd", compression_level=19)
+    runs.write_file(Path(path), content.getvalue())
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    """Our columns alone; text as it is kept in memory, once for each distinct word."""
+    file = parquet_files.described(path)
+    ours = {*SCHEMA.names, *_OTHER_NAMES}
+    found = [name for name in dict.fromkeys(file.schema.names) if name in ours]
+    if repeated := [name for name in found if file.schema.names.count(name) > 1]:
+        raise ValueError(f"it has {file.schema.names.count(repeated[0])} columns {repeated[0]!r}")
+    return file.read(found)
+
+
+def _read_csv(path: Path) -> pa.Table:
+    """Every column as it is written, as strings; nothing between two commas is no value."""
+    with pa.csv.open_csv(path) as beginning:
+        header = beginning.schema.names
+    options = pa.csv.ConvertOptions(
+        column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""]
+    )
+    batches, held = [], 0
+    with pa.csv.open_csv(path, convert_options=options) as blocks:
+        for batch in blocks:  # a block at a time, for a compressed file does not say how long it is
+            batches.append(batch)
+            held += batch.nbytes
+            memory.check_fits(path, held)
+        return pa.Table.from_batches(batches, schema=blocks.schema)
+
+
+def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    """One column of ours, in its own type."""
+    optional = field.name in _MAY_BE_NULL
+    if field.name not in table.column_names:
+        if optional:
+            return pa.chunked_array([pa.nulls(len(table), field.type)])
+        raise DemonstrationError(f"{path} has no column {field.name!r}: it has {table.column_names}; rename a column")
+    try:
+        column = table.column(field.name)
+        if parquet_files.is_text(column.type):
+            column = _dense(path, column)
+        column = column.cast(field.type)
+    except pa.ArrowException as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise DemonstrationError(
+            f"column {field.name!r} of {path} is not {field.type} ({reason}): correct or drop those rows"
+        ) from error
+    if column.null_count and not optional:
+        raise DemonstrationError(
+            f"column {field.name!r} of {path} has {column.null_count:,} missing values: fill or drop those rows"
+        )
+    return column
+
+
+def _dense(path: Path, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A dictionary of words as a word for each row, where that fits in memory."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    longest = max((pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in column.chunks), default=0)
+    memory.check_fits(path, longest * len(column))
+    return column.cast(pa.string())
+
+
+def rating_bins(table: pa.Table, *, bins: int = 5) -> list[str]:
+    """A label for each row by the rating of whoever moved, as "1: 784-1394": bins of about as many moves each.
+
+    The edges are percentiles of the rating over moves, as in the paper. Equal ratings always fall in one bin: a rating
+    that is itself an edge belongs to the bin above it, so that bins of few distinct ratings come out uneven.
+    """
+    if bins < 2:
+        raise DemonstrationError(f"bins is {bins}: there must be two or more to compare")
+    column = table.column("mover_rating")
+    if column.null_count:
+        raise DemonstrationError(
+            f"{column.null_count:,} of {len(column):,} moves have no rating and fall in no bin: leave those rows out"
+        )
+    ratings = column.to_numpy().astype(np.int64)
+    if not len(ratings):
+        raise DemonstrationError("the table has no moves, so there is nothing to divide: pass one or more")
+    edges = np.quantile(ratings, np.arange(1, bins) / bins, method="higher")
+    number = np.searchsorted(edges, ratings, side="right")
+    if empty := sorted(set(range(bins)) - set(number.tolist())):
+        raise DemonstrationError(
+            f"bin {empty[0] + 1} of {bins} is empty, for equal ratings stay together: ask for fewer bins"
+        )
+    width = len(str(bins))
+    names = [f"{k + 1:0{width}}: {ratings[number == k].min()}-{ratings[number == k].max()}" for k in range(bins)]
+    return [names[k] for k in number.tolist()]
+
+
+def by_player(table: pa.Table, *, least: int = 1) -> pa.Table:
+    """The rows of players with `least` moves or more; their names are then the column `player`."""
+    if least < 1:
+        raise DemonstrationError(f"least is {least}: it must be one move or more")
+    counts = pc.value_counts(table.column("player"))
+    enough = counts.field("values").filter(pc.greater_equal(counts.field("counts"), least))
+    if not len(enough):
+        most = pc.max(counts.field("counts")).as_py() or 0
+        raise DemonstrationError(f"nobody has {least:,} moves (the most is {most:,}): lower least")
+    return table.filter(pc.is_in(table.column("player"), value_set=enough))
+
+
+def demonstrations(
+    table: pa.Table, demonstrator: Sequence[str], *, order: Sequence[str] | None = None
+) -> Demonstrations:
+    """Demonstrations from a table of positions, with the legal moves of each; `demonstrator` says whose each row is.
+
+    An episode is what one player did in one game, by ply, so that each has one demonstrator; rows are put in that
+    order. `order` fixes the order of the names, also of those without a move; otherwise they are sorted.
+    """
+    if len(demonstrator) != len(table):
+        raise DemonstrationError(
+            f"{len(table):,} moves but {len(demonstrator):,} demonstrator labels: pass one label for each move"
+        )
+    if not len(table):
+        raise DemonstrationError("the table has no moves: pass one or more")
+    episode, place = _episodes(table)
+    rows = table.take(place)
+    fens, moves = (rows.column(name).to_pylist() for name in ("fen", "move"))
+    encoded = board.encode(fens)
+    return Demonstrations(
+        observations=encoded.observations,
+        actions=board.actions_of(fens, moves),
+        demonstrator=np.asarray(demonstrator, dtype=np.str_)[place],
+        episode=episode[place],
+        names=tuple(order or ()),
+        legal=encoded.legal,
+        action_count=board.ACTION_COUNT,
+    )
+
+
+def _episodes(table: pa.Table) -> tuple[Array, Array]:
+    """The episode of each row, numbered as they first appear, and the rows in the order of episodes and plies."""
+    numbers: dict[tuple[str, str], int] = {}
+    keys = zip(table.column("game_id").to_pylist(), table.column("player").to_pylist(), strict=True)
+    episode = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+    return episode, np.lexsort((table.column("ply").to_numpy(), episode))
+
+
+def with_mirror_images(data: Demonstrations) -> Demonstrations:
+    """Demonstrations of chess together with themselves, left and right exchanged: twice as many steps.
+
+    An episode's image is appended to it, so that splits by episode and resampled episodes keep the two together. The
+    images add no evidence of who is skilled: halve the effective number of steps when judging how sure one is.
+    """
+    if data.legal is None or data.observations.shape[1:] != (board.FEATURES,):
+        raise DemonstrationError(
+            f"observations of shape {data.observations.shape[1:]} are not boards: make them with demonstrations(table)"
+        )
+    image = board.mirrored(board.Encoded(data.observations, data.legal))
+    place = np.argsort(np.concatenate([data.episode, data.episode]), kind="stable")
+    return replace(
+        data,
+        observations=np.concatenate([data.observations, image.observations])[place],
+        legal=np.concatenate([data.legal, image.legal])[place],
+        actions=np.concatenate([data.actions, board.mirrored_actions(data.actions)])[place],
+        demonstrator=np.concatenate([data.demonstrator, data.demonstrator])[place],
+        episode=np.concatenate([data.episode, data.episode])[place],
+        rewards=None,
+        terminals=None,
+        skills={name: np.concatenate([values, values])[place] for name, values in data.skills.items()},
+    )
+
+
+def centred(data: Demonstrations) -> Demonstrations:
+    """Demonstrations of chess in which what surrounds one's own king is seen too; see `board.centred`.
+
+    Take mirror images first, where they are wanted.
+    """
+    return replace(data, observations=board.centred(data.observations))

@@ -1,0 +1,121 @@
+"""`ileed chess`: from games to positions, to the engine's advice, to players' expertise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from tyro.conf import Positional
+
+from ileed.cli.console import Output, at_least_one, bar, plain, print_json
+
+if TYPE_CHECKING:
+    from ileed_lab.chess.rating import PlayerRating
+
+__all__ = ["Consult", "Extract", "Rate"]
+
+
+@dataclass(frozen=True)
+class Extract:
+    """Write every position with kings and pawns alone, and the move made in it, out of files of games.
+
+    With --resume an interrupted extraction goes on where it stopped.
+    """
+
+    games: Positional[tuple[Path, ...]]
+    """PGN (.pgn, .pgn.gz, .pgn.zst), or tables of games in SAN (.csv, .csv.gz)."""
+    out: Path
+    """The parquet file to write."""
+    workers: int | None = None
+    """Processes to run at once; as many as there are cores by default, and one for small files."""
+    resume: bool = False
+    """Keep what an interrupted extraction has done."""
+
+    def __call__(self) -> None:
+        from ileed_lab.chess.extraction import extract
+
+        at_least_one(workers=self.workers)
+        with bar("reading games") as advance:
+            found = extract(self.games, self.out, workers=self.workers, resume=self.resume, progress=advance)
+        console = Output()
+        console.say(f"wrote {found.positions:,} positions of {found.kept:,} games to {self.out}")
+        console.say(f"{found.games:,} games read, {sum(found.damaged.values()):,} of them damaged")
+        for reason, count in (*found.damaged.items(), *((f"left out: {why}", n) for why, n in found.left_out.items())):
+            console.say(f"  {count:>9,}  {reason}")
+        for name, fault in found.cut_short.items():
+            console.say(f"{name} {fault}; what came before is in the table")
+
+
+@dataclass(frozen=True)
+class Consult:
+    """Ask Stockfish what it would play in every position of a table, and write its moves as one more player's."""
+
+    positions: Positional[Path]
+    """A table that `ileed chess extract` wrote."""
+    out: Path
+    """The parquet file to write: the table, and the engine's moves after it."""
+    nodes: int = 15_000
+    """How much the engine thinks about each position."""
+    workers: int = 2
+    """Engines that run at once."""
+
+    def __call__(self) -> None:
+        from ileed_lab.chess.consulting import consulted
+        from ileed_lab.chess.positions import read_positions, write_positions
+
+        at_least_one(nodes=self.nodes, workers=self.workers)
+        with bar("asking Stockfish") as advance:
+            table = consulted(read_positions(self.positions), nodes=self.nodes, workers=self.workers, progress=advance)
+        write_positions(table, self.out)
+        Output().say(f"wrote {len(table):,} moves to {self.out}, half of them Stockfish's")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Say how expert players are by their moves with kings and pawns alone, beside their ratings; asks Stockfish."""
+
+    positions: Positional[Path]
+    """A table that `ileed chess extract` wrote, or games as PGN (.pgn, .pgn.gz, .pgn.zst)."""
+    player: tuple[str, ...] = ()
+    """Only these; everybody by default."""
+    least: int = 20
+    """Moves that somebody must have made."""
+    nodes: int = 5_000
+    """How much the engine thinks about each position."""
+    workers: int = 2
+    """Engines that run at once."""
+    json: bool = False
+    """Print JSON for a script instead of text for a person."""
+
+    def __call__(self) -> None:
+        from ileed_lab.chess.rating import rate_players, read_games
+
+        at_least_one(least=self.least, nodes=self.nodes, workers=self.workers)
+        with bar("asking Stockfish") as advance:
+            found = rate_players(
+                read_games(self.positions),
+                least=self.least,
+                players=self.player or None,
+                nodes=self.nodes,
+                workers=self.workers,
+                progress=advance,
+            )
+        if self.json:
+            print_json({"players": [vars(each) for each in found]})
+        else:
+            Output().print(_players(found))
+
+
+def _players(found: Sequence[PlayerRating]) -> Table:
+    """Players best first, with their rating beside what their moves say."""
+    table = Table("player", title="expertise by play, best first (a comparison: it has no unit)")
+    for words in ("expertise", "95 % interval", "moves", "games", "rating"):
+        table.add_column(words, justify="right")
+    for each in found:
+        interval = f"{each.low:.2f} to {each.high:.2f}"
+        rating = "unknown" if each.rating is None else f"{each.rating:.0f}"
+        table.add_row(plain(each.player), f"{each.expertise:.2f}", interval, str(each.moves), str(each.games), rating)
+    return table

@@ -1,0 +1,111 @@
+"""`ileed pretrain`, `ileed reproduce` and `ileed tables`: the paper's experiments, and the pages about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from ileed.cli.console import Output, at_least_one, bar
+
+__all__ = ["Pretrain", "Reproduce", "Tables"]
+
+
+@dataclass(frozen=True)
+class Pretrain:
+    """Train the expert of a task anew, as the one that ships was trained."""
+
+    task: Positional[str]
+    """For example minigrid/obstacles."""
+    out: Path
+    """The safetensors file to write."""
+    seed: int = 0
+    """Fixes all chance."""
+    timesteps: int | None = None
+    """Steps to train for; as many as the shipped expert's by default."""
+
+    def __call__(self) -> None:
+        from ileed_lab.minigrid.pretraining import pretrain
+
+        at_least_one(timesteps=self.timesteps)
+        with bar(f"training in {self.task}") as advance:
+            expert = pretrain(self.task, path=self.out, seed=self.seed, timesteps=self.timesteps, progress=advance)
+        Output().say(f"wrote {expert!r} to {self.out}")
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run an experiment of the paper, or one that goes past it, and write what every trial measured.
+
+    With --resume an interrupted run goes on, and a larger --trials adds to what is there.
+    """
+
+    experiment: Positional[str]
+    """For example minigrid/populations."""
+    out: Path = Path("runs/reproduction")
+    """Where the results go, one file a cell; those that ship with the repository are in results/."""
+    trials: int | None = None
+    """How many; as many as were published by default."""
+    methods: tuple[str, ...] = ()
+    """Only these of the experiment's methods."""
+    settings: tuple[str, ...] = ()
+    """Only settings with one of these values, as in --settings All Worse."""
+    resume: bool = False
+    """Keep the trials that are done already."""
+    device: str = "auto"
+    """cpu, cuda, or auto for the best there is."""
+    workers: int | None = None
+    """Processes to run at once; as many as there are cores by default."""
+    data: Path | None = None
+    """The file of demonstrations, for the experiments that learn from one: a robomimic file for robot/square."""
+
+    def __call__(self) -> None:
+        from ileed_lab import experiments
+        from ileed_lab.grid import read_cell
+
+        at_least_one(workers=self.workers)
+        chosen = experiments.experiment(self.experiment, data=self.data)
+        with bar(self.experiment) as advance:
+            paths = experiments.reproduce(
+                chosen,
+                out=self.out,
+                trials=self.trials,
+                methods=self.methods or None,
+                settings=self.settings or None,
+                resume=self.resume,
+                device=self.device,
+                workers=self.workers,
+                watch=advance,
+            )
+        failed = sum("failed" in trial for path in paths for trial in read_cell(path)["trials"])
+        Output().say(
+            f"wrote {len(paths)} cells to {self.out / chosen.name}"
+            + (f"; {failed} of their trials failed, and the records say why" if failed else "")
+        )
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Write the pages of published against reproduced numbers, from results that `ileed reproduce` wrote."""
+
+    results: Path = Path("results")
+    """Where they lie: what was given to `ileed reproduce` as --out."""
+    out: Path = Path("docs/reproduction.md")
+    """The Markdown file to write; it shows those of its pictures that lie in `images` beside it."""
+
+    robot: Path = Path("docs/robot.md")
+    """The same for the robot's page."""
+
+    chess: Path = Path("docs/chess.md")
+    """And for that of chess."""
+
+    def __call__(self) -> None:
+        from ileed_lab.chess.page import write_chess_page
+        from ileed_lab.minigrid.page import write_page
+        from ileed_lab.square.page import write_robot_page
+
+        write_page(self.results, self.out)
+        write_robot_page(self.results, self.robot)
+        write_chess_page(self.results, self.chess)
+        Output().say(f"wrote {self.out}, {self.robot} and {self.chess}")

@@ -1,0 +1,163 @@
+"""What other packages contribute: the lab's commands and tasks, those of a tiny package, and refusals without them."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ileed import cli, tasks
+
+ROOT = Path(__file__).parents[1]
+
+WITHOUT_THE_LAB = """
+import sys
+from importlib.machinery import PathFinder
+class Bare:
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] == "ileed_lab" else PathFinder.find_spec(name, path, target)
+    def find_distributions(self, *context):
+        return (each for each in PathFinder.find_distributions(*context) if each.name != "ileed-lab")
+sys.meta_path[:] = [Bare() if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+
+
+def ended(code: str, *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ({"PYTHONPATH": str(path)} if path else {})
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+
+
+def command(*words: str, before: str = "", path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return ended(f"{before}\nimport sys; from ileed.cli import run; sys.exit(run({list(words)!r}))", path=path)
+
+
+@pytest.mark.parametrize("name", ["reproduce", "tables", "pretrain", "chess"])
+def test_without_the_lab_each_of_its_commands_answers_one_sentence_that_says_what_to_install(name):
+    said = command(name, "--help", before=WITHOUT_THE_LAB)
+    assert (said.returncode, said.stdout) == (2, "")
+    (line,) = said.stderr.splitlines()
+    assert f"`ileed {name}`" in line
+    assert "pip install ileed-lab" in line
+    assert "pip install ./lab" in line
+
+
+def test_without_the_lab_help_lists_what_is_there():
+    said = command("--help", before=WITHOUT_THE_LAB)
+    assert said.returncode == 0
+    listed = set(re.findall(r"^  (\w+) ", said.stdout, flags=re.MULTILINE))
+    assert listed == set(cli.COMMANDS)
+    assert {"reproduce", "tables", "pretrain", "chess"} == set(cli.commands()) - set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "words", [("demonstrate", "robot/square", "--out", "x.hdf5"), ("evaluate", "runs/x", "--task", "robot/square")]
+)
+def test_without_the_lab_its_task_is_answered_with_what_to_install(words):
+    said = command(*words, before=WITHOUT_THE_LAB)
+    assert said.returncode == 2
+    (line,) = said.stderr.splitlines()
+    assert "the task robot/square comes with the package ileed-lab" in line
+
+
+def test_the_task_of_the_lab_is_known_where_the_lab_is():
+    assert "robot/square" in tasks.all_names()
+    assert tasks.task("robot/square").action_size == 7
+    alone = ended(WITHOUT_THE_LAB + "from ileed import tasks; print(*tasks.all_names())")
+    assert set(alone.stdout.split()) == set(tasks.all_names()) - {"robot/square"}
+
+
+def imports(file: Path) -> list[tuple[str, str]]:
+    """Every module that a file imports, with the name taken from it; no name where the module itself is imported."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(each.name, "") for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [(node.module or "", each.name) for each in node.names]
+    return found
+
+
+def test_the_library_never_imports_the_lab():
+    files = sorted((ROOT / "src" / "ileed").rglob("*.py"))
+    assert files
+    for file in files:
+        assert not [module for module, _ in imports(file) if module.partition(".")[0] == "ileed_lab"], file
+
+
+LAB = sorted((ROOT / "lab").rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", LAB, ids=lambda file: str(file.relative_to(ROOT / "lab")))
+def test_the_lab_imports_only_public_names_of_the_library(file):
+    ours = [(module, name) for module, name in imports(file) if module.partition(".")[0] == "ileed"]
+    private = [(module, name) for module, name in ours for part in (*module.split("."), name) if part.startswith("_")]
+    assert not private
+    modules = {name for module, name in ours if module == "ileed"} | {"ileed"}
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            assert not (isinstance(node.value, ast.Name) and node.value.id in modules), ast.unparse(node)
+
+
+GREETING = """
+from dataclasses import dataclass
+from ileed.cli import Command
+from ileed.tasks.reach import ReachTask
+
+GREET = Command("greeting", "Greet", "Say hello.")
+NOT_A_COMMAND = "hello"
+
+@dataclass(frozen=True)
+class Greet:
+    \"\"\"Say hello.\"\"\"
+    name: str = "you"
+    def __call__(self) -> None:
+        print(f"hello {self.name}")
+"""
+
+
+@pytest.fixture
+def package(tmp_path) -> Path:
+    """A package that contributes a command, a task, and commands that cannot be had, as pip would install it."""
+    (tmp_path / "greeting.py").write_text(GREETING)
+    about = tmp_path / "greeting-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[ileed.commands]\ngreet = greeting:GREET\nfit = greeting:GREET\nbroken = greeting:ABSENT\n"
+        "wrong = greeting:NOT_A_COMMAND\n[ileed.tasks]\ngreeting/reach = greeting:ReachTask\n"
+    )
+    return tmp_path
+
+
+def test_a_package_adds_a_command(package):
+    said = command("greet", "--name", "ann", path=package)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "hello ann\n", "")
+    shown = command("--help", path=package)
+    assert "  greet " in shown.stdout
+    assert "Say hello." in shown.stdout
+    assert "broken" not in shown.stdout
+    assert "hello" not in command("fit", "--help", path=package).stdout  # the library's own goes before
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("broken", "broken, which the package greeting contributes, cannot be loaded"),
+        ("wrong", "is 'hello', but must be an ileed.cli.Command"),
+    ],
+)
+def test_a_contribution_that_cannot_be_had_is_one_sentence(name, sentence, package):
+    said = command(name, path=package)
+    assert said.returncode == 2
+    (line,) = said.stderr.splitlines()
+    assert sentence in line
+
+
+def test_a_package_adds_a_task(package):
+    code = "from ileed import tasks; print(tasks.task('greeting/reach').name, 'greeting/reach' in tasks.all_names())"
+    assert ended(code, path=package).stdout == "robot/reach True\n"
