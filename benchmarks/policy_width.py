@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import ileed
 from ileed import runs
 from ileed.demonstrations import Demonstrations
 from ileed.evaluation import rank_correlation
+from ileed.runtime import resolve_device
 from ileed.width import LADDER
 
 ROOT = Path(__file__).parents[1]
@@ -91,7 +93,7 @@ def studied(path: Path, *, device: str, kept: Path) -> dict[str, Any]:
     for hidden in LADDER:
         method = ileed.Ileed(policy=head(hidden=hidden))
         fitted = default if hidden == default.width.chosen else method.fit(data, seed=0, device=device)
-        fitted.save(kept / f"{path.stem} {hidden[0]}")
+        fitted.save(kept / f"{path.stem} {hidden[0]}", overwrite=True)
         rows.append(
             {
                 "hidden": hidden,
@@ -234,6 +236,12 @@ def _mean(values: Sequence[float | None]) -> str:
     return f"{np.mean(known):.3f}{few}" if known else ""
 
 
+def _name(device: str) -> str:
+    """What the device is called, as records name it."""
+    place = resolve_device(device)
+    return torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu"
+
+
 def main() -> None:
     """Run one part of the study."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -251,7 +259,7 @@ def main() -> None:
             runs.write_file(DATA / f"{name}.json", json.dumps(known).encode())
             print(name, repr(data))
     elif asked.part == "fit":
-        record: dict[str, Any] = {"provenance": runs.provenance() | {"device": asked.device}, "sets": []}
+        record: dict[str, Any] = {"provenance": runs.provenance() | {"device": _name(asked.device)}, "sets": []}
         for path in sorted(DATA.glob("*.parquet")):
             record["sets"].append(studied(path, device=asked.device, kept=asked.kept))
             print(
