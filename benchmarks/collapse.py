@@ -26,11 +26,11 @@ def main() -> None:
         collapsed = wide.collapse()
         ours = time.perf_counter() - began
         began = time.perf_counter()
-        places = len(np.unique(observations, axis=0))
+        unique_count = len(np.unique(observations, axis=0))
         sorting = time.perf_counter() - began
-        assert places == len(collapsed.observations)
+        assert unique_count == len(collapsed.observations)
         print(
-            f"{name}: {observations.shape[0]:,} x {observations.shape[1]:,}, {places:,} distinct, "
+            f"{name}: {observations.shape[0]:,} x {observations.shape[1]:,}, {unique_count:,} distinct, "
             f"{len(collapsed.varying):,} numbers vary: {ours:.3f} s; np.unique of rows {sorting:.3f} s "
             f"({sorting / ours:,.0f} times as long)"
         )

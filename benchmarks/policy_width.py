@@ -164,7 +164,7 @@ decisions, and nothing in the cost of the fit says so. `Ileed()` therefore compa
 
 The fit that follows uses all episodes. `Fitted.width` keeps the comparison, and its sentence is printed and reported.
 A policy that is passed is taken as it is; `fit(..., check_width=True)` then says whether a wider one would explain
-held-out actions better. The reproduction of the paper passes by the comparison (`ascend_each`) and keeps (4, 4).
+held-out actions better. The reproduction of the paper passes by the comparison (`fit_each`) and keeps (4, 4).
 
 Why held-out cost and not a rule by the size of the data: the same number of steps asks for 4 units in MiniGrid and for
 32 in a table. Why not the widest: networks of 128 units learn small data sets by heart within the usual 2,000 steps,

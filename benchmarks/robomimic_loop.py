@@ -79,11 +79,11 @@ def robomimic(path: Path, *, device: torch.device, steps: int, warm_up: int, alg
     )
 
 
-def timed(climb: Callable[[], object], steps: int, device: torch.device) -> Timed:
-    """Gradient steps a second of `climb`, which takes `steps` of them."""
+def timed(train: Callable[[], object], steps: int, device: torch.device) -> Timed:
+    """Gradient steps a second of `train`, which takes `steps` of them."""
     settle(device)
     began, worked = time.perf_counter(), time.process_time()
-    climb()
+    train()
     settle(device)
     seconds = time.perf_counter() - began
     return {
@@ -106,7 +106,7 @@ def robomimic_with_ileed(path: Path, *, device: torch.device, steps: int, warm_u
 
 
 def ours(path: Path, *, device: torch.device, steps: int, warm_up: int, fits: int = 1, cloning: bool = True) -> Timed:
-    """`fits` data sets climb side by side with `MixtureLSTM`; the clock runs from the end of the warm-up on."""
+    """`fits` data sets are optimised side by side with `MixtureLSTM`; the clock runs from the end of the warm-up on."""
     from ileed import Constant, Ileed, MixtureLSTM, Perfect, read
 
     began = time.perf_counter()
@@ -121,7 +121,7 @@ def ours(path: Path, *, device: torch.device, steps: int, warm_up: int, fits: in
         steps=warm_up + steps,
         batch_size=SIZES["batch"],
     )
-    method.ascend_each(
+    method.fit_each(
         [data] * fits,
         seeds=range(fits),
         device=str(device),

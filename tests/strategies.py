@@ -26,7 +26,7 @@ from ileed import (
     VarianceScaling,
 )
 from ileed._torch import stream
-from ileed.fitting import Climb, Prepared, prepare
+from ileed.fitting import OptimiserSettings, Prepared, prepare
 from ileed.model.batch import Batch, Sizes
 from ileed.model.joint import Joint, Parts
 from ileed.model.policies import Choice, mixture
@@ -162,10 +162,10 @@ def parts_for(
 def prepared_for(
     data: Demonstrations, parts: Parts, *, members: int, weights: Any = None, seed: int = 0, **settings: Any
 ) -> Prepared:
-    """The data as a climb sees them, on the CPU and in their own units."""
+    """The data as an optimisation sees them, on the CPU and in their own units."""
     return prepare(
         data,
-        Climb(**settings),
+        OptimiserSettings(**settings),
         seed=seed,
         device=CPU,
         members=members,
@@ -182,13 +182,13 @@ def joint_of(parts: Parts, sizes: Sizes, restarts: Sequence[int] = (0, 1), *, se
 
 
 def raw_batch(data: Demonstrations, sizes: Sizes, *, skill: str | None = None, step_weight: Any = None) -> Batch:
-    """The data read plainly, in float64: one place and one cell for every step, in order."""
+    """The data read plainly, in float64: one observation and one count for every step, in order."""
     flat = data.observations.reshape(len(data), -1)
     varying = flat.max(axis=0) != flat.min(axis=0)
     return Batch.of(
         sizes=sizes,
         observations=torch.tensor(flat[:, varying].T, dtype=torch.float64),
-        place=torch.arange(len(data)),
+        observation_index=torch.arange(len(data)),
         demonstrator=torch.tensor(data.demonstrator),
         action=torch.tensor(data.actions) if data.discrete else torch.tensor(data.actions, dtype=torch.float64),
         weight=torch.tensor(np.ones(len(data)) if step_weight is None else step_weight, dtype=torch.float64),
@@ -233,43 +233,45 @@ def cost_and_gradients(joint: Joint, batch: Batch) -> dict[str, Tensor]:
 
 
 def every_act(scores: Tensor, *, legal: Tensor | None = None) -> tuple[Choice, Batch]:
-    """A policy from (member, action, place) scores, and a batch with one cell for each legal action at each place.
+    """A policy from (member, action, observation) scores, and a batch with one count for each legal action.
 
     The batch's weight is one everywhere, and it has one demonstrator.
     """
-    _, actions, places = scores.shape
-    allowed = torch.ones(actions, places, dtype=torch.bool) if legal is None else legal
-    action, place = torch.nonzero(allowed, as_tuple=True)
+    _, actions, unique_count = scores.shape
+    allowed = torch.ones(actions, unique_count, dtype=torch.bool) if legal is None else legal
+    action, observation_index = torch.nonzero(allowed, as_tuple=True)
     batch = Batch.of(
         sizes=Sizes(inputs=1, demonstrators=1, actions=actions),
-        observations=torch.zeros(1, places, dtype=scores.dtype),
-        place=place,
-        demonstrator=torch.zeros_like(place),
+        observations=torch.zeros(1, unique_count, dtype=scores.dtype),
+        observation_index=observation_index,
+        demonstrator=torch.zeros_like(observation_index),
         action=action,
-        weight=torch.ones(len(place), dtype=scores.dtype),
+        weight=torch.ones(len(observation_index), dtype=scores.dtype),
         legal=legal,
     )
     masked = scores if legal is None else scores.masked_fill(~legal, -torch.inf)
     return Choice(masked.log_softmax(-2)), batch
 
 
-def over_actions(values: Tensor, batch: Batch, places: int) -> Tensor:
-    """Sum of (member, cell) values over the cells of each place."""
-    return values.new_zeros(len(values), places).index_add_(1, batch.place.index, values)
+def over_actions(values: Tensor, batch: Batch, unique_count: int) -> Tensor:
+    """Sum of (member, count) values over the counts of each observation."""
+    return values.new_zeros(len(values), unique_count).index_add_(1, batch.observation_index.index, values)
 
 
-def random_mixture(*, members: int = 2, places: int = 3, modes: int = 2, dimensions: int = 1, seed: int = 0) -> Any:
-    """A mixture of Gaussians of batch shape (member, place), in float64."""
+def random_mixture(
+    *, members: int = 2, unique_count: int = 3, modes: int = 2, dimensions: int = 1, seed: int = 0
+) -> Any:
+    """A mixture of Gaussians of batch shape (member, observation), in float64."""
     logits, means, spreads = mixture_tensors(
-        members=members, places=places, modes=modes, dimensions=dimensions, seed=seed
+        members=members, unique_count=unique_count, modes=modes, dimensions=dimensions, seed=seed
     )
     return mixture(logits, means, spreads.exp())
 
 
-def mixture_tensors(*, members: int, places: int, modes: int, dimensions: int, seed: int) -> tuple[Tensor, ...]:
+def mixture_tensors(*, members: int, unique_count: int, modes: int, dimensions: int, seed: int) -> tuple[Tensor, ...]:
     """Logits, means and log-deviations of a random mixture, in float64."""
     generator = torch.Generator().manual_seed(seed)
-    shape = (members, places, modes)
+    shape = (members, unique_count, modes)
     return (
         torch.randn(shape, generator=generator, dtype=torch.float64),
         torch.randn((*shape, dimensions), generator=generator, dtype=torch.float64),
@@ -277,13 +279,13 @@ def mixture_tensors(*, members: int, places: int, modes: int, dimensions: int, s
     )
 
 
-def continuous_batch(action: Tensor, place: Tensor, *, places: int) -> Batch:
-    """Continuous acts at places, of one demonstrator."""
+def continuous_batch(action: Tensor, observation_index: Tensor, *, unique_count: int) -> Batch:
+    """Continuous acts at unique observations, of one demonstrator."""
     return Batch.of(
         sizes=Sizes(inputs=1, demonstrators=1, actions=action.shape[-1], discrete=False),
-        observations=torch.zeros(1, places, dtype=action.dtype),
-        place=place,
-        demonstrator=torch.zeros_like(place),
+        observations=torch.zeros(1, unique_count, dtype=action.dtype),
+        observation_index=observation_index,
+        demonstrator=torch.zeros_like(observation_index),
         action=action,
-        weight=torch.ones(len(place), dtype=action.dtype),
+        weight=torch.ones(len(observation_index), dtype=action.dtype),
     )

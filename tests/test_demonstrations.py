@@ -267,7 +267,7 @@ def test_selecting_everything_changes_nothing(data):
 
 @given(demonstrations(), st.data())
 def test_selecting_twice_is_selecting_what_both_allow(data, choose):
-    """Whole episodes are selected, so that their numbering is the same either way."""
+    """WholeBatch episodes are selected, so that their numbering is the same either way."""
     chosen = [
         np.array(choose.draw(st.lists(st.booleans(), min_size=data.episode_count, max_size=data.episode_count)))
         for _ in range(2)
@@ -354,10 +354,12 @@ def test_collapsed_counts_are_those_of_a_plain_tally(data):
     flat = data.observations.reshape(len(data), -1)
     varying = flat.max(axis=0) != flat.min(axis=0)
     np.testing.assert_array_equal(collapsed.varying, np.flatnonzero(varying))
-    np.testing.assert_array_equal(collapsed.observations[collapsed.step_place], flat[:, varying])
-    np.testing.assert_array_equal(collapsed.place[collapsed.step_cell], collapsed.step_place)
-    np.testing.assert_array_equal(collapsed.action[collapsed.step_cell], data.actions)
-    np.testing.assert_array_equal(collapsed.demonstrator[collapsed.step_cell], data.demonstrator)
+    np.testing.assert_array_equal(collapsed.observations[collapsed.step_observation_index], flat[:, varying])
+    np.testing.assert_array_equal(
+        collapsed.observation_index[collapsed.step_count_index], collapsed.step_observation_index
+    )
+    np.testing.assert_array_equal(collapsed.action[collapsed.step_count_index], data.actions)
+    np.testing.assert_array_equal(collapsed.demonstrator[collapsed.step_count_index], data.demonstrator)
     legal = data.legal if data.legal is not None else np.zeros((len(data), 0))
     seen = [(*row, *allowed) for row, allowed in zip(flat.tolist(), legal.tolist(), strict=True)]
     assert len(collapsed.observations) == len(set(seen))
@@ -387,11 +389,13 @@ def tally(data: Demonstrations) -> dict:
     """Counts by what was seen, done and by whom, whatever the order of places."""
     collapsed = data.collapse()
     legal = np.zeros((len(collapsed.observations), 0)) if collapsed.legal is None else collapsed.legal
-    places = [(*row, *allowed) for row, allowed in zip(collapsed.observations.tolist(), legal.tolist(), strict=True)]
+    unique_count = [
+        (*row, *allowed) for row, allowed in zip(collapsed.observations.tolist(), legal.tolist(), strict=True)
+    ]
     return {
-        (places[place], action, person): count
-        for place, action, person, count in zip(
-            collapsed.place.tolist(),
+        (unique_count[observation_index], action, person): count
+        for observation_index, action, person, count in zip(
+            collapsed.observation_index.tolist(),
             collapsed.action.tolist(),
             collapsed.demonstrator.tolist(),
             collapsed.count.tolist(),
@@ -424,7 +428,7 @@ def test_what_differs_only_in_legal_actions_or_skills_is_another_place():
     assert len(phased.collapse().observations) == 1
     collapsed = phased.collapse("phase")
     assert collapsed.skill_names == ("a", "b")
-    assert collapsed.skills[collapsed.step_place].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
+    assert collapsed.skills[collapsed.step_observation_index].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
 
 
 def test_an_unknown_skill_column_is_answered_with_the_known_ones():
@@ -436,7 +440,7 @@ def test_an_unknown_skill_column_is_answered_with_the_known_ones():
 def test_cell_weights_add_up_to_the_step_weights(data, seed):
     weights = np.random.default_rng(seed).random((3, len(data)))
     summed = data.collapse().weights(weights)
-    assert summed.shape == (3, len(data.collapse().place))
+    assert summed.shape == (3, len(data.collapse().observation_index))
     np.testing.assert_allclose(summed.sum(-1), weights.sum(-1), rtol=1e-12)  # float64, at most 64 terms
     for row, total in zip(weights, summed, strict=True):
         np.testing.assert_allclose(data.collapse().weights(row), total, rtol=0)
@@ -470,11 +474,11 @@ def same_as_raw(data: Demonstrations, model, expertise) -> None:
     prepared = prepared_for(data, parts, members=2)
     joint = joint_of(parts, prepared.sizes).double()
     raw = cost_and_gradients(joint, raw_batch(data, prepared.sizes, skill=skill))
-    collapsed = cost_and_gradients(joint, double(prepared.supply.batch()))
+    collapsed = cost_and_gradients(joint, double(prepared.sampler.batch()))
     assert raw.keys() == collapsed.keys()
     for name, expected in raw.items():
         torch.testing.assert_close(collapsed[name], expected, **EXACT, msg=lambda text, name=name: f"{name}: {text}")
-    in_mini_batches = prepared_for(data, parts, members=2, batch_size=5).supply
+    in_mini_batches = prepared_for(data, parts, members=2, batch_size=5).sampler
     (everything,) = in_mini_batches.everything(held_out=False)
     for name, found in cost_and_gradients(joint, double(everything)).items():
         torch.testing.assert_close(found, raw[name], **EXACT, msg=lambda text, name=name: f"{name}: {text}")

@@ -11,7 +11,7 @@ from strategies import world
 
 import ileed
 from ileed.cli import run
-from ileed.methods import Ascended
+from ileed.methods import Ensemble
 from ileed.tasks import AbstractTask
 from ileed_lab import running
 from ileed_lab.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce
@@ -47,7 +47,7 @@ class Small(AbstractExperiment):
     def task(self, setting: Mapping[str, Any]) -> AbstractTask:
         raise AssertionError("nothing here is played")
 
-    def measured(self, setting: Mapping[str, Any], method: str, trial: int, found: Ascended | None) -> dict[str, Any]:
+    def measured(self, setting: Mapping[str, Any], method: str, trial: int, found: Ensemble | None) -> dict[str, Any]:
         if trial == self.unlucky:
             raise ileed.IleedError("this trial was not lucky")
         return {"people": setting["people"]} if found is None else {"cost": found.fitted().nats_per_action}
@@ -64,7 +64,7 @@ def trials_of(path: Path) -> list[dict[str, Any]]:
 def test_every_cell_becomes_a_file_that_names_its_settings_and_origin(tmp_path):
     heard: list[tuple[int, int]] = []
     paths = reproduce(
-        Small(), out=tmp_path, device="cpu", workers=1, watch=lambda done, total: heard.append((done, total))
+        Small(), out=tmp_path, device="cpu", workers=1, progress=lambda done, total: heard.append((done, total))
     )
     assert [path.name for path in paths] == [
         f"{world}_{method}.json" for world in ("one_2", "two_3") for method in ("bc", "ileed", "nobody")
@@ -109,7 +109,7 @@ def test_a_run_that_is_stopped_keeps_what_was_done(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        reproduce(Small(), out=tmp_path, device="cpu", workers=1, watch=stop)
+        reproduce(Small(), out=tmp_path, device="cpu", workers=1, progress=stop)
     written = list((tmp_path / "tests/small").iterdir())
     assert len(written) == 1
     assert len(trials_of(written[0])) == 3

@@ -1,4 +1,4 @@
-"""The climb: members do not feel each other, the budget is spent exactly, and the same seed gives the same bits."""
+"""Optimisation: members do not feel each other, the budget is spent exactly, and the same seed gives the same bits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from ileed import (
     UniformMixture,
     bc,
 )
-from ileed.fitting import Adam, Climb, History, climb
+from ileed.fitting import Adam, History, OptimiserSettings, optimise
 
 SMALL = {"policy": CategoricalMLP(hidden=(4,)), "expertise": Embedded(hidden=(3,))}
 
@@ -49,11 +49,11 @@ REORDERED = {"rtol": 0, "atol": 1e-5}
 EXACT = {"rtol": 1e-9, "atol": 1e-11}  # the same sums in float64
 
 
-def climbed(data, restarts=(0, 1, 2), *, parts=None, seed=0, weights=None, **how):
-    """A climb of these restarts alone."""
+def optimised(data, restarts=(0, 1, 2), *, parts=None, seed=0, weights=None, **how):
+    """An optimisation of these restarts alone."""
     parts = parts or parts_for(data, expertise=Embedded(hidden=(3,)))
     prepared = prepared_for(data, parts, members=len(restarts), seed=seed, weights=weights, **how)
-    return climb(joint_of(parts, prepared.sizes, restarts, seed=seed), prepared, Climb(**how))
+    return optimise(joint_of(parts, prepared.sizes, restarts, seed=seed), prepared, OptimiserSettings(**how))
 
 
 def fit(data, *, seed=0, weights=None, progress=None, checkpoint=None, checkpoint_seconds=0.0, **how):
@@ -91,7 +91,7 @@ def assert_same_bits(one, other) -> None:
 def test_a_restart_does_not_depend_on_its_neighbours(discrete, batch_size, clip):
     data = world(discrete=discrete)
     how = {"steps": 30, "batch_size": batch_size, "clip": clip, "learning_rate": 1e-2}
-    among, alone = climbed(data, (0, 1, 2, 3), **how), climbed(data, (2,), **how)
+    among, alone = optimised(data, (0, 1, 2, 3), **how), optimised(data, (2,), **how)
     np.testing.assert_allclose(among.nats_per_action[2], alone.nats_per_action[0], **REORDERED)
     np.testing.assert_allclose(among.history.nats_per_action[:, 2], alone.history.nats_per_action[:, 0], **REORDERED)
     for name, parameter in among.joint.named_parameters():
@@ -106,18 +106,18 @@ def test_a_restart_that_breaks_does_not_break_its_neighbours():
     joint = joint_of(parts, prepared.sizes, (0, 1, 2))
     with torch.no_grad():
         next(joint.parameters())[0] = torch.nan
-    ascent = climb(joint, prepared, Climb(steps=5, clip=0.1))
-    healthy = climbed(data, (1, 2), parts=parts, steps=5, clip=0.1)
-    assert ascent.nats_per_action[0] == np.inf
-    assert ascent.chosen != 0
-    np.testing.assert_allclose(ascent.nats_per_action[1:], healthy.nats_per_action, **REORDERED)
+    result = optimise(joint, prepared, OptimiserSettings(steps=5, clip=0.1))
+    healthy = optimised(data, (1, 2), parts=parts, steps=5, clip=0.1)
+    assert result.nats_per_action[0] == np.inf
+    assert result.chosen != 0
+    np.testing.assert_allclose(result.nats_per_action[1:], healthy.nats_per_action, **REORDERED)
 
 
 def test_clipping_bounds_the_step_of_every_member_and_leaves_small_gradients_alone():
     data = world()
-    unbounded, loose = climbed(data, steps=5), climbed(data, steps=5, clip=1e6)
+    unbounded, loose = optimised(data, steps=5), optimised(data, steps=5, clip=1e6)
     np.testing.assert_array_equal(unbounded.nats_per_action, loose.nats_per_action)
-    tight = climbed(data, steps=5, clip=1e-9)
+    tight = optimised(data, steps=5, clip=1e-9)
     assert (tight.nats_per_action > unbounded.nats_per_action).all()  # Adam's own epsilon, 1e-8, then outweighs it
 
 
@@ -137,7 +137,7 @@ def test_restarts_start_from_different_places_and_the_least_cost_is_chosen():
     assert fitted.nats_per_action == costs.min()
 
 
-# --- what a climb climbs
+# --- what is optimised
 
 
 def test_behaviour_cloning_is_a_plain_classifier_trained_on_every_step():
@@ -157,9 +157,9 @@ def test_behaviour_cloning_is_a_plain_classifier_trained_on_every_step():
         adam.zero_grad()
         nn.functional.cross_entropy(plain(inputs), targets).backward()
         adam.step()
-    ascent = climb(joint, prepared, Climb(steps=40, learning_rate=1e-2))
+    result = optimise(joint, prepared, OptimiserSettings(steps=40, learning_rate=1e-2))
     expected = nn.functional.cross_entropy(plain(inputs), targets).item()
-    np.testing.assert_allclose(ascent.nats_per_action, [expected], **REORDERED)
+    np.testing.assert_allclose(result.nats_per_action, [expected], **REORDERED)
 
 
 @pytest.mark.parametrize("discrete", [True, False], ids=["discrete", "continuous"])
@@ -187,7 +187,7 @@ def test_w_learns_at_its_own_rate():
     prepared = prepared_for(data, parts, members=2, **how)
     joint = joint_of(parts, prepared.sizes)
     before = {name: parameter.detach().clone() for name, parameter in joint.named_parameters()}
-    climb(joint, prepared, Climb(**how))
+    optimise(joint, prepared, OptimiserSettings(**how))
     for name, parameter in joint.named_parameters():
         moved = (parameter.detach() - before[name]).abs().max().item()
         assert moved == pytest.approx(0.1 if name.endswith("skill") else 1e-3, rel=1e-2), name
@@ -306,11 +306,11 @@ def numbered(lengths=(10, 11, 10)) -> Demonstrations:
 @pytest.mark.parametrize("batch_size", [1, 7, 10, 30])
 def test_mini_batches_visit_every_step_exactly_once_an_epoch(batch_size):
     data = numbered()
-    supply = prepared_for(data, parts_for(data), members=1, batch_size=batch_size).supply
+    sampler = prepared_for(data, parts_for(data), members=1, batch_size=batch_size).sampler
     visited = []
     for step in range(3 * len(data) // batch_size):
-        supply.load(step)
-        batch = supply.batch()
+        sampler.load(step)
+        batch = sampler.batch()
         assert batch.observations.shape[1] == batch_size
         visited += batch.observations[0].long().tolist()
     epochs = [visited[start : start + len(data)] for start in range(0, len(visited), len(data))]
@@ -320,9 +320,9 @@ def test_mini_batches_visit_every_step_exactly_once_an_epoch(batch_size):
 
 
 def test_a_mini_batch_depends_on_its_number_alone():
-    """So that a resumed climb draws what the uninterrupted one would have drawn."""
+    """So that a resumed optimisation draws what the uninterrupted one would have drawn."""
     data = numbered()
-    one, other = (prepared_for(data, parts_for(data), members=1, batch_size=7).supply for _ in range(2))
+    one, other = (prepared_for(data, parts_for(data), members=1, batch_size=7).sampler for _ in range(2))
     for step in range(11):
         one.load(step)
     other.load(10)
@@ -331,11 +331,11 @@ def test_a_mini_batch_depends_on_its_number_alone():
 
 def test_a_step_of_no_weight_is_never_drawn():
     data = numbered()
-    supply = prepared_for(data, parts_for(data), members=1, batch_size=5, weights=[1.0, 0.0, 2.0]).supply
+    sampler = prepared_for(data, parts_for(data), members=1, batch_size=5, weights=[1.0, 0.0, 2.0]).sampler
     visited = set()
     for step in range(8):
-        supply.load(step)
-        visited |= set(supply.batch().observations[0].long().tolist())
+        sampler.load(step)
+        visited |= set(sampler.batch().observations[0].long().tolist())
     assert visited == {*range(10), *range(21, 31)}
 
 
@@ -345,28 +345,28 @@ def test_the_budget_is_spent_exactly(steps):
     seen = []
 
     class Counted:
-        def __init__(self, supply):
-            self.supply, self.batch, self.everything = supply, supply.batch, supply.everything
-            self.epoch = supply.epoch
+        def __init__(self, sampler):
+            self.sampler, self.batch, self.everything = sampler, sampler.batch, sampler.everything
+            self.epoch = sampler.epoch
 
         def load(self, step):
             seen.append(step)
-            self.supply.load(step)
+            self.sampler.load(step)
 
     parts = parts_for(data)
     prepared = prepared_for(data, parts, members=1, steps=steps)
     told = []
-    ascent = climb(
+    result = optimise(
         joint_of(parts, prepared.sizes, (0,)),
-        replace(prepared, supply=Counted(prepared.supply)),
-        Climb(steps=steps),
-        watch=told.append,
+        replace(prepared, sampler=Counted(prepared.sampler)),
+        OptimiserSettings(steps=steps),
+        callback=told.append,
     )
     assert seen == list(range(steps))
-    assert ascent.history.step[-1] == steps
+    assert result.history.step[-1] == steps
     assert told[-1].step == told[-1].steps == steps
-    assert [progress.step for progress in told] == ascent.history.step.tolist()
-    assert len(ascent.history.step) < 400  # 200 records or a little more, however long the climb
+    assert [progress.step for progress in told] == result.history.step.tolist()
+    assert len(result.history.step) < 400  # 200 records or a little more, however long the optimisation
 
 
 def test_data_that_repeat_are_taken_whole_and_others_in_mini_batches():
@@ -375,9 +375,9 @@ def test_data_that_repeat_are_taken_whole_and_others_in_mini_batches():
     repeating = Demonstrations(observations=(rows % 3)[:, None], **columns)
     distinct = Demonstrations(observations=rows[:, None], **columns)
     parts = parts_for(repeating)
-    assert prepared_for(repeating, parts, members=1).supply.batch().total_weight == 5000
-    assert prepared_for(distinct, parts, members=1).supply.batch().observations.shape[1] == 256
-    assert prepared_for(repeating, parts, members=1, batch_size=64).supply.batch().observations.shape[1] == 64
+    assert prepared_for(repeating, parts, members=1).sampler.batch().total_weight == 5000
+    assert prepared_for(distinct, parts, members=1).sampler.batch().observations.shape[1] == 256
+    assert prepared_for(repeating, parts, members=1, batch_size=64).sampler.batch().observations.shape[1] == 64
 
 
 # --- episode weights
@@ -413,7 +413,7 @@ def test_a_weight_counts_an_episode_that_many_times(data, times):
     steps = np.concatenate([np.flatnonzero(data.episode == k) for k in np.repeat(np.arange(len(counts)), counts)])
     counted = np.bincount(steps, minlength=len(data)).astype(float)
     expected = cost_and_gradients(joint, replace(written_out, weight=torch.tensor(counted)))
-    for name, found in cost_and_gradients(joint, double(weighted.supply.batch())).items():
+    for name, found in cost_and_gradients(joint, double(weighted.sampler.batch())).items():
         torch.testing.assert_close(found, expected[name], **EXACT)
 
 
@@ -431,18 +431,18 @@ def test_fitting_with_weights_is_fitting_the_episodes_written_out(expertise, bat
 def test_every_restart_may_have_weights_of_its_own(batch_size):
     data = world()
     weights = np.array([[1, 1, 1, 1, 1, 1], [2, 0, 1, 0, 3, 0], [0, 5, 0, 1, 1, 1]])
-    together = climbed(data, (0, 1, 2), weights=weights, steps=20, batch_size=batch_size)
+    together = optimised(data, (0, 1, 2), weights=weights, steps=20, batch_size=batch_size)
     for restart in range(3):
-        alone = climbed(data, (restart,), weights=weights[restart], steps=20, batch_size=batch_size)
+        alone = optimised(data, (restart,), weights=weights[restart], steps=20, batch_size=batch_size)
         np.testing.assert_allclose(together.nats_per_action[restart], alone.nats_per_action[0], **REORDERED)
 
 
 def test_a_mini_batch_that_holds_nothing_for_a_restart_leaves_it_alone():
     """A bootstrap replicate weighs many episodes with zero, so small batches often hold none of its steps."""
     weights = np.array([[1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]])
-    ascent = climbed(world(), (0, 1), weights=weights, steps=20, batch_size=2)
-    assert np.isfinite(ascent.nats_per_action).all()
-    assert np.isfinite(ascent.history.nats_per_action[-1]).any()
+    result = optimised(world(), (0, 1), weights=weights, steps=20, batch_size=2)
+    assert np.isfinite(result.nats_per_action).all()
+    assert np.isfinite(result.history.nats_per_action[-1]).any()
 
 
 @pytest.mark.parametrize(
@@ -471,12 +471,12 @@ def test_weights_that_mean_nothing_are_refused(weights, fragments):
 def test_learned_from_and_held_out_steps_are_whole_episodes_and_together_everything(batch_size):
     data = numbered([4, 5, 6, 4, 5, 6, 4, 5])
     data = replace(data, demonstrator=data.episode % 2, names=("ann", "bob"))
-    supply = prepared_for(data, parts_for(data), members=1, batch_size=batch_size, held_out=0.4).supply
+    sampler = prepared_for(data, parts_for(data), members=1, batch_size=batch_size, held_out=0.4).sampler
     shares = []
     for held_out in (False, True):
         weight = np.zeros(len(data))
-        for batch in supply.everything(held_out=held_out):
-            step = batch.place(batch.observations)[0].long().numpy()
+        for batch in sampler.everything(held_out=held_out):
+            step = batch.observation_index(batch.observations)[0].long().numpy()
             np.add.at(weight, step, batch.weight.numpy())
         shares.append(weight)
     np.testing.assert_array_equal(shares[0] + shares[1], np.ones(len(data)))
@@ -489,21 +489,21 @@ def test_learned_from_and_held_out_steps_are_whole_episodes_and_together_everyth
 def test_held_out_episodes_choose_among_restarts_and_among_their_steps(batch_size):
     """Few steps to learn from and a high rate: the held-out cost turns up again, and the turn is what is kept."""
     data = world()
-    ascent = climbed(data, (0, 1, 2, 3), steps=60, held_out=0.5, learning_rate=5e-2, batch_size=batch_size)
-    curve = ascent.history.held_out
-    assert curve.shape == ascent.history.nats_per_action.shape
+    result = optimised(data, (0, 1, 2, 3), steps=60, held_out=0.5, learning_rate=5e-2, batch_size=batch_size)
+    curve = result.history.held_out
+    assert curve.shape == result.history.nats_per_action.shape
     assert (curve.min(axis=0) < curve[-1] - 1e-3).any(), "no curve turned up: this test would show nothing"
-    np.testing.assert_allclose(ascent.nats_per_action, curve.min(axis=0), rtol=0, atol=1e-6)  # one float32 evaluation
-    assert ascent.chosen == curve.min(axis=0).argmin()
+    np.testing.assert_allclose(result.nats_per_action, curve.min(axis=0), rtol=0, atol=1e-6)  # one float32 evaluation
+    assert result.chosen == curve.min(axis=0).argmin()
 
 
 def test_without_held_out_episodes_the_whole_data_choose():
-    ascent = climbed(world(), steps=5)
-    assert ascent.history.held_out is None
+    result = optimised(world(), steps=5)
+    assert result.history.held_out is None
     parts = parts_for(world(), expertise=Embedded(hidden=(3,)))
     raw = raw_batch(world(), prepared_for(world(), parts, members=3).sizes)
-    cost = cost_and_gradients(ascent.joint.double(), raw)["negative log-likelihood"]
-    np.testing.assert_allclose(ascent.nats_per_action, cost.numpy(), **REORDERED)
+    cost = cost_and_gradients(result.joint.double(), raw)["negative log-likelihood"]
+    np.testing.assert_allclose(result.nats_per_action, cost.numpy(), **REORDERED)
 
 
 def test_nothing_can_be_held_out_where_everybody_has_one_episode():
@@ -512,7 +512,7 @@ def test_nothing_can_be_held_out_where_everybody_has_one_episode():
 
 
 def test_a_restart_whose_every_weighted_episode_is_held_out_is_refused():
-    """Otherwise it would climb on nothing, and be reported at the cost it started from."""
+    """Otherwise it would optimise nothing, and be reported at the cost it started from."""
     weights = np.eye(6)[[0, 1, 2]]
     with pytest.raises(SettingsError, match="held"):
         fit(world(), weights=weights, held_out=0.9)
@@ -547,7 +547,7 @@ CLIMBS = {
 @pytest.mark.parametrize(("data", "how"), CLIMBS.values(), ids=CLIMBS.keys())
 def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, data, how):
     straight = fit(data, **how)
-    file = tmp_path / "climb.safetensors"
+    file = tmp_path / "fit.safetensors"
     for stop in (10, 20):
         with pytest.raises(Stop):
             fit(data, **how, checkpoint=file, progress=stop_at(stop))
@@ -565,10 +565,10 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, data, how):
 
 
 def test_a_save_that_fails_keeps_the_checkpoint(tmp_path):
-    (tmp_path / "place").write_text("taken")
+    (tmp_path / "observation").write_text("taken")
     fitted = fit(world(), checkpoint=tmp_path / "c")
     with pytest.raises(RunError, match="not a run directory"):
-        fitted.save(tmp_path / "place")
+        fitted.save(tmp_path / "observation")
     assert_same_bits(fit(world(), checkpoint=tmp_path / "c"), fitted)
 
 
@@ -594,7 +594,7 @@ def test_a_checkpoint_is_written_only_when_its_time_has_come(tmp_path):
     ids=lambda changed: next(iter(changed)),
 )
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path, changed):
-    file = tmp_path / "climb.safetensors"
+    file = tmp_path / "fit.safetensors"
     with pytest.raises(Stop):
         fit(world(), checkpoint=file, progress=stop_at(10))
     content = file.read_bytes()
@@ -605,7 +605,7 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path, changed):
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):
-    file = tmp_path / "climb.safetensors"
+    file = tmp_path / "fit.safetensors"
     with pytest.raises(Stop):
         fit(world(), checkpoint=file, progress=stop_at(10))
     file.write_bytes(file.read_bytes()[:-100])
@@ -654,7 +654,7 @@ def test_the_outcome_tells_a_settled_climb_from_an_unfinished_one():
     ids=lambda value: "",
 )
 def test_impossible_climbs_are_refused(settings, fragments):
-    for kind in (Climb, Ileed):
+    for kind in (OptimiserSettings, Ileed):
         with pytest.raises(SettingsError) as refusal:
             kind(**settings)
         for fragment in fragments:
@@ -688,7 +688,7 @@ def test_latent_dynamics_are_averaged_over_the_transitions_within_episodes(discr
     parts = parts_for(data, expertise=Embedded(hidden=(3,)), dynamics=LatentDynamics(weight=2.5, hidden=(3,)))
     prepared = prepared_for(data, parts, members=2, batch_size=batch_size)
     joint = joint_of(parts, prepared.sizes).double()
-    (batch,) = prepared.supply.everything(held_out=False)
+    (batch,) = prepared.sampler.everything(held_out=False)
     objective = joint.objective(double(batch))
     expected = by_hand(joint, data)
     torch.testing.assert_close(objective.latent_dynamics, expected, **EXACT)
@@ -705,13 +705,13 @@ def test_a_fit_with_latent_dynamics_ends_with_finite_costs(discrete, how):
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_a_mini_batch_without_a_transition_does_not_break_latent_dynamics(batch_size):
     """An episode's last step leads nowhere, and a small batch may hold nothing else."""
-    ascent = climbed(
+    result = optimised(
         world(),
         parts=parts_for(world(), expertise=Embedded(hidden=(3,)), dynamics=LatentDynamics()),
         steps=30,
         batch_size=batch_size,
     )
-    assert np.isfinite(ascent.nats_per_action).all()
+    assert np.isfinite(result.nats_per_action).all()
 
 
 def test_latent_dynamics_need_an_episode_of_two_steps():
@@ -731,8 +731,8 @@ def test_mini_batches_are_turned_upright_by_the_mean_over_all_steps():
     joint = joint_of(parts, prepared.sizes, (0,))
     with torch.no_grad():
         joint.expertise.skill.copy_(torch.tensor([[0.3, 0.95]]).logit())
-    ascent = climb(joint, prepared, Climb(**how))
-    torch.testing.assert_close(ascent.joint.expertise.skill.sigmoid(), torch.tensor([[0.3, 0.95]]), rtol=0, atol=1e-5)
+    result = optimise(joint, prepared, OptimiserSettings(**how))
+    torch.testing.assert_close(result.joint.expertise.skill.sigmoid(), torch.tensor([[0.3, 0.95]]), rtol=0, atol=1e-5)
 
 
 def test_five_steps_that_hardly_move_are_not_called_converged():

@@ -239,7 +239,7 @@ def test_observations_of_a_dict_are_flattened_by_name_in_sorted_order():
         }
     )
 
-    class Fixed(Recorded):
+    class FixedBatch(Recorded):
         def reset(self, **options):
             super().reset(**options)
             return self.seen(), {}
@@ -260,7 +260,7 @@ def test_observations_of_a_dict_are_flattened_by_name_in_sorted_order():
         shown.append(observations)
         return zeros(observations, starts)
 
-    evaluate(actor, lambda: Fixed(observed, spaces.Discrete(2)), episodes=2, seed=0)
+    evaluate(actor, lambda: FixedBatch(observed, spaces.Discrete(2)), episodes=2, seed=0)
     np.testing.assert_array_equal(shown[0], [[12, 1, 0, 2, 3, 0.5, 0.25, 0.125, 1]] * 2)
 
 

@@ -26,7 +26,7 @@ from ileed import (
     VarianceScaling,
     bc,
 )
-from ileed.fitting import Climb, climb
+from ileed.fitting import OptimiserSettings, optimise
 
 CONTINUOUS = {"discrete": False}
 TINY = {"restarts": 2, "steps": 3}
@@ -134,14 +134,14 @@ def test_defaults_follow_the_kind_of_action(discrete, policy, demonstrator):
 @pytest.mark.parametrize(("floating", "normalised"), [(True, True), (False, False)], ids=["measured", "whole numbers"])
 def test_inputs_are_put_in_units_of_their_spread_where_they_are_measured(floating, normalised):
     data = world(floating=floating)
-    lens = fit(data).lens
-    seen = lens(torch.tensor(data.observations))
+    normaliser = fit(data).normaliser
+    seen = normaliser(torch.tensor(data.observations))
     assert len(seen) == 2  # the third input never varies
     centred = torch.allclose(seen.mean(1), torch.zeros(2), atol=1e-6) and torch.allclose(
         seen.std(1, correction=0), torch.ones(2), atol=1e-5
     )  # float32 over 30 steps
     assert centred == normalised
-    as_they_come = fit(data, normalise=False).lens(torch.tensor(data.observations))
+    as_they_come = fit(data, normalise=False).normaliser(torch.tensor(data.observations))
     assert torch.equal(as_they_come.T, torch.tensor(data.observations[:, :2]).float())
 
 
@@ -171,7 +171,7 @@ def test_a_fit_with_legal_actions_ends_with_finite_costs_and_legal_acts(model, l
 
 @pytest.mark.parametrize("expertise", [Constant(), Embedded(hidden=(3,)), Skills("phase")], ids=repr)
 def test_turning_over_keeps_the_likelihood_and_leaves_nobody_upside_down(expertise):
-    """A climb whose steps are too short to matter, so that all that changes is which way up each member is."""
+    """An optimisation whose steps are too short to matter, so that all that changes is which way up each member is."""
     data = world([20] * 6, actions=2, optional=["phase"])
     parts = parts_for(data, OneVersusRest(), expertise)
     how = {"steps": 1, "learning_rate": 1e-12, "skill_learning_rate": 1e-12}
@@ -186,7 +186,7 @@ def test_turning_over_keeps_the_likelihood_and_leaves_nobody_upside_down(experti
         return found
 
     before, likelihood_before = told(joint)
-    after, likelihood_after = told(climb(joint, prepared, Climb(**how)).joint)
+    after, likelihood_after = told(optimise(joint, prepared, OptimiserSettings(**how)).joint)
     down = before < 0.5
     assert 0 < down.sum() < 16, "this test needs members of both kinds"
     torch.testing.assert_close(after, torch.where(down, 1 - before, before), rtol=0, atol=1e-6)  # float32 weights
@@ -215,8 +215,8 @@ def test_only_the_mirrored_model_is_ever_turned_over(demonstrator):
     joint = joint_of(parts, prepared.sizes)
     with torch.no_grad():
         joint.expertise.skill.fill_(-2.0)
-    ascent = climb(joint, prepared, Climb(**how))
-    torch.testing.assert_close(ascent.joint.expertise.skill.detach(), torch.full((2, 3), -2.0))
+    result = optimise(joint, prepared, OptimiserSettings(**how))
+    torch.testing.assert_close(result.joint.expertise.skill.detach(), torch.full((2, 3), -2.0))
 
 
 # --- what comes out

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ileed
 from ileed import Constant, DemonstrationError, Demonstrations, Ileed, MixtureLSTM, Skills, VarianceScaling
 from ileed._torch import stream
-from ileed.fitting import Climb, prepare
+from ileed.fitting import OptimiserSettings, prepare
 from ileed.model.policies import mixture, mixture_parts
 from ileed.nets import LSTM
 from ileed.simulation import demonstrate
@@ -41,8 +41,8 @@ def recurrent(**settings) -> Ileed:
 
 
 def windows(data: Demonstrations, *, length=4, members=1, held_out=0.0, batch_size=8, weights=None):
-    climb = Climb(batch_size=batch_size, held_out=held_out)
-    return prepare(data, climb, seed=0, device=CPU, members=members, length=length, weights=weights).supply
+    settings = OptimiserSettings(batch_size=batch_size, held_out=held_out)
+    return prepare(data, settings, seed=0, device=CPU, members=members, length=length, weights=weights).sampler
 
 
 # --- the layer
@@ -54,7 +54,7 @@ def test_a_member_is_torchs_own_lstm_of_the_same_weights(inputs, units, length, 
     layer = LSTM(inputs, units, generators=[stream(seed, k) for k in range(3)]).double()
     generator = torch.Generator().manual_seed(seed)
     seen = torch.randn(inputs, length, 2, generator=generator, dtype=torch.float64)
-    walked, (hidden, cell) = layer(seen.flatten(1), length)
+    walked, (hidden, count_index) = layer(seen.flatten(1), length)
     order = [0, 1, 3, 2]  # torch's gates are input, forget, candidate, output
     for k in range(3):
         plain = torch.nn.LSTM(inputs, units).double()
@@ -63,10 +63,10 @@ def test_a_member_is_torchs_own_lstm_of_the_same_weights(inputs, units, length, 
                 getattr(plain, name).copy_(ours[k].view(4, units, -1)[order].flatten(0, 1))
             plain.bias_ih_l0.copy_(layer.bias[k].view(4, units)[order].flatten())
             plain.bias_hh_l0.zero_()
-        theirs, (last, cells) = plain(seen.permute(1, 2, 0))
+        theirs, (last, counts) = plain(seen.permute(1, 2, 0))
         torch.testing.assert_close(walked[k].view(units, length, 2), theirs.permute(2, 0, 1), rtol=0, atol=1e-12)
         torch.testing.assert_close(hidden[k].T, last[0], rtol=0, atol=1e-12)
-        torch.testing.assert_close(cell[k].T, cells[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(count_index[k].T, counts[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("length", [1, 4])
@@ -77,9 +77,9 @@ def test_gradients_are_those_of_finite_differences(length):
     memory = tuple(torch.randn(2, 3, 2, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(2))
     parameters = tuple(parameter.detach().requires_grad_() for parameter in layer.parameters())
 
-    def walked(inputs, hidden, cell, *weights):
+    def walked(inputs, hidden, count_index, *weights):
         named = dict(zip(dict(layer.named_parameters()), weights, strict=True))
-        outputs, after = torch.func.functional_call(layer, named, (inputs, length, (hidden, cell)))
+        outputs, after = torch.func.functional_call(layer, named, (inputs, length, (hidden, count_index)))
         return outputs, *after
 
     assert torch.autograd.gradcheck(walked, (seen.requires_grad_(), *memory, *parameters), atol=1e-6)
@@ -100,9 +100,9 @@ def test_two_walks_are_one_where_the_second_remembers_the_first():
 @given(lengths=st.lists(st.integers(1, 11), min_size=3, max_size=6), length=st.integers(2, 5))
 def test_scoring_counts_every_step_once_and_windows_begin_where_a_policy_would_forget(lengths, length):
     data = operators(tuple(lengths))
-    supply = windows(data, length=length)
+    sampler = windows(data, length=length)
     counted = []
-    for batch in supply.everything(held_out=False):
+    for batch in sampler.everything(held_out=False):
         inside = batch.weight[0] > 0
         counted.append(batch.action[0][inside])
     found = torch.cat(counted).numpy()
@@ -113,11 +113,11 @@ def test_scoring_counts_every_step_once_and_windows_begin_where_a_policy_would_f
 
 def test_a_window_is_steps_in_a_row_of_one_episode():
     data = operators((9, 3, 6))
-    supply = windows(data, length=4)
+    sampler = windows(data, length=4)
     row = {tuple(action): step for step, action in enumerate(data.actions.astype(np.float32).tolist())}
     for step in range(5):
-        supply.load(step)
-        batch = supply.batch()
+        sampler.load(step)
+        batch = sampler.batch()
         steps = np.array([row[tuple(action)] for action in batch.action[0].tolist()]).reshape(4, -1)
         inside = (batch.weight[0] > 0).numpy().reshape(4, -1)
         for window, real in zip(steps.T, inside.T, strict=True):
@@ -129,19 +129,19 @@ def test_a_window_is_steps_in_a_row_of_one_episode():
 
 def test_every_step_begins_a_window_once_an_epoch():
     data = operators((8, 8, 8))
-    supply = windows(data, length=3, batch_size=8)
+    sampler = windows(data, length=3, batch_size=8)
     begun = []
     for step in range(3):
-        supply.load(step)
-        begun += supply.batch().action[0, :8].tolist()
+        sampler.load(step)
+        begun += sampler.batch().action[0, :8].tolist()
     assert sorted(begun) == sorted(data.actions.astype(np.float32).tolist())
 
 
 def test_held_out_episodes_are_scored_and_never_learned_from():
     data = operators((6, 6, 6, 6, 6, 6))
-    supply = windows(data, held_out=0.5)
-    learned = {tuple(a) for b in supply.everything(held_out=False) for a in b.action[0][b.weight[0] > 0].tolist()}
-    scored = {tuple(a) for b in supply.everything(held_out=True) for a in b.action[0][b.weight[0] > 0].tolist()}
+    sampler = windows(data, held_out=0.5)
+    learned = {tuple(a) for b in sampler.everything(held_out=False) for a in b.action[0][b.weight[0] > 0].tolist()}
+    scored = {tuple(a) for b in sampler.everything(held_out=True) for a in b.action[0][b.weight[0] > 0].tolist()}
     assert len(learned) == len(scored) == 18
     assert not learned & scored
 
@@ -181,10 +181,10 @@ def test_data_sets_climb_side_by_side_as_they_would_alone():
     data = operators()
     datasets = [data, data.by("0", "2"), replace(operators(seed=3), actions=operators(seed=3).actions * 5 + 2)]
     method = recurrent(held_out=0.3)
-    together = method.ascend_each(datasets, seeds=[0, 1, 2], device="cpu")
+    together = method.fit_each(datasets, seeds=[0, 1, 2], device="cpu")
     for found, each, seed in zip(together, datasets, (0, 1, 2), strict=True):
         alone = method.fit(each, seed=seed)
-        np.testing.assert_allclose(found.ascent.nats_per_action, alone.restarts.nats_per_action, rtol=1e-4)
+        np.testing.assert_allclose(found.result.nats_per_action, alone.restarts.nats_per_action, rtol=1e-4)
 
 
 def test_expertise_by_given_skills_can_have_a_recurrent_policy():
@@ -215,10 +215,10 @@ def test_acting_step_by_step_is_the_walk_that_was_learned(fitted):
     seen = operators().observations[:8]
     fitted.policy.reset()
     acted = np.concatenate([fitted.policy.act(row[None]) for row in seen])
-    net, lens = fitted.joint.policy, fitted.lens
+    net, normaliser = fitted.joint.policy, fitted.normaliser
     with torch.no_grad():
         for first in (0, 4):
-            walked = net(lens(torch.tensor(seen[first : first + 4])))
+            walked = net(normaliser(torch.tensor(seen[first : first + 4])))
             means, weights = walked.component_distribution.mean, walked.mixture_distribution.probs
             for moment in range(4):
                 heaviest = weights[:, moment].flatten().argmax()

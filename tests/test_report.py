@@ -19,7 +19,7 @@ import torch
 
 import ileed
 from ileed.errors import IleedError, RunError, SettingsError
-from ileed.policy import Expertise, Survey
+from ileed.policy import Expertise, ExpertiseSummary
 from ileed.report import figures, report
 from ileed.report.story import Story
 from ileed.runs import PAGE_MARK
@@ -107,7 +107,7 @@ def eventful(fitted, tmp_path_factory):
 
     Two people were not everywhere, restart `lost` was lost, and the order is not that of known skill.
     """
-    visits, costs = fitted.expertise.survey.visits.clone(), fitted.restarts.nats_per_action.copy()
+    visits, costs = fitted.expertise.summary.visits.clone(), fitted.restarts.nats_per_action.copy()
     visits[1, 2] = visits[2, 5] = 0
     costs[lost(fitted)] = np.inf
     found = finding(fitted, by_demonstrator=np.array([0.9, 0.2, 0.4]), visits=visits)
@@ -130,11 +130,13 @@ def lost(fitted):
     return (fitted.restarts.chosen + 1) % 3
 
 
-def finding(fitted, **survey):
-    """A fit whose survey is changed, as if it had found something else."""
+def finding(fitted, **summary):
+    """A fit whose summary is changed, as if it had found something else."""
     asked = fitted.expertise
-    changed = Survey(**vars(asked.survey) | {name: torch.as_tensor(value) for name, value in survey.items()})
-    expertise = Expertise(fitted.joint, fitted.lens, asked.names, asked.skill_names, changed)
+    changed = ExpertiseSummary(
+        **vars(asked.summary) | {name: torch.as_tensor(value) for name, value in summary.items()}
+    )
+    expertise = Expertise(fitted.joint, fitted.normaliser, asked.names, asked.skill_names, changed)
     return replace(fitted, expertise=expertise)
 
 
@@ -250,7 +252,7 @@ def test_the_verdict_compares_and_does_not_depend_on_the_common_level(expertise,
 def test_every_cell_where_a_person_never_was_is_told_from_those_seen(eventful_page, fitted):
     cells = re.findall(r", state \d+: [\d.]+, (never there|steps: [\d,]+)<", eventful_page.html)
     assert Counter(cells)["never there"] == 2
-    assert len(cells) == fitted.expertise.survey.visits.numel()
+    assert len(cells) == fitted.expertise.summary.visits.numel()
 
 
 def test_behaviour_cloning_has_no_ranking_and_says_so(tmp_path):

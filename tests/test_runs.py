@@ -85,8 +85,8 @@ def assert_same(before: ileed.Fitted, after: ileed.Fitted) -> None:
     assert after.expertise.ranking() == before.expertise.ranking()
     if skills is not None:
         assert after.expertise.by_skill() == before.expertise.by_skill()
-    for name, value in vars(before.expertise.survey).items():
-        assert torch.equal(getattr(after.expertise.survey, name), value), name
+    for name, value in vars(before.expertise.summary).items():
+        assert torch.equal(getattr(after.expertise.summary, name), value), name
     np.testing.assert_array_equal(after.restarts.nats_per_action, before.restarts.nats_per_action)
     assert after.restarts.chosen == before.restarts.chosen
     np.testing.assert_array_equal(after.history.step, before.history.step)
@@ -291,15 +291,15 @@ def test_an_interruption_while_saving_leaves_a_run_in_place(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("failure", list(FAILURES.values())[1:4], ids=list(FAILURES)[1:4])
 def test_a_file_that_cannot_be_replaced_keeps_its_content(tmp_path, monkeypatch, failure):
-    file = tmp_path / "climb.safetensors"
+    file = tmp_path / "fit.safetensors"
     write_file(file, b"old")
     with monkeypatch.context() as patch:
         failure(patch)
         with pytest.raises(RunError, match="cannot be written"):
             write_file(file, b"new")
-    assert tree(tmp_path) == {"climb.safetensors": b"old"}
+    assert tree(tmp_path) == {"fit.safetensors": b"old"}
     write_file(file, b"new")
-    assert tree(tmp_path) == {"climb.safetensors": b"new"}
+    assert tree(tmp_path) == {"fit.safetensors": b"new"}
 
 
 # --- where a run may be written

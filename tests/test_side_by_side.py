@@ -46,9 +46,9 @@ def unequal_worlds() -> list[ileed.Demonstrations]:
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 def test_each_of_several_data_sets_is_fitted_as_it_would_be_alone(method, device):
     datasets = unequal_worlds()
-    together = method.ascend_each(datasets, seeds=[5, 6, 7], device=device)
-    for data, seed, ascended in zip(datasets, [5, 6, 7], together, strict=True):
-        alone, beside = method.fit(data, seed=seed, device=device, check_width=False), ascended.fitted()
+    together = method.fit_each(datasets, seeds=[5, 6, 7], device=device)
+    for data, seed, ensemble in zip(datasets, [5, 6, 7], together, strict=True):
+        alone, beside = method.fit(data, seed=seed, device=device, check_width=False), ensemble.fitted()
         # products of other shapes round differently; forty steps amplify the last bits by no more than this
         np.testing.assert_allclose(beside.restarts.nats_per_action, alone.restarts.nats_per_action, atol=2e-5)
         np.testing.assert_allclose(
@@ -62,12 +62,12 @@ def test_each_of_several_data_sets_is_fitted_as_it_would_be_alone(method, device
 
 def test_data_sets_are_cut_into_blocks_without_changing_anything(monkeypatch):
     method, datasets = METHODS["embedded"], unequal_worlds()
-    at_once = method.ascend_each(datasets, seeds=[5, 6, 7], device="cpu")
+    at_once = method.fit_each(datasets, seeds=[5, 6, 7], device="cpu")
     monkeypatch.setattr(methods, "_AT_ONCE", {"cpu": 1})
     heard: list[ileed.Progress] = []
-    one_by_one = method.ascend_each(datasets, seeds=[5, 6, 7], device="cpu", progress=heard.append)
+    one_by_one = method.fit_each(datasets, seeds=[5, 6, 7], device="cpu", progress=heard.append)
     for one, other in zip(at_once, one_by_one, strict=True):
-        np.testing.assert_allclose(one.ascent.nats_per_action, other.ascent.nats_per_action, atol=2e-5)
+        np.testing.assert_allclose(one.result.nats_per_action, other.result.nats_per_action, atol=2e-5)
     assert (heard[-1].step, heard[-1].steps) == (120, 120)
     assert [told.step for told in heard] == sorted(told.step for told in heard)
 
@@ -76,7 +76,7 @@ def test_data_sets_are_cut_into_blocks_without_changing_anything(monkeypatch):
 def test_the_choice_among_the_first_restarts_is_that_of_a_fit_with_so_many(among):
     data = world(seed=1)
     fewer = ileed.Ileed(restarts=among, steps=40).fit(data, seed=5, device="cpu", check_width=False)
-    chosen = METHODS["embedded"].ascend_each([data], seeds=[5], device="cpu")[0].fitted(among=among)
+    chosen = METHODS["embedded"].fit_each([data], seeds=[5], device="cpu")[0].fitted(among=among)
     np.testing.assert_allclose(chosen.restarts.nats_per_action, fewer.restarts.nats_per_action, atol=2e-5)
     assert chosen.restarts.chosen == fewer.restarts.chosen
 
@@ -84,16 +84,16 @@ def test_the_choice_among_the_first_restarts_is_that_of_a_fit_with_so_many(among
 @pytest.mark.parametrize("discrete", [True, False])
 def test_a_committee_acts_by_the_mean_of_its_members(discrete, tmp_path):
     data = world(seed=1, discrete=discrete)
-    ascended = ileed.Ileed(restarts=5, steps=20).ascend_each([data], seeds=[0], device="cpu")[0]
-    order = np.argsort(ascended.ascent.nats_per_action)[:3]
+    ensemble = ileed.Ileed(restarts=5, steps=20).fit_each([data], seeds=[0], device="cpu")[0]
+    order = np.argsort(ensemble.result.nats_per_action)[:3]
     density = [
-        ileed.policy.Policy(nets.member(ascended.ascent.joint, int(index)), ascended.lens)
+        ileed.policy.Policy(nets.member(ensemble.result.joint, int(index)), ensemble.normaliser)
         .distribution(data.observations)
         .log_prob(torch.tensor(data.actions))
         .exp()
         for index in order
     ]
-    committee = ascended.fitted(committee=3)
+    committee = ensemble.fitted(committee=3)
     found = committee.policy.distribution(data.observations).log_prob(torch.tensor(data.actions)).exp()
     torch.testing.assert_close(found, torch.stack(density).mean(0), rtol=1e-4, atol=1e-6)
 

@@ -313,7 +313,7 @@ def test_a_perfect_demonstrator_earns_what_the_experts_earn_each_in_their_part(s
 
 
 def test_a_demonstrator_earns_where_they_are_skilled(skills):
-    """Fixed seed; without skill Unlock and Lava earn next to nothing, with it nearly all."""
+    """FixedBatch seed; without skill Unlock and Lava earn next to nothing, with it nearly all."""
     rewards = demonstrator_rewards(
         skills, experts("minigrid/skills"), skill=multi_skill(0.01)["skilled in lava"], episodes=40, seed=0
     )

@@ -290,9 +290,9 @@ def test_categories_are_not_scaled_by_how_rare_they_are():
     random = np.random.default_rng(0)
     table = {"size": random.normal(50, 9, 200), "kind": rare, "who": ["ann", "bob"] * 100, "did": ["a", "b"] * 100}
     data = ileed.from_table(table, action="did", demonstrator="who")
-    lens = ileed.Ileed(restarts=1, steps=2).fit(data, seed=0, device="cpu").lens
-    assert lens.scale[1:].tolist() == [1, 1]
-    assert lens.scale[0] == pytest.approx(table["size"].std(), rel=1e-4)
+    normaliser = ileed.Ileed(restarts=1, steps=2).fit(data, seed=0, device="cpu").normaliser
+    assert normaliser.scale[1:].tolist() == [1, 1]
+    assert normaliser.scale[0] == pytest.approx(table["size"].std(), rel=1e-4)
 
 
 # --- missing values

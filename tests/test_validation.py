@@ -333,9 +333,9 @@ def test_the_share_of_shared_observations_is_as_counted_by_hand():
     data = Demonstrations(observations=seen, actions=who % 2, demonstrator=who, episode=who)
     collapsed = data.collapse()
     visited = np.zeros((len(data.names), len(collapsed.observations)), dtype=bool)
-    visited[data.demonstrator, collapsed.step_place] = True
-    by_hand = visited.sum(0)[collapsed.step_place] > 1
-    np.testing.assert_array_equal(visited_by_several(data.demonstrator, collapsed.step_place), by_hand)
+    visited[data.demonstrator, collapsed.step_observation_index] = True
+    by_hand = visited.sum(0)[collapsed.step_observation_index] > 1
+    np.testing.assert_array_equal(visited_by_several(data.demonstrator, collapsed.step_observation_index), by_hand)
     assert 0 < by_hand.mean() < 1
 
 

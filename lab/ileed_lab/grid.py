@@ -71,7 +71,7 @@ class AbstractExperiment(ABC):
 
     @abstractmethod
     def measured(self, setting: Setting, method: str, trial: int, found: Any) -> Measured:
-        """What is recorded of a trial; `found` is an `Ascended`, what another learner gave, or None."""
+        """What is recorded of a trial; `found` is an `Ensemble`, what another learner gave, or None."""
 
     @property
     @abstractmethod

@@ -41,7 +41,7 @@ def reproduce(
     resume: bool = False,
     device: str = "auto",
     workers: int | None = None,
-    watch: Watch | None = None,
+    progress: Watch | None = None,
 ) -> list[Path]:
     """Run every cell of an experiment, or those of some methods and settings, and write each to a file under `out`.
 
@@ -77,9 +77,9 @@ def reproduce(
         }
         made[cell.slug] = _joined(made[cell.slug], origin)
         cell.write(out, done[cell.slug].values(), made[cell.slug])
-        if watch is not None:
+        if progress is not None:
             finished = sum(len([trial for trial in each if trial < count]) for each in done.values())
-            watch(finished, total)
+            progress(finished, total)
     return [cell.path(out) for cell in grid]
 
 
@@ -244,7 +244,7 @@ def _found(cell: Cell, trials: Sequence[int], data: Sequence[Demonstrations | No
         return
     known = [each for each in data if each is not None]
     if len(trials) > 1 and isinstance(learner, Ileed | AbstractOffline):
-        fit_each = learner.ascend_each if isinstance(learner, Ileed) else learner.fit_each
+        fit_each = learner.fit_each
         try:
             together = fit_each(known, seeds=trials, device=device)
         except Exception:
@@ -264,7 +264,7 @@ def _fitted(cell: Cell, trial: int, data: Demonstrations, device: str) -> Any:
     learner = cell.learner
     assert learner is not None  # `_found` asks for a fit only where there is something to fit
     if isinstance(learner, Ileed):
-        return learner.ascend_each([data], seeds=[trial], device=device)[0]
+        return learner.fit_each([data], seeds=[trial], device=device)[0]
     if isinstance(learner, Gail):
         return learner.fit(data, task=cell.experiment.task(cell.setting), seed=trial)
     return learner.fit(data, seed=trial, device=device)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ileed._torch import stream
 from ileed.errors import IleedError, require
-from ileed.model.lens import Lens
+from ileed.model.normaliser import Normaliser
 from ileed.model.policies import GaussianNet, PolicyNet, RecurrentNet
 from ileed.nets import LSTM, MLP, Linear
 from ileed.runs import write_file
@@ -35,9 +35,9 @@ class DiscretePolicy(nn.Module):
     `argmax(-1)` is the most likely action. Every action counts as legal: mask the log-probabilities where some are not.
     """
 
-    def __init__(self, net: PolicyNet, lens: Lens) -> None:
+    def __init__(self, net: PolicyNet, normaliser: Normaliser) -> None:
         super().__init__()
-        self.inputs, self.network = _Inputs(lens), _Network(net.body)
+        self.inputs, self.network = _Inputs(normaliser), _Network(net.body)
 
     def forward(self, observations: Tensor) -> Tensor:
         log_probabilities = self.network(self.inputs(observations)).log_softmax(-1)
@@ -52,9 +52,9 @@ class MixturePolicy(nn.Module):
     shape, all in the actions' own units. The mean of the component of greatest weight is what `Policy.act` answers.
     """
 
-    def __init__(self, net: GaussianNet, lens: Lens) -> None:
+    def __init__(self, net: GaussianNet, normaliser: Normaliser) -> None:
         super().__init__()
-        self.inputs, self.network, self.head = _Inputs(lens), _Network(net.body), _Gaussians(net)
+        self.inputs, self.network, self.head = _Inputs(normaliser), _Network(net.body), _Gaussians(net)
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.head(self.network(self.inputs(observations)))
@@ -69,9 +69,9 @@ class RecurrentPolicy(nn.Module):
     row whose age is set to 0 begins a new episode. The policy forgets after every `length` steps, as it learned to.
     """
 
-    def __init__(self, net: RecurrentNet, lens: Lens) -> None:
+    def __init__(self, net: RecurrentNet, normaliser: Normaliser) -> None:
         super().__init__()
-        self.inputs, self.network, self.head = _Inputs(lens), _Network(net.body), _Gaussians(net)
+        self.inputs, self.network, self.head = _Inputs(normaliser), _Network(net.body), _Gaussians(net)
         self.layers = nn.ModuleList(_Recurrent(cast(LSTM, layer)) for layer in net.layers)
         self.length = net.length
         self.units = tuple(net.units)
@@ -101,16 +101,16 @@ class RecurrentPolicy(nn.Module):
 class _Inputs(nn.Module):
     """The inputs that varied in the data, normalised, (batch, input); observations may be flattened already."""
 
-    def __init__(self, lens: Lens) -> None:
+    def __init__(self, normaliser: Normaliser) -> None:
         super().__init__()
         self.kept: Tensor  # said here and not in the class, where torch.jit cannot read it
         self.shift: Tensor
         self.scale: Tensor
-        self.shape = tuple(lens.shape)
-        self.size = math.prod(lens.shape)
-        self.register_buffer("kept", lens.kept.clone())
-        self.register_buffer("shift", lens.shift.clone())
-        self.register_buffer("scale", lens.scale.clone())
+        self.shape = tuple(normaliser.shape)
+        self.size = math.prod(normaliser.shape)
+        self.register_buffer("kept", normaliser.kept.clone())
+        self.register_buffer("shift", normaliser.shift.clone())
+        self.register_buffer("scale", normaliser.scale.clone())
 
     def forward(self, observations: Tensor) -> Tensor:
         flat = observations.reshape(observations.shape[0], self.size)
@@ -213,13 +213,13 @@ def _copied(values: Tensor) -> nn.Parameter:
 PolicyModule = DiscretePolicy | MixturePolicy | RecurrentPolicy
 
 
-def policy_module(net: PolicyNet, lens: Lens) -> PolicyModule:
+def policy_module(net: PolicyNet, normaliser: Normaliser) -> PolicyModule:
     """A policy's network and preprocessing as one module of torch alone, with weights of its own."""
     if isinstance(net, RecurrentNet):
-        return RecurrentPolicy(net, lens).eval()
+        return RecurrentPolicy(net, normaliser).eval()
     if isinstance(net, GaussianNet):
-        return MixturePolicy(net, lens).eval()
-    return DiscretePolicy(net, lens).eval()
+        return MixturePolicy(net, normaliser).eval()
+    return DiscretePolicy(net, normaliser).eval()
 
 
 @final
@@ -257,7 +257,7 @@ def _state_names(policy: PolicyModule) -> list[str]:
     if not isinstance(policy, RecurrentPolicy):
         return []
     layers = range(1, len(policy.layers) + 1)
-    return [f"{part}_{layer}" for layer in layers for part in ("hidden", "cell")] + ["age"]
+    return [f"{part}_{layer}" for layer in layers for part in ("hidden", "count")] + ["age"]
 
 
 def _output_names(policy: PolicyModule) -> list[str]:

@@ -23,14 +23,14 @@ from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding, che
 from ileed.demonstrations.encoding import Feature
 from ileed.errors import SettingsError
 from ileed.fitting import (
-    Ascent,
     Checkpoint,
-    Climb,
+    OptimisationResult,
+    OptimiserSettings,
     Prepared,
     Progress,
-    Watcher,
+    ProgressCallback,
     checked_weights,
-    climb,
+    optimise,
     prepare,
     side_by_side,
     stands_beside,
@@ -47,14 +47,14 @@ from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Constant, Embedded, Perfect, Skills
 from ileed.model.joint import Joint, Parts, taken_apart
 from ileed.model.joint import side_by_side as models_side_by_side
-from ileed.model.lens import Lens
+from ileed.model.normaliser import Normaliser
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, GaussianNet, MixtureLSTM, MixtureMLP
 from ileed.nets import members
-from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
+from ileed.policy import Expertise, ExpertiseSummary, Fitted, Policy, Restarts
 from ileed.saved import restored
 from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
 
-_STATES = 60  # how many of the most visited observations a survey keeps
+_STATES = 60  # how many of the most visited observations a summary keeps
 
 
 @final
@@ -103,8 +103,8 @@ class Ileed:
         committee = whole_number("committee", self.committee, least=1, rule=rule)
         if committee > restarts:
             raise SettingsError(f"committee is {committee}: {rule}")
-        climb = self.climb  # refuses impossible settings now rather than at the fit
-        checked = {item.name: getattr(climb, item.name) for item in fields(Climb)} | {
+        settings = self.optimiser  # refuses impossible settings now rather than at the fit
+        checked = {item.name: getattr(settings, item.name) for item in fields(OptimiserSettings)} | {
             "restarts": restarts,
             "committee": committee,
             "normalise": true_or_false("normalise", self.normalise, or_none=True),
@@ -113,9 +113,9 @@ class Ileed:
             object.__setattr__(self, name, value)
 
     @property
-    def climb(self) -> Climb:
-        """The part of the settings that says how to climb."""
-        return Climb(**{item.name: getattr(self, item.name) for item in fields(Climb)})
+    def optimiser(self) -> OptimiserSettings:
+        """The part of the settings that says how to optimise."""
+        return OptimiserSettings(**{item.name: getattr(self, item.name) for item in fields(OptimiserSettings)})
 
     def parts(self, data: Demonstrations) -> Parts:
         """The model's parts, with what was left to the data filled in."""
@@ -136,7 +136,7 @@ class Ileed:
         device: str = "auto",
         weights: npt.ArrayLike | None = None,
         check_width: bool | None = None,
-        progress: Watcher | None = None,
+        progress: ProgressCallback | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 5.0,
     ) -> Fitted:
@@ -159,7 +159,7 @@ class Ileed:
             checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
         rule = "pass seconds, zero or more"
         checking.number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
-        place = resolve_device(device)
+        torch_device = resolve_device(device)
         weighed = None
         if weights is not None:
             weighed = checked_weights(_numbers("weights", weights), demonstrations, self.restarts)
@@ -170,22 +170,26 @@ class Ileed:
                 if checkpoint is not None:
                     path = Path(f"{checkpoint}-{'-'.join(map(str, method._head(demonstrations).hidden))}")
                     options |= {"checkpoint": path, "checkpoint_seconds": checkpoint_seconds}
-                watch = progress and partial(_in_stage, progress, stage)
-                fitted = method.fit(data, seed=seed, device=str(place), check_width=False, progress=watch, **options)
+                callback = progress and partial(_in_stage, progress, stage)
+                fitted = method.fit(
+                    data, seed=seed, device=str(torch_device), check_width=False, progress=callback, **options
+                )
                 checkpoints.extend(fitted.checkpoints)
                 return fitted
 
-            width = self._compared_widths(demonstrations, seed, place, weighed, fit_width)
+            width = self._compared_widths(demonstrations, seed, torch_device, weighed, fit_width)
         method = self
         if self.policy is None and width is not None:
             method = replace(self, policy=replace(self._head(demonstrations), hidden=width.chosen))
-        start = method._start(demonstrations, seed, place, weighed)
+        start = method._start(demonstrations, seed, torch_device, weighed)
         file = None
         if checkpoint is not None:
-            fingerprint = _fingerprint(method, demonstrations, seed, place, weighed)
+            fingerprint = _fingerprint(method, demonstrations, seed, torch_device, weighed)
             file = Checkpoint(Path(checkpoint), fingerprint=fingerprint, seconds=checkpoint_seconds)
-        ascent = climb(start.joint.to(place), start.prepared, method.climb, checkpoint=file, watch=progress)
-        fitted = Ascended.of(self, start, ascent, place, time.monotonic() - began).fitted()
+        result = optimise(
+            start.joint.to(torch_device), start.prepared, method.optimiser, checkpoint=file, callback=progress
+        )
+        fitted = Ensemble.of(self, start, result, torch_device, time.monotonic() - began).fitted()
         return replace(fitted, width=width, checkpoints=(*checkpoints, *([] if file is None else [file])))
 
     def _compared_widths(
@@ -221,14 +225,14 @@ class Ileed:
 
         return compare_widths(split, candidates, cost, by_episode)
 
-    def ascend_each(
+    def fit_each(
         self,
         datasets: Sequence[Demonstrations],
         *,
         seeds: Sequence[int],
         device: str = "auto",
-        progress: Watcher | None = None,
-    ) -> list[Ascended]:
+        progress: ProgressCallback | None = None,
+    ) -> list[Ensemble]:
         """`fit` of each data set with its own seed, before the choice among restarts; all of them side by side.
 
         Each comes out as it would alone, but for rounding. Data sets that cannot stand side by side (continuous
@@ -239,18 +243,19 @@ class Ileed:
         for data in datasets:
             check_demonstrations(data)
         seeds = [seed_of(seed) for seed in seeds]
-        place = resolve_device(device)
+        torch_device = resolve_device(device)
         starts = [self._start(data, seed, torch.device("cpu")) for data, seed in zip(datasets, seeds, strict=True)]
         if not all(stands_beside(start.prepared) for start in starts):
-            starts = [self._start(data, seed, place) for data, seed in zip(datasets, seeds, strict=True)]
-        blocks = _blocks(starts, place)
-        found: list[Ascended] = []
+            starts = [self._start(data, seed, torch_device) for data, seed in zip(datasets, seeds, strict=True)]
+        blocks = _blocks(starts, torch_device)
+        found: list[Ensemble] = []
         for number, block in enumerate(blocks):
-            watch = progress and partial(_in_part, progress, number, len(blocks))
-            ascents = _ascents(block, self, place, watch)
+            callback = progress and partial(_in_part, progress, number, len(blocks))
+            results = _optimise_block(block, self, torch_device, callback)
             seconds = (time.monotonic() - began) / len(block)
             found += [
-                Ascended.of(self, start, ascent, place, seconds) for start, ascent in zip(block, ascents, strict=True)
+                Ensemble.of(self, start, result, torch_device, seconds)
+                for start, result in zip(block, results, strict=True)
             ]
             began = time.monotonic()
         return found
@@ -261,7 +266,7 @@ class Ileed:
         _check_memory(self, parts, _sizes_at_least(self, data), device)
         prepared = prepare(
             data,
-            self.climb,
+            self.optimiser,
             seed=seed,
             device=device,
             members=self.restarts,
@@ -271,7 +276,7 @@ class Ileed:
             weights=weights,
             length=parts.policy.length,
         )
-        _check_memory(self, parts, prepared.sizes, device, prepared.supply.batch().observations.shape[-1])
+        _check_memory(self, parts, prepared.sizes, device, prepared.sampler.batch().observations.shape[-1])
         generators = [stream(seed, "init", restart) for restart in range(self.restarts)]
         joint = Joint(parts, prepared.sizes, generators)
         if prepared.action_scale is not None and isinstance(joint.policy, GaussianNet):
@@ -318,11 +323,11 @@ def _sizes_at_least(method: Ileed, data: Demonstrations) -> Sizes:
     )
 
 
-def _check_memory(method: Ileed, parts: Parts, sizes: Sizes, device: torch.device, places: int = 1) -> None:
+def _check_memory(method: Ileed, parts: Parts, sizes: Sizes, device: torch.device, unique_count: int = 1) -> None:
     """Refuse a model that the device cannot hold, from sizes alone, along with parts that do not go together.
 
     It takes at least four numbers for each parameter (its value, its gradient and Adam's two moments), and one for
-    each output of a layer at each of the `places` that a step looks at.
+    each output of a layer at each of the `unique observations` that a step looks at.
     """
     available = available_memory(device)
     try:
@@ -332,7 +337,7 @@ def _check_memory(method: Ileed, parts: Parts, sizes: Sizes, device: torch.devic
     else:
         parameters = sum(math.prod(each.shape[1:]) for each in shapes.values())
         outputs = sum(each.shape[1] for name, each in shapes.items() if name.endswith("bias"))
-        least = method.restarts * (4 * parameters + places * outputs) * torch.float32.itemsize
+        least = method.restarts * (4 * parameters + unique_count * outputs) * torch.float32.itemsize
     if available is not None and least > available:
         found = "more than a billion" if least > 1e18 else f"{least / 1e9:,.2f}"
         raise SettingsError(
@@ -353,44 +358,46 @@ class _Start:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Ascended:
+class Ensemble:
     """A fit before the choice: every restart where it ended."""
 
     method: Ileed
     data: Demonstrations
     seed: int
     collapsed: Collapsed
-    lens: Lens
-    ascent: Ascent
+    normaliser: Normaliser
+    result: OptimisationResult
     learned_from: Array  # (restart or 1, demonstrator) whether any step of somebody had a weight
     device: str
     seconds: float
 
     @classmethod
-    def of(cls, method: Ileed, start: _Start, ascent: Ascent, device: torch.device, seconds: float) -> Ascended:
-        """What a climb found from a start; everything lies on the CPU from here on."""
+    def of(
+        cls, method: Ileed, start: _Start, result: OptimisationResult, device: torch.device, seconds: float
+    ) -> Ensemble:
+        """What an optimisation found from a start; everything lies on the CPU from here on."""
         prepared = start.prepared
-        found = replace(ascent, joint=ascent.joint.cpu().requires_grad_(False))
+        found = replace(result, joint=result.joint.cpu().requires_grad_(False))
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        known = _learned_from(start.data, prepared.material.step_weight)
-        return cls(method, start.data, start.seed, prepared.collapsed, prepared.lens, found, known, name, seconds)
+        known = _learned_from(start.data, prepared.training_data.step_weight)
+        return cls(method, start.data, start.seed, prepared.collapsed, prepared.normaliser, found, known, name, seconds)
 
     def fitted(self, *, among: int | None = None, committee: int | None = None) -> Fitted:
         """The likeliest of the first `among` restarts, or of all: what a fit with so many restarts would choose.
 
         `committee` overrides the method's own number of restarts that act together.
         """
-        costs = self.ascent.nats_per_action[:among]
+        costs = self.result.nats_per_action[:among]
         likeliest = np.argsort(costs, kind="stable")[: committee or self.method.committee]
         if not np.isfinite(costs[likeliest]).all():
             raise SettingsError(
                 f"committee is {len(likeliest)}, and only {np.isfinite(costs).sum()} of {len(costs)} restarts stayed "
                 "finite: lower committee or learning_rate, or set clip"
             )
-        data, lens, collapsed = self.data, self.lens, self.collapsed
-        joint = members(self.ascent.joint, likeliest.tolist())
+        data, normaliser, collapsed = self.data, self.normaliser, self.collapsed
+        joint = members(self.result.joint, likeliest.tolist())
         known = self.learned_from[int(likeliest[0]) if len(self.learned_from) > 1 else 0]
-        survey = _survey(joint, lens, collapsed, data, known)
+        summary = _expertise_summary(joint, normaliser, collapsed, data, known)
         provenance = runs.provenance() | {
             "seed": self.seed,
             "device": self.device,
@@ -403,61 +410,63 @@ class Ascended:
             },
         }
         return Fitted(
-            policy=Policy(joint, lens, data.encoding),
-            expertise=Expertise(joint, lens, data.names, collapsed.skill_names, survey, data.encoding),
+            policy=Policy(joint, normaliser, data.encoding),
+            expertise=Expertise(joint, normaliser, data.names, collapsed.skill_names, summary, data.encoding),
             restarts=Restarts(costs, int(likeliest[0])),
-            history=self.ascent.history,
-            outcome=self.ascent.history.outcome(int(likeliest[0]), self.ascent.guessing_nats),
+            history=self.result.history,
+            outcome=self.result.history.outcome(int(likeliest[0]), self.result.guessing_nats),
             method=self.method,
             provenance=provenance,
             joint=joint,
-            lens=lens,
+            normaliser=normaliser,
         )
 
 
-def _ascents(block: Sequence[_Start], method: Ileed, device: torch.device, watch: Watcher | None) -> list[Ascent]:
-    """Climb with a block of data sets at once, and give each its own part of what was found."""
+def _optimise_block(
+    block: Sequence[_Start], method: Ileed, device: torch.device, callback: ProgressCallback | None
+) -> list[OptimisationResult]:
+    """OptimiserSettings with a block of data sets at once, and give each its own part of what was found."""
     first = block[0]
     if len(block) == 1 and (device.type == "cpu" or not stands_beside(first.prepared)):
-        return [climb(first.joint.to(device), first.prepared, method.climb, watch=watch)]
+        return [optimise(first.joint.to(device), first.prepared, method.optimiser, callback=callback)]
     joints = [start.joint for start in block]
     whole = models_side_by_side(joints).to(device)
-    supply = side_by_side([start.prepared for start in block], members=method.restarts, device=device)
-    ascent = climb(whole, supply, method.climb, watch=watch)
-    taken_apart(ascent.joint.cpu(), joints)
+    sampler = side_by_side([start.prepared for start in block], members=method.restarts, device=device)
+    result = optimise(whole, sampler, method.optimiser, callback=callback)
+    taken_apart(result.joint.cpu(), joints)
     return [
-        ascent.part(start.joint, number * method.restarts, start.prepared.guessing_nats)
+        result.part(start.joint, number * method.restarts, start.prepared.guessing_nats)
         for number, start in enumerate(block)
     ]
 
 
 def _blocks(starts: Sequence[_Start], device: torch.device) -> list[list[_Start]]:
-    """Data sets to climb with at once: as many as make good use of the device, in their own order."""
+    """Data sets to optimise at once: as many as make good use of the device, in their own order."""
     most = _AT_ONCE[device.type]
     blocks: list[list[_Start]] = []
     held = 0
     for start in starts:
-        cells = len(start.prepared.collapsed.place) * len(next(start.joint.parameters()))
+        counts = len(start.prepared.collapsed.observation_index) * len(next(start.joint.parameters()))
         alike = blocks and start.joint.parts == blocks[-1][0].joint.parts  # the same gripper, where there is one
-        if not alike or held + cells > most or not stands_beside(start.prepared):
+        if not alike or held + counts > most or not stands_beside(start.prepared):
             blocks.append([])
             held = 0
         blocks[-1].append(start)
-        held += cells
+        held += counts
     return blocks
 
 
 _AT_ONCE = {"cpu": 400_000, "cuda": 200_000_000}  # members x cells: what a cache holds, and what a GPU's memory does
 
 
-def _in_stage(watch: Watcher, stage: str, progress: Progress) -> None:
+def _in_stage(callback: ProgressCallback, stage: str, progress: Progress) -> None:
     """Tell of a fit that is a stage of another."""
-    watch(progress._replace(stage=stage))
+    callback(progress._replace(stage=stage))
 
 
-def _in_part(watch: Watcher, number: int, parts: int, progress: Progress) -> None:
-    """Tell of one climb of several as of one long one."""
-    watch(progress._replace(step=number * progress.steps + progress.step, steps=parts * progress.steps))
+def _in_part(callback: ProgressCallback, number: int, parts: int, progress: Progress) -> None:
+    """Tell of one optimisation of several as of one long one."""
+    callback(progress._replace(step=number * progress.steps + progress.step, steps=parts * progress.steps))
 
 
 def bc(**settings: Any) -> Ileed:
@@ -489,15 +498,17 @@ _KINDS: dict[str, type] = {
 
 
 @torch.no_grad()
-def _survey(joint: Joint, lens: Lens, collapsed: Collapsed, data: Demonstrations, known: Array) -> Survey:
-    """Everybody's expertise at the places they visited, and at the places most visited by all.
+def _expertise_summary(
+    joint: Joint, normaliser: Normaliser, collapsed: Collapsed, data: Demonstrations, known: Array
+) -> ExpertiseSummary:
+    """Everybody's expertise at the observations of their own steps, and at the most frequent observations.
 
     Somebody who is not `known`, (demonstrator,), since no step of theirs was learned from, has none.
     """
     people = len(data.names)
-    pairs, count = np.unique(collapsed.step_place * people + data.demonstrator, return_counts=True)
-    place, person = pairs // people, pairs % people
-    own = _expertise(joint, lens, collapsed, place, person)
+    pairs, count = np.unique(collapsed.step_observation_index * people + data.demonstrator, return_counts=True)
+    observation_index, person = pairs // people, pairs % people
+    own = _expertise(joint, normaliser, collapsed, observation_index, person)
     by_person = np.argsort(person, kind="stable")
     bounds = np.searchsorted(person[by_person], np.arange(people + 1))
     average, quantiles = np.full(people, np.nan), np.full((people, 21), np.nan)
@@ -508,17 +519,17 @@ def _survey(joint: Joint, lens: Lens, collapsed: Collapsed, data: Demonstrations
         average[each] = (value * weight).sum() / weight.sum()
         position = np.cumsum(weight) / weight.sum()
         quantiles[each] = value[np.searchsorted(position, np.linspace(0, 1, 21)).clip(max=len(value) - 1)]
-    busiest = np.argsort(-np.bincount(collapsed.step_place), kind="stable")[:_STATES]
+    busiest = np.argsort(-np.bincount(collapsed.step_observation_index), kind="stable")[:_STATES]
     grid = _expertise(
-        joint, lens, collapsed, np.repeat(busiest, people), np.tile(np.arange(people), len(busiest))
+        joint, normaliser, collapsed, np.repeat(busiest, people), np.tile(np.arange(people), len(busiest))
     ).reshape(len(busiest), people)
     grid[:, ~known] = np.nan
     column = np.full(len(collapsed.observations), -1)
     column[busiest] = np.arange(len(busiest))
-    counted = column[place] >= 0
+    counted = column[observation_index] >= 0
     visits = np.zeros((people, len(busiest)), dtype=np.int64)
-    visits[person[counted], column[place[counted]]] = count[counted]
-    return Survey(
+    visits[person[counted], column[observation_index[counted]]] = count[counted]
+    return ExpertiseSummary(
         by_demonstrator=torch.tensor(average),
         quantiles=torch.tensor(quantiles),
         states=torch.tensor(grid.T.copy()),
@@ -532,12 +543,14 @@ def _learned_from(data: Demonstrations, step_weight: Array) -> Array:
     return np.stack([np.bincount(data.demonstrator, weights=row, minlength=len(data.names)) > 0 for row in rows])
 
 
-def _expertise(joint: Joint, lens: Lens, collapsed: Collapsed, place: Array, demonstrator: Array) -> Array:
-    """Expertise of the given demonstrators at the given places of the data."""
+def _expertise(
+    joint: Joint, normaliser: Normaliser, collapsed: Collapsed, observation_index: Array, demonstrator: Array
+) -> Array:
+    """Expertise of the given demonstrators at the given unique observations of the data."""
     batch = Batch.of(
         sizes=replace(joint.sizes, discrete=False),  # no action is asked about
-        observations=lens.focus(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))),
-        place=torch.from_numpy(place),
+        observations=normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))),
+        observation_index=torch.from_numpy(observation_index),
         demonstrator=torch.from_numpy(demonstrator),
         action=torch.zeros(0),
         weight=torch.zeros(0),
@@ -547,7 +560,7 @@ def _expertise(joint: Joint, lens: Lens, collapsed: Collapsed, place: Array, dem
 
 
 def _fingerprint(method: Ileed, data: Demonstrations, seed: int, device: torch.device, weights: Array | None) -> str:
-    """Names everything that a climb's bits depend on, but the number of threads, which its checkpoint holds."""
+    """Names everything that an optimisation's bits depend on, but the number of threads, which its checkpoint holds."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([runs.plain(method), data.fingerprint(), seed, device.type], sort_keys=True).encode())
     if weights is not None:

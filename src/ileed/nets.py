@@ -1,8 +1,8 @@
 """Layers whose parameters have a leading `member` axis: many independent networks, one product each.
 
-Places come last, (member, feature, place): every member sees the same inputs, so the first layer of all of them is one
-matrix product, and what follows works along contiguous places. Where several data sets are learned from side by side,
-inputs and indices have a leading `group` axis, and each group serves as many members in a row.
+The last axis is the observation, (member, feature, observation): every member sees the same inputs, so the first layer
+of all members is one matrix product. Where several data sets are learned from side by side, inputs and indices have a
+leading `group` axis, and each group serves as many members in a row.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(uniform((outputs, inputs), bound, generators))
         self.bias = nn.Parameter(uniform((outputs, 1), bound, generators))
 
-    def forward(self, inputs: Tensor) -> Float[Tensor, "member output place"]:
-        """`inputs` is (input, place), shared by all members, or (group, input, place); a group may be one member."""
+    def forward(self, inputs: Tensor) -> Float[Tensor, "member output observation"]:
+        """`inputs`: (input, observation) for all members, or (group, input, observation); a group may be one member."""
         return _affine(self.weight, self.bias, inputs)
 
 
 def _affine(
     weight: Float[Tensor, "member output input"], bias: Float[Tensor, "member output 1"], inputs: Tensor
-) -> Float[Tensor, "member output place"]:
-    """Each member's weight times the inputs, (input, place) or (group, input, place), plus its bias."""
+) -> Float[Tensor, "member output observation"]:
+    """Each member's weight times the inputs, (input, observation) or (group, input, observation), plus its bias."""
     members, outputs, width = weight.shape
     if inputs.ndim == 2:
         return torch.addmm(bias.flatten(0, 1), weight.flatten(0, 1), inputs).view(members, outputs, -1)
@@ -66,7 +66,7 @@ class MLP(nn.Module):
         assert isinstance(layer, Linear)
         return layer
 
-    def forward(self, inputs: Tensor) -> Float[Tensor, "member output place"]:
+    def forward(self, inputs: Tensor) -> Float[Tensor, "member output observation"]:
         first, *rest = self.layers
         outputs: Tensor = first(inputs)
         for layer in rest:
@@ -98,8 +98,8 @@ class LSTM(nn.Module):
 
     def forward(
         self, inputs: Tensor, length: int, memory: Memory | None = None
-    ) -> tuple[Float[Tensor, "member unit place"], Memory]:
-        """Walk along `length` moments from `memory`, or from nothing; a place is (moment, row), moments first."""
+    ) -> tuple[Float[Tensor, "member unit observation"], Memory]:
+        """Outputs of `length` time steps from `memory`, or from zeros; the last axis is (time step, row)."""
         whole = _affine(self.seen, self.bias, inputs)
         if memory is None:
             nothing = whole.new_zeros(len(whole), self.units, whole.shape[-1] // length)
@@ -109,10 +109,10 @@ class LSTM(nn.Module):
 
 
 class _Walk(torch.autograd.Function):
-    """The recurrence of an LSTM, from what each moment adds to the gates.
+    """The recurrence of an LSTM, from what each time step adds to the gates.
 
-    Its own backward pass gathers what moments say of `remembered` in one product, where autograd would take one of each
-    and add them up.
+    Its own backward pass has one product for the gradient of `remembered`, where autograd would add up one of each
+    time step.
     """
 
     @staticmethod
@@ -120,19 +120,19 @@ class _Walk(torch.autograd.Function):
         context: Any, whole: Tensor, remembered: Tensor, hidden: Tensor, cell: Tensor, length: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         units = remembered.shape[-1]
-        gates = _by_moment(whole, length)
+        gates = _by_time(whole, length)
         hiddens = gates.new_empty(length + 1, len(whole), units, gates.shape[-1])
         cells, bent = torch.empty_like(hiddens), torch.empty_like(hiddens)
         hiddens[0], cells[0] = hidden, cell
-        for moment in range(length):
-            now = gates[moment].baddbmm_(remembered, hiddens[moment])
+        for time in range(length):
+            now = gates[time].baddbmm_(remembered, hiddens[time])
             now[:, : 3 * units].sigmoid_()
             candidate = now[:, 3 * units :].tanh_()
             enter, forget, leave = now[:, : 3 * units].split(units, dim=1)
-            after = torch.mul(enter, candidate, out=cells[moment + 1]).addcmul_(forget, cells[moment])
-            torch.mul(leave, torch.tanh(after, out=bent[moment + 1]), out=hiddens[moment + 1])
+            after = torch.mul(enter, candidate, out=cells[time + 1]).addcmul_(forget, cells[time])
+            torch.mul(leave, torch.tanh(after, out=bent[time + 1]), out=hiddens[time + 1])
         context.save_for_backward(remembered, gates, hiddens, cells, bent)
-        return _moments_last(hiddens[1:]), hiddens[-1].clone(), cells[-1].clone()
+        return _time_last(hiddens[1:]), hiddens[-1].clone(), cells[-1].clone()
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
@@ -141,31 +141,31 @@ class _Walk(torch.autograd.Function):
         walked, hidden, cell = gradients
         shown = walked.unflatten(-1, (length, -1))
         back = torch.empty_like(gates)
-        for moment in reversed(range(length)):
-            enter, forget, leave, candidate = gates[moment].split(units, dim=1)
-            tip = bent[moment + 1]
-            hidden = hidden + shown[:, :, moment]
+        for time in reversed(range(length)):
+            enter, forget, leave, candidate = gates[time].split(units, dim=1)
+            tip = bent[time + 1]
+            hidden = hidden + shown[:, :, time]
             cell = torch.addcmul(cell, hidden * leave, 1 - tip * tip)
-            now = back[moment]
+            now = back[time]
             to_enter, to_forget, to_leave, to_candidate = now.split(units, dim=1)
             torch.mul(cell, candidate, out=to_enter)
-            torch.mul(cell, cells[moment], out=to_forget)
+            torch.mul(cell, cells[time], out=to_forget)
             torch.mul(hidden, tip, out=to_leave)
             torch.mul(cell, enter, out=to_candidate)
-            keep = gates[moment, :, : 3 * units]
+            keep = gates[time, :, : 3 * units]
             now[:, : 3 * units].mul_(keep - keep * keep)
             to_candidate.addcmul_(to_candidate * candidate, candidate, value=-1)
             hidden, cell = remembered.mT @ now, cell * forget
-        whole = _moments_last(back)
-        return whole, whole @ _moments_last(hiddens[:-1]).mT, hidden, cell, None
+        whole = _time_last(back)
+        return whole, whole @ _time_last(hiddens[:-1]).mT, hidden, cell, None
 
 
-def _by_moment(whole: Float[Tensor, "member value place"], length: int) -> Float[Tensor, "moment member value row"]:
-    """A copy, moments first, that may be written to."""
+def _by_time(whole: Float[Tensor, "member value observation"], length: int) -> Float[Tensor, "time member value row"]:
+    """A copy, time steps first, that may be written to."""
     return whole.unflatten(-1, (length, -1)).permute(2, 0, 1, 3).clone(memory_format=torch.contiguous_format)
 
 
-def _moments_last(values: Float[Tensor, "moment member value row"]) -> Float[Tensor, "member value place"]:
+def _time_last(values: Float[Tensor, "time member value row"]) -> Float[Tensor, "member value observation"]:
     return values.permute(1, 2, 0, 3).flatten(-2)
 
 

@@ -26,7 +26,7 @@ from ileed.fitting.windows import episode_ends, tiles
 from ileed.model.batch import Batch
 from ileed.model.expertise import Perfect, Skills
 from ileed.model.joint import Joint
-from ileed.model.lens import Lens
+from ileed.model.normaliser import Normaliser
 from ileed.model.policies import Choice, RecurrentNet, mixture, mixture_parts
 from ileed.width import WidthComparison
 
@@ -48,15 +48,15 @@ class Policy:
     labels, and an array with their numbers.
     """
 
-    def __init__(self, joint: Joint, lens: Lens, encoding: Encoding | None = None) -> None:
+    def __init__(self, joint: Joint, normaliser: Normaliser, encoding: Encoding | None = None) -> None:
         self.encoding = encoding
-        self._net, self._lens, self._sizes = joint.policy.eval(), lens, joint.sizes
+        self._net, self._normaliser, self._sizes = joint.policy.eval(), normaliser, joint.sizes
         self._generator = stream(0, "act")
         self._state: State | None = None
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        return self._lens.shape
+        return self._normaliser.shape
 
     @property
     def action_count(self) -> int:
@@ -77,7 +77,7 @@ class Policy:
     def distribution(
         self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
-        """The policy's distribution of actions after each of (place, *shape) observations.
+        """The policy's distribution of actions after each of (row, *shape) observations.
 
         A policy with a memory takes them as the next of as many episodes.
         """
@@ -113,7 +113,7 @@ class Policy:
         deterministic: bool = True,
     ) -> tuple[Array, tuple[Array, ...] | None]:
         """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
-        single = np.shape(observation) == self._lens.shape
+        single = np.shape(observation) == self._normaliser.shape
         batch = np.asarray(observation)[None] if single else observation
         starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
         distribution, state = self._next(batch, state, starts)
@@ -128,7 +128,7 @@ class Policy:
         means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well, at first
         `module.initial_state(batch)`, and returns the next. Where several restarts act together, so they do here.
         """
-        return policy_module(self._net, self._lens)
+        return policy_module(self._net, self._normaliser)
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
@@ -149,7 +149,7 @@ class Policy:
         legal: Array | Tensor | None = None,
     ) -> tuple[Categorical | MixtureSameFamily, State | None]:
         """What to do next, and what to remember; rows that start an episode remember nothing."""
-        seen = self._lens(_batched(observations, self._lens.shape))
+        seen = self._normaliser(_batched(observations, self._normaliser.shape))
         if isinstance(self._net, RecurrentNet):
             mixtures, state = _walked(self._net, seen, state, starts)
             return mixture(*_modes_of_all_members(*mixture_parts(mixtures))), state
@@ -180,11 +180,11 @@ class Policy:
             centre if noise == 0 else centre + noise * deviation * torch.randn(centre.shape, generator=self._generator)
         )
 
-    def _legal(self, legal: Array | Tensor, places: int) -> Tensor:
+    def _legal(self, legal: Array | Tensor, rows: int) -> Tensor:
         tensor = _tensor(legal).bool()
-        if tensor.shape != (places, self._sizes.actions):
+        if tensor.shape != (rows, self._sizes.actions):
             raise DemonstrationError(
-                f"legal actions have shape {tuple(tensor.shape)}: pass ({places}, {self._sizes.actions})"
+                f"legal actions have shape {tuple(tensor.shape)}: pass ({rows}, {self._sizes.actions})"
             )
         if not tensor.any(1).all():
             raise DemonstrationError("some observation has no legal action: there must be one or more for each")
@@ -224,7 +224,7 @@ def _remembered(values: Array, kept: Tensor) -> Tensor:
 
 
 def _mean_of_members(log_probs: Tensor) -> Tensor:
-    """(place, action) log of the members' mean probability, from (member, place, action)."""
+    """(row, action) log of the members' mean probability, from (member, row, action)."""
     return log_probs[0] if len(log_probs) == 1 else log_probs.logsumexp(0) - log(len(log_probs))
 
 
@@ -270,7 +270,7 @@ def _tensor(values: Array | Tensor, name: str = "values") -> Tensor:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Survey:
+class ExpertiseSummary:
     """Expertise where it was used in the data, kept beside the model so that a report needs no data.
 
     `by_demonstrator` averages over each person's own steps; `quantiles` (demonstrator, 21) is the spread over the same
@@ -295,21 +295,21 @@ class Expertise:
     def __init__(
         self,
         joint: Joint,
-        lens: Lens,
+        normaliser: Normaliser,
         names: tuple[str, ...],
         skill_names: tuple[str, ...],
-        survey: Survey,
+        summary: ExpertiseSummary,
         encoding: Encoding | None = None,
     ) -> None:
-        self._joint, self._lens, self._encoding = joint, lens, encoding
-        self.names, self.skill_names, self.survey = names, skill_names, survey
+        self._joint, self._normaliser, self._encoding = joint, normaliser, encoding
+        self.names, self.skill_names, self.summary = names, skill_names, summary
 
     def by_demonstrator(self) -> dict[str, float]:
         """Each demonstrator's expertise, averaged over that person's own steps.
 
         Somebody of whom no step was learned from (none is in the data, or all have weight 0) has none: NaN.
         """
-        return dict(zip(self.names, self.survey.by_demonstrator.tolist(), strict=True))
+        return dict(zip(self.names, self.summary.by_demonstrator.tolist(), strict=True))
 
     def ranking(self) -> list[tuple[str, float]]:
         """Demonstrators and their expertise, best first; those who have none, NaN, stand last."""
@@ -321,7 +321,7 @@ class Expertise:
         if not self.skill_names:
             raise SettingsError("this fit names no skills: fit with expertise=Skills(column)")
         values = self._joint.expertise.skill[0].sigmoid()
-        values = torch.where(self.survey.by_demonstrator.isnan(), torch.nan, values)
+        values = torch.where(self.summary.by_demonstrator.isnan(), torch.nan, values)
         return {
             name: dict(zip(self.skill_names, values[:, person].tolist(), strict=True))
             for person, name in enumerate(self.names)
@@ -345,33 +345,33 @@ class Expertise:
     def __call__(
         self, observations: Array | Tensor | Any, demonstrator: str, *, skills: Array | Tensor | None = None
     ) -> Array:
-        """One demonstrator's expertise at each of (place, *shape) observations, or at each row of a table.
+        """One demonstrator's expertise at each of (row, *shape) observations, or at each row of a table.
 
-        `skills` (place, skill) is needed where the fit was given the embedding (`Skills`).
+        `skills` (row, skill) is needed where the fit was given the embedding (`Skills`).
         """
         if demonstrator not in self.names:
             raise DemonstrationError(
                 f"there is no demonstrator {shown(demonstrator)}: this fit knows {listed(self.names)}"
             )
-        seen = self._lens(_batched(_encoded(observations, self._encoding), self._lens.shape))
-        places = seen.shape[1]
-        wanted = (places, len(self.skill_names))
+        seen = self._normaliser(_batched(_encoded(observations, self._encoding), self._normaliser.shape))
+        rows = seen.shape[1]
+        wanted = (rows, len(self.skill_names))
         if self.skill_names and (skills is None or np.shape(skills) != wanted):
             found = "none" if skills is None else str(np.shape(skills))
             raise SettingsError(
                 f"expertise depends on given skills and {found} were passed: pass skills of shape {wanted}, "
                 f"for {', '.join(self.skill_names)}"
             )
-        if isnan(self.survey.by_demonstrator[self.names.index(demonstrator)]) or not places:
-            return np.full(places, np.nan, dtype=np.float32)
+        if isnan(self.summary.by_demonstrator[self.names.index(demonstrator)]) or not rows:
+            return np.full(rows, np.nan, dtype=np.float32)
         sizes = self._joint.sizes
         batch = Batch.of(
             sizes=sizes,
             observations=seen,
-            place=torch.arange(places),
-            demonstrator=torch.full((places,), self.names.index(demonstrator)),
-            action=torch.zeros(places, dtype=torch.long),
-            weight=torch.ones(places),
+            observation_index=torch.arange(rows),
+            demonstrator=torch.full((rows,), self.names.index(demonstrator)),
+            action=torch.zeros(rows, dtype=torch.long),
+            weight=torch.ones(rows),
             skills=None if skills is None else _tensor(skills).float().T,
         )
         return np.asarray(self._joint.expertise_at(batch)[0].numpy())
@@ -402,7 +402,7 @@ class Fitted:
     method: Any
     provenance: Mapping[str, Any]
     joint: Joint
-    lens: Lens
+    normaliser: Normaliser
     width: WidthComparison | None = None
     checkpoints: tuple[Checkpoint, ...] = ()  # from which this fit can be had again until it is saved
 
@@ -450,17 +450,16 @@ class Fitted:
         inside = np.ones_like(step, dtype=bool)
         if length > 1:
             begin, ends = tiles(data.episode, length), episode_ends(data.episode)
-            step = begin + np.arange(length)[:, None]  # moments first, as the network walks along them
+            step = begin + np.arange(length)[:, None]  # time steps first, as the network walks along them
             inside = step <= ends[begin]
             step = np.minimum(step, ends[begin])
         costs = np.empty(len(data))
         for block in range(0, step.shape[1], _JUDGED_AT_ONCE):
             rows, real = (part[:, block : block + _JUDGED_AT_ONCE].ravel() for part in (step, inside))
-            places = torch.arange(len(rows))
             batch = Batch.of(
                 sizes=self.joint.sizes,
-                observations=self.lens(_tensor(data.observations[rows])),
-                place=places,
+                observations=self.normaliser(_tensor(data.observations[rows])),
+                observation_index=torch.arange(len(rows)),
                 demonstrator=torch.from_numpy(known[data.demonstrator[rows]]),
                 action=_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
                 weight=torch.ones(len(rows)),
@@ -490,12 +489,12 @@ class Fitted:
         """
         path = path_of("path", path, rule="pass the path of a directory to write")
         sizes = self.joint.sizes
-        survey = self.expertise.survey
+        summary = self.expertise.summary
         settings: dict[str, Any] = {
             "method": runs.plain(self.method),
             "parts": runs.plain(self.joint.parts),
             "sizes": runs.plain(sizes),
-            "observation_shape": list(self.lens.shape),
+            "observation_shape": list(self.normaliser.shape),
             "demonstrators": list(self.expertise.names),
             "skills": list(self.expertise.skill_names),
             "restarts": [float(cost) if np.isfinite(cost) else None for cost in self.restarts.nats_per_action],
@@ -507,8 +506,8 @@ class Fitted:
             settings["encoding"] = runs.plain(self.policy.encoding)
         weights = (
             {f"joint.{name}": value for name, value in self.joint.state_dict().items()}
-            | {f"lens.{name}": value for name, value in self.lens.state_dict().items()}
-            | {f"survey.{name}": value for name, value in vars(survey).items()}
+            | {f"lens.{name}": value for name, value in self.normaliser.state_dict().items()}
+            | {f"survey.{name}": value for name, value in vars(summary).items()}
         )
         contiguous = {name: value.contiguous() for name, value in weights.items()}
         run = runs.Run(settings, self.provenance, list(self.history.rows()), contiguous)

@@ -208,19 +208,19 @@ def _curves(fitted: Fitted, data: Demonstrations, *, keep_episodes: bool) -> tup
         policy = fitted.policy.distribution(
             data.observations[block], legal=None if data.legal is None else data.legal[block]
         )
-        places = torch.arange(len(data.actions[block]))
+        steps_here = torch.arange(len(data.actions[block]))
         batch = Batch.of(
             sizes=Sizes(inputs=1, demonstrators=1, actions=data.action_count),
-            observations=torch.zeros(1, len(places), dtype=torch.float64),
-            place=places,
-            demonstrator=torch.zeros_like(places),
+            observations=torch.zeros(1, len(steps_here), dtype=torch.float64),
+            observation_index=steps_here,
+            demonstrator=torch.zeros_like(steps_here),
             action=torch.tensor(data.actions[block]),
-            weight=torch.ones(len(places), dtype=torch.float64),
+            weight=torch.ones(len(steps_here), dtype=torch.float64),
             legal=None if data.legal is None else torch.tensor(data.legal[block].T),
         )
         assert isinstance(policy, Categorical)  # a fit of discrete actions has no other
         choice = Choice(policy.logits.double().T[None])  # one policy for every point: the grid stands for members
-        found = model.log_likelihood(choice, grid[:, None].expand(-1, len(places)), batch)
+        found = model.log_likelihood(choice, grid[:, None].expand(-1, len(steps_here)), batch)
         summed.index_add_(0, torch.tensor(owner[block]), found.T.contiguous())
     curves = summed.numpy()
     if not keep_episodes:

@@ -56,7 +56,7 @@ PAGE_HEAD = b"""<!DOCTYPE html>
 @final
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run directory holds: settings, where they came from, how the climb went, and the tensors it ended with."""
+    """What a run directory holds: settings, provenance, the learning curve, and the tensors."""
 
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]

@@ -24,9 +24,9 @@ from ileed.fitting import History, Outcome
 from ileed.model.batch import Batch, Sizes
 from ileed.model.expertise import Skills
 from ileed.model.joint import Joint, Parts
-from ileed.model.lens import Lens
+from ileed.model.normaliser import Normaliser
 from ileed.model.policies import Choice, RecurrentNet, mixture_parts
-from ileed.policy import Expertise, Fitted, Policy, Restarts, Survey
+from ileed.policy import Expertise, ExpertiseSummary, Fitted, Policy, Restarts
 from ileed.width import WidthComparison
 
 _QUANTILES = 21
@@ -76,32 +76,37 @@ def _fitted(run: runs.Run, kinds: Mapping[str, type]) -> Fitted:
     _expect(math.prod(shape) <= _MOST_NUMBERS, "observation_shape", shape, f"a product of at most {_MOST_NUMBERS:,}")
     joint = _laid_out(parts, sizes, method.committee, len(weights))
     _check_names(weights, joint)
-    _check_lens(weights, sizes, math.prod(shape))
-    _check_survey(weights, len(names))
+    _check_normaliser(weights, sizes, math.prod(shape))
+    _check_summary(weights, len(names))
     joint.load_state_dict(_named(weights, "joint."), assign=True)
-    lens = Lens(shape, **_named(weights, "lens."))
+    normaliser = Normaliser(shape, **_named(weights, "lens."))
     _check_answers(joint)
-    encoding = _encoding(runs.rebuilt(settings.get("encoding"), kinds), lens, sizes)
+    encoding = _encoding(runs.rebuilt(settings.get("encoding"), kinds), normaliser, sizes)
     return Fitted(
-        policy=Policy(joint, lens, encoding),
-        expertise=Expertise(joint, lens, names, skills, Survey(**_named(weights, "survey.")), encoding),
+        policy=Policy(joint, normaliser, encoding),
+        expertise=Expertise(joint, normaliser, names, skills, ExpertiseSummary(**_named(weights, "survey.")), encoding),
         restarts=Restarts(np.array(costs), chosen),
         history=history,
         outcome=Outcome[outcome],
         method=method,
         provenance=run.provenance,
         joint=joint,
-        lens=lens,
+        normaliser=normaliser,
         width=_width(runs.rebuilt(settings.get("width"), kinds)),
     )
 
 
-def _encoding(found: Any, lens: Lens, sizes: Sizes) -> Encoding | None:
+def _encoding(found: Any, normaliser: Normaliser, sizes: Sizes) -> Encoding | None:
     """The names of a table's features and actions, as many as the model has."""
     if found is None:
         return None
     _expect(isinstance(found, Encoding), "encoding", found, "settings of Encoding")
-    _expect(lens.shape == (len(found.inputs),), "encoding", found, f"names of observations of shape {lens.shape}")
+    _expect(
+        normaliser.shape == (len(found.inputs),),
+        "encoding",
+        found,
+        f"names of observations of shape {normaliser.shape}",
+    )
     named = (len(found.labels) or len(found.action)) == sizes.actions and bool(found.labels) == sizes.discrete
     _expect(named, "encoding", found, f"names of {sizes.actions} actions")
     return found
@@ -234,7 +239,7 @@ def _check_names(weights: Mapping[str, Tensor], joint: Joint) -> None:
     """The tensors that the settings ask for and no other; the model's of its shapes and types, and finite."""
     model = {f"joint.{name}": value for name, value in joint.state_dict().items()}
     others = [f"lens.{name}" for name in ("kept", "shift", "scale")]
-    others += [f"survey.{item.name}" for item in fields(Survey)]
+    others += [f"survey.{item.name}" for item in fields(ExpertiseSummary)]
     if missing := sorted({*model, *others} - weights.keys()):
         raise _ContradictionError(f"there is no tensor {missing[0]!r}")
     if extra := sorted(weights.keys() - {*model, *others}):
@@ -256,7 +261,7 @@ def _check_tensor(
         _expect(bool(sound.all()), name, "NaN or infinite in places", "finite")
 
 
-def _check_lens(weights: Mapping[str, Tensor], sizes: Sizes, numbers: int) -> None:
+def _check_normaliser(weights: Mapping[str, Tensor], sizes: Sizes, numbers: int) -> None:
     """Which of an observation's numbers are inputs, and their units."""
     inputs = (sizes.inputs,)
     _check_tensor(weights, "lens.kept", inputs, torch.int64)
@@ -268,7 +273,7 @@ def _check_lens(weights: Mapping[str, Tensor], sizes: Sizes, numbers: int) -> No
     _expect(bool((weights["lens.scale"] > 0).all()), "lens.scale", weights["lens.scale"].tolist(), "above zero")
 
 
-def _check_survey(weights: Mapping[str, Tensor], people: int) -> None:
+def _check_summary(weights: Mapping[str, Tensor], people: int) -> None:
     """Expertise where it was used: from 0 to 1, or NaN for somebody of whom there is nothing."""
     states = weights["survey.states"]
     _expect(states.ndim == 2 and states.shape[1] > 0, "the shape of survey.states", tuple(states.shape), "two sizes")
@@ -298,7 +303,7 @@ def _check_answers(joint: Joint) -> None:
     batch = Batch.of(
         sizes=replace(sizes, discrete=False),  # no action is asked about
         observations=seen,
-        place=torch.arange(3),
+        observation_index=torch.arange(3),
         demonstrator=torch.zeros(3, dtype=torch.long),
         action=torch.zeros(0),
         weight=torch.zeros(0),

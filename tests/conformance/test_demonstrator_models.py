@@ -100,7 +100,7 @@ def test_the_likelihood_of_a_cell_is_what_the_definition_gives_its_action(model,
     """Scores within 8 of each other keep every probability above 1e-8, where `Categorical` does not clamp."""
     policy, batch = policy_over(rows)
     by_definition = model.observed(policy, level(rho, len(rows)))
-    expected = by_definition.probs[:, batch.place.index, batch.action].log()
+    expected = by_definition.probs[:, batch.observation_index.index, batch.action].log()
     # At expertise 0 the others under OneVersusRest may have no mass at all; there ours is floored, theirs is not.
     some = expected > -18
     found = model.log_likelihood(policy, at(batch, rho), batch)
@@ -134,13 +134,13 @@ def test_only_legal_actions_are_ever_observed(model, rows, rho, seed):
 
 
 @fading
-@pytest.mark.parametrize("places", [2, 40], ids=["a table read as a product", "a table read by index"])
-def test_at_expertise_zero_every_legal_action_is_as_likely(model, places):
+@pytest.mark.parametrize("unique_count", [2, 40], ids=["a table read as a product", "a table read by index"])
+def test_at_expertise_zero_every_legal_action_is_as_likely(model, unique_count):
     generator = torch.Generator().manual_seed(0)
-    legal = torch.rand(4, places, generator=generator) < 0.5
+    legal = torch.rand(4, unique_count, generator=generator) < 0.5
     legal[0] = True
-    policy, batch = every_act(torch.randn(1, 4, places, generator=generator, dtype=torch.float64), legal=legal)
-    choices = legal.sum(0).double()[batch.place.index]
+    policy, batch = every_act(torch.randn(1, 4, unique_count, generator=generator, dtype=torch.float64), legal=legal)
+    choices = legal.sum(0).double()[batch.observation_index.index]
     found = model.log_likelihood(policy, at(batch, 0.0), batch)
     torch.testing.assert_close(found, -choices.log()[None], **ROUNDING)
 
@@ -150,12 +150,12 @@ def test_at_expertise_zero_every_legal_action_is_as_likely(model, places):
     [*((model, False) for model in DISCRETE_MODELS), (UniformMixture(), True), (Boltzmann(), True)],
     ids=lambda value: ("some legal" if value else "all legal") if isinstance(value, bool) else repr(value),
 )
-@pytest.mark.parametrize("places", [2, 25], ids=["a table read as a product", "a table read by index"])
-def test_gradients_match_finite_differences(model, places, legal):
+@pytest.mark.parametrize("unique_count", [2, 25], ids=["a table read as a product", "a table read by index"])
+def test_gradients_match_finite_differences(model, unique_count, legal):
     generator = torch.Generator().manual_seed(1)
-    allowed = torch.ones(3, places, dtype=torch.bool)
+    allowed = torch.ones(3, unique_count, dtype=torch.bool)
     allowed[0, ::2] = not legal
-    table = torch.randn(2, 3, places, generator=generator, dtype=torch.float64, requires_grad=True)
+    table = torch.randn(2, 3, unique_count, generator=generator, dtype=torch.float64, requires_grad=True)
     _, batch = every_act(table.detach(), legal=allowed if legal else None)
     rho = 0.05 + 0.9 * torch.rand(2, len(batch.weight), generator=generator, dtype=torch.float64)
 
@@ -184,12 +184,12 @@ def test_values_and_gradients_stay_finite_at_the_edges(model, dtype, rho, gap):
 
 @fading
 @pytest.mark.parametrize("rho", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("places", [2, 40], ids=["a table read as a product", "a table read by index"])
-def test_illegal_actions_leave_values_and_gradients_finite(model, rho, places):
-    legal = torch.ones(3, places, dtype=torch.bool)
+@pytest.mark.parametrize("unique_count", [2, 40], ids=["a table read as a product", "a table read by index"])
+def test_illegal_actions_leave_values_and_gradients_finite(model, rho, unique_count):
+    legal = torch.ones(3, unique_count, dtype=torch.bool)
     legal[2, ::2] = False
     legal[1, 0] = False  # one legal action only
-    table = torch.zeros(1, 3, places, dtype=torch.float64, requires_grad=True)
+    table = torch.zeros(1, 3, unique_count, dtype=torch.float64, requires_grad=True)
     policy, batch = every_act(table, legal=legal)
     own = torch.full((1, len(batch.weight)), rho, dtype=torch.float64, requires_grad=True)
     found = model.log_likelihood(policy, own, batch)
@@ -260,7 +260,7 @@ def test_under_variance_scaling_more_expertise_of_a_wider_policy_is_as_likely(mo
     logits, means, deviations = mixture_parts(policy)
     wider = mixture(logits, means, deviations * (math.sqrt(factor) if model.scaled == "variance" else factor))
     action = torch.linspace(-2, 2, 6, dtype=torch.float64).reshape(3, 2)
-    batch = continuous_batch(action, torch.arange(3), places=3)
+    batch = continuous_batch(action, torch.arange(3), unique_count=3)
     torch.testing.assert_close(
         model.log_likelihood(wider, torch.full((2, 3), factor * rho, dtype=torch.float64), batch),
         model.log_likelihood(policy, torch.full((2, 3), rho, dtype=torch.float64), batch),
@@ -275,11 +275,11 @@ def test_under_variance_scaling_more_expertise_of_a_wider_policy_is_as_likely(mo
 @pytest.mark.parametrize("rho", [1e-3, 0.3, 1.0])
 def test_a_density_integrates_to_one(model, rho):
     """On 40,001 points over 12 of the widest deviations either side, the trapezium rule errs far below 1e-6."""
-    policy = random_mixture(members=1, places=1)
+    policy = random_mixture(members=1, unique_count=1)
     _, means, deviations = mixture_parts(policy)
     widest = deviations.max() / (math.sqrt(rho) if model.scaled == "variance" else rho)
     grid = torch.linspace(-1, 1, 40_001, dtype=torch.float64) * (12 * widest + means.abs().max())
-    batch = continuous_batch(grid[:, None], torch.zeros(len(grid), dtype=torch.long), places=1)
+    batch = continuous_batch(grid[:, None], torch.zeros(len(grid), dtype=torch.long), unique_count=1)
     density = model.log_likelihood(policy, torch.full((1, len(grid)), rho, dtype=torch.float64), batch).exp()[0]
     torch.testing.assert_close(
         torch.trapezoid(density, grid), torch.tensor(1.0, dtype=torch.float64), rtol=0, atol=1e-6
@@ -290,8 +290,10 @@ def test_a_density_integrates_to_one(model, rho):
 @given(rho=st.floats(0.01, 1), seed=st.integers(0, 99))
 def test_one_component_has_its_variance_or_deviation_divided(model, rho, seed):
     """Against the normal density written out by hand."""
-    logits, means, spreads = mixture_tensors(members=1, places=1, modes=1, dimensions=1, seed=seed)
-    batch = continuous_batch(torch.tensor([[0.3]], dtype=torch.float64), torch.zeros(1, dtype=torch.long), places=1)
+    logits, means, spreads = mixture_tensors(members=1, unique_count=1, modes=1, dimensions=1, seed=seed)
+    batch = continuous_batch(
+        torch.tensor([[0.3]], dtype=torch.float64), torch.zeros(1, dtype=torch.long), unique_count=1
+    )
     found = model.log_likelihood(
         mixture(logits, means, spreads.exp()), torch.full((1, 1), rho, dtype=torch.float64), batch
     )
@@ -305,7 +307,7 @@ def test_one_component_has_its_variance_or_deviation_divided(model, rho, seed):
 @given(seed=st.integers(0, 99))
 def test_at_expertise_one_the_mixture_itself_is_observed(model, seed):
     policy = random_mixture(dimensions=2, seed=seed)
-    batch = continuous_batch(torch.ones(4, 2, dtype=torch.float64), torch.tensor([0, 1, 1, 2]), places=3)
+    batch = continuous_batch(torch.ones(4, 2, dtype=torch.float64), torch.tensor([0, 1, 1, 2]), unique_count=3)
     ones = torch.ones(2, 4, dtype=torch.float64)
     torch.testing.assert_close(
         model.log_likelihood(policy, ones, batch), policy_log_likelihood(policy, batch), **ROUNDING
@@ -315,27 +317,34 @@ def test_at_expertise_one_the_mixture_itself_is_observed(model, seed):
 @each_continuous
 def test_the_likelihood_of_a_continuous_cell_is_what_the_definition_gives_its_action(model):
     policy = random_mixture(dimensions=2)
-    place = torch.tensor([2, 0, 1, 1, 2])
+    observation_index = torch.tensor([2, 0, 1, 1, 2])
     generator = torch.Generator().manual_seed(3)
     action = torch.randn(5, 2, generator=generator, dtype=torch.float64)
     by_place = torch.rand(2, 3, generator=generator, dtype=torch.float64)
-    found = model.log_likelihood(policy, by_place[:, place], continuous_batch(action, place, places=3))
+    found = model.log_likelihood(
+        policy, by_place[:, observation_index], continuous_batch(action, observation_index, unique_count=3)
+    )
     observed = model.observed(policy, by_place)
-    one_by_one = [observed.log_prob(action[cell].expand(2, 3, 2))[:, place[cell]] for cell in range(5)]
+    one_by_one = [
+        observed.log_prob(action[count_index].expand(2, 3, 2))[:, observation_index[count_index]]
+        for count_index in range(5)
+    ]
     torch.testing.assert_close(found, torch.stack(one_by_one, dim=1), **ROUNDING)
 
 
 @each_continuous
 def test_gradients_of_a_mixture_match_finite_differences(model):
     generator = torch.Generator().manual_seed(4)
-    place = torch.tensor([0, 2, 2, 1])
-    batch = continuous_batch(torch.randn(4, 2, generator=generator, dtype=torch.float64), place, places=3)
+    observation_index = torch.tensor([0, 2, 2, 1])
+    batch = continuous_batch(
+        torch.randn(4, 2, generator=generator, dtype=torch.float64), observation_index, unique_count=3
+    )
     rho = 0.05 + 0.9 * torch.rand(2, 4, generator=generator, dtype=torch.float64)
 
     def log_likelihood(logits, means, spreads, rho):
         return model.log_likelihood(mixture(logits, means, spreads.exp()), rho, batch)
 
-    inputs = (*mixture_tensors(members=2, places=3, modes=2, dimensions=2, seed=5), rho)
+    inputs = (*mixture_tensors(members=2, unique_count=3, modes=2, dimensions=2, seed=5), rho)
     assert torch.autograd.gradcheck(log_likelihood, tuple(tensor.requires_grad_() for tensor in inputs))
 
 
@@ -345,12 +354,13 @@ def test_gradients_of_a_mixture_match_finite_differences(model):
 @pytest.mark.parametrize("distance", [0.0, 30.0], ids=["at the centre", "thirty deviations out"])
 def test_densities_and_gradients_stay_finite_at_the_edges(model, dtype, rho, distance):
     tensors = [
-        part.to(dtype).requires_grad_() for part in mixture_tensors(members=1, places=1, modes=2, dimensions=1, seed=0)
+        part.to(dtype).requires_grad_()
+        for part in mixture_tensors(members=1, unique_count=1, modes=2, dimensions=1, seed=0)
     ]
     logits, means, spreads = tensors
     action = torch.full((1, 1), means[0, 0, 0, 0].item() + distance, dtype=dtype)
     own = torch.full((1, 1), rho, dtype=dtype, requires_grad=True)
-    batch = continuous_batch(action, torch.zeros(1, dtype=torch.long), places=1)
+    batch = continuous_batch(action, torch.zeros(1, dtype=torch.long), unique_count=1)
     found = model.log_likelihood(mixture(logits, means, spreads.exp()), own, batch)
     for tensor in (found, *torch.autograd.grad(found.sum(), (*tensors, own))):
         assert torch.isfinite(tensor).all(), tensor

@@ -23,17 +23,17 @@ def net_of(expertise, restarts=(0, 1, 2), *, seed=0):
     return expertise.build(SIZES, [stream(seed, "init", restart) for restart in restarts])
 
 
-def everyone_everywhere(places=5, *, size=1.0, seed=0) -> Batch:
+def everyone_everywhere(unique_count=5, *, size=1.0, seed=0) -> Batch:
     """One cell for each demonstrator at each place; the place varies fastest."""
     generator = torch.Generator().manual_seed(seed)
     return Batch.of(
         sizes=SIZES,
-        observations=size * torch.randn(3, places, generator=generator),
-        place=torch.arange(places).repeat(4),
-        demonstrator=torch.arange(4).repeat_interleave(places),
-        action=torch.zeros(4 * places, dtype=torch.long),
-        weight=torch.ones(4 * places),
-        skills=torch.eye(2)[:, torch.arange(places) % 2].contiguous(),
+        observations=size * torch.randn(3, unique_count, generator=generator),
+        observation_index=torch.arange(unique_count).repeat(4),
+        demonstrator=torch.arange(4).repeat_interleave(unique_count),
+        action=torch.zeros(4 * unique_count, dtype=torch.long),
+        weight=torch.ones(4 * unique_count),
+        skills=torch.eye(2)[:, torch.arange(unique_count) % 2].contiguous(),
     )
 
 
@@ -79,8 +79,8 @@ def test_embedded_depends_on_what_is_seen_and_on_who_acts():
 
 def test_embedded_is_the_sigmoid_of_the_product_of_both_embeddings():
     net, batch = net_of(Embedded(dim=3, hidden=(4,))), everyone_everywhere()
-    place, person = net.embedding(batch), net.skill
-    by_hand = torch.einsum("mdp,mdi->mip", place, person).sigmoid().detach()
+    observation_index, person = net.embedding(batch), net.skill
+    by_hand = torch.einsum("mdp,mdi->mip", observation_index, person).sigmoid().detach()
     torch.testing.assert_close(table(net, batch), by_hand, **ROUNDING)
 
 
@@ -91,7 +91,7 @@ def test_a_shared_embedding_ignores_who_acts_but_not_what_is_seen():
 
 
 def test_given_one_skill_at_a_time_each_skill_has_a_constant_of_its_own():
-    net, batch = net_of(Skills("phase")), everyone_everywhere(places=6)
+    net, batch = net_of(Skills("phase")), everyone_everywhere(unique_count=6)
     found = table(net, batch)
     for skill in (0, 1):
         constant = net_of(Constant())
@@ -109,7 +109,7 @@ def test_skills_ignore_what_is_seen_beyond_the_skills():
 
 def test_mixed_skills_mix_in_log_odds():
     """rho = sigmoid(<f, w>): half of either skill gives the mean of their log-odds."""
-    net, batch = net_of(Skills("phase")), everyone_everywhere(places=3)
+    net, batch = net_of(Skills("phase")), everyone_everywhere(unique_count=3)
     mixed = replace(batch, skills=torch.tensor([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]]))
     log_odds = table(net, mixed).logit()
     torch.testing.assert_close(log_odds[..., 2], log_odds[..., :2].mean(-1), rtol=0, atol=1e-5)  # logit doubles twice

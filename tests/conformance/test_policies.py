@@ -34,8 +34,8 @@ def built(head, restarts=(0, 1, 2), *, inputs=3, actions=2, seed=0):
     return head.build(sizes, [stream(seed, "init", restart) for restart in restarts])
 
 
-def seen(places=7, *, inputs=3, seed=0) -> torch.Tensor:
-    return torch.randn(inputs, places, generator=torch.Generator().manual_seed(seed))
+def seen(unique_count=7, *, inputs=3, seed=0) -> torch.Tensor:
+    return torch.randn(inputs, unique_count, generator=torch.Generator().manual_seed(seed))
 
 
 def tensors(distribution) -> list[torch.Tensor]:
@@ -193,7 +193,7 @@ def test_samples_of_a_choice_follow_its_probabilities():
 
 def test_what_was_taken_is_read_at_the_cells_action_and_place():
     policy, batch = every_act(torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)))
-    expected = policy.log_probs[:, batch.action, batch.place.index]
+    expected = policy.log_probs[:, batch.action, batch.observation_index.index]
     torch.testing.assert_close(policy.taken(batch), expected, rtol=0, atol=1e-6)  # read as a float32 product
 
 

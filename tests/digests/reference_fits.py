@@ -82,7 +82,7 @@ def together(**settings: Any) -> Callable[[], Any]:
 
     def fit() -> list[ileed.Fitted]:
         chosen: Any = method(**settings)
-        fit_each = getattr(chosen, "fit_each", None) or chosen.ascend_each
+        fit_each = getattr(chosen, "fit_each", None) or chosen.fit_each
         found = fit_each([discrete(seed=seed) for seed in range(3)], seeds=[SEED, SEED + 1, SEED + 2], device="cpu")
         return [each if isinstance(each, ileed.Fitted) else each.fitted() for each in found]
 

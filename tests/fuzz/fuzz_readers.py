@@ -641,10 +641,10 @@ def read_run(path: Path, chance: Random) -> None:
     repr(fitted)
     fitted.expertise.ranking()
     shape = fitted.policy.observation_shape
-    places = fitted.lens.kept.numpy()
+    places = fitted.normaliser.kept.numpy()
     if np.prod([float(size) for size in shape]) < 1e6:
         seen = np.zeros((3, int(np.prod(shape))), dtype=np.float32)
-        shift, scale = fitted.lens.shift.numpy(), fitted.lens.scale.numpy()
+        shift, scale = fitted.normaliser.shift.numpy(), fitted.normaliser.scale.numpy()
         with np.errstate(all="ignore"):
             seen[:, places] = np.clip([shift, shift + scale, shift - scale], -3e38, 3e38)
         observations = seen.reshape(3, *shape)

@@ -13,7 +13,7 @@ import pytest
 import ileed
 from ileed import runs
 from ileed.cli import run
-from ileed.fitting import climbing
+from ileed.fitting import loop
 
 QUICK = ("--restarts", "2", "--steps", "20", "--policy", "CategoricalMLP(hidden=(4,4))")
 
@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_at_the_save_does_not_lose_the_fit(data, capsys, mon
         "t.parquet",
     ]
     with monkeypatch.context() as patch:
-        patch.setattr(climbing._Climber, "advance", lambda *_: pytest.fail("a step was taken again"))
+        patch.setattr(loop._Optimiser, "advance", lambda *_: pytest.fail("a step was taken again"))
         assert fit("--out", "run") == 0
     assert weights(data / "run") == weights(data / "straight")
     assert sorted(path.name for path in data.iterdir()) == ["run", "straight", "t.parquet"]

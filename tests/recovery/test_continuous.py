@@ -12,7 +12,9 @@ from ileed.tasks.reach import ReachExpert
 
 EXPERTISE = np.array([1.0, 0.7, 0.45, 0.3, 0.15, 0.08])
 TRIALS, STEPS = 5, 8000
-EXPERT = ReachExpert(deviation=0.4)  # so that what is left to learn is hidden by noise rather than by a short climb
+EXPERT = ReachExpert(
+    deviation=0.4
+)  # so that what is left to learn is hidden by noise rather than by a short optimisation
 GRIPPER = 2
 GENERATOR = ileed.VarianceScaling(exempt=(GRIPPER,))
 CLIMB = {"restarts": 1, "steps": 800, "learning_rate": 3e-3, "skill_learning_rate": 0.03, "batch_size": 2048}

@@ -9,7 +9,7 @@ import torch
 
 import ileed
 from ileed._torch import stream
-from ileed.fitting import climb, prepare
+from ileed.fitting import optimise, prepare
 from ileed.model.joint import Joint
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "worked_example.py"))
@@ -46,13 +46,13 @@ def test_with_a_learned_embedding_the_likelihood_is_the_same_but_a_states_scale_
     """
     data, method = EXAMPLE["demonstrations"](), EXAMPLE["method"](ileed.Embedded(dim=2, hidden=()))
     members = 40
-    prepared = prepare(data, method.climb, seed=0, device=torch.device("cpu"), members=members, normalise=False)
+    prepared = prepare(data, method.optimiser, seed=0, device=torch.device("cpu"), members=members, normalise=False)
     joint = Joint(method.parts(data), prepared.sizes, [stream(0, "init", k) for k in range(members)])
-    ascent = climb(joint, prepared, method.climb)
+    result = optimise(joint, prepared, method.optimiser)
     with torch.no_grad():
-        policies = joint.policy(prepared.lens(torch.eye(3))).probs.numpy()
-    best = ascent.nats_per_action < 0.8072  # the optimum is 0.80703; nothing else lies below 0.82
+        policies = joint.policy(prepared.normaliser(torch.eye(3))).probs.numpy()
+    best = result.nats_per_action < 0.8072  # the optimum is 0.80703; nothing else lies below 0.82
     assert best.sum() >= 10
-    assert round(-ascent.nats_per_action.min(), 3) == -0.807
+    assert round(-result.nats_per_action.min(), 3) == -0.807
     assert np.ptp(policies[best][:, 2, 2]) > 0.1  # likely alike, and 0.80 to 0.99 for the same action
     assert (policies[best][:, [0, 1, 2], [0, 1, 2]] > OPTIMAL.diagonal() - 0.01).all()  # sharper, never blunter

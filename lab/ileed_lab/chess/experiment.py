@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
 from ileed.evaluation import rank_correlation
-from ileed.methods import Ascended, Ileed
+from ileed.methods import Ensemble, Ileed
 from ileed.model.demonstrators import Boltzmann
 from ileed.model.expertise import Constant, Embedded, Perfect
 from ileed.model.policies import CategoricalMLP
@@ -82,7 +82,7 @@ class ChessExpertise(AbstractExperiment):
             order = [*order, ENGINE]
         return demonstrations(pa.concat_tables(parts), labels, order=order)
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         fitted = found.fitted()
         expertise = fitted.expertise.by_demonstrator()
         bins = [value for name, value in expertise.items() if name != ENGINE]
@@ -142,7 +142,7 @@ class ChessEngines(AbstractExperiment):
         players = table.column("player").to_pylist()
         return [demonstrations(table, players, order=list(dict.fromkeys(players))) for _ in trials]
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         fitted = found.fitted()
         expertise = fitted.expertise.by_demonstrator()
         weakest_first = [value for name, value in expertise.items() if name != ENGINE]
@@ -204,7 +204,7 @@ class ChessPolicy(AbstractExperiment):
             found.append(centred(with_mirror_images(demonstrations(pa.concat_tables(parts), labels, order=names))))
         return found
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended | None) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble | None) -> Measured:
         humans, _ = people(consulted_table(self.data))
         kept = _part(humans, trial, self.trials)
         table = humans.filter(pa.array(kept))

@@ -84,7 +84,7 @@ def _expertise(records: Records) -> list[str]:
         "Expertise of each bin, weakest first, on the games as they are; below it the middle 95 % over games drawn "
         "anew with replacement, each time fitted from the beginning. *Slope* is that of a line through the five, by "
         "bin; read that rather than the level, which moves for all bins alike when games are drawn twice. "
-        "*Shuffled* deals the bins anew among what each player did in each game, so that nothing is there to be "
+        "*MiniBatches* deals the bins anew among what each player did in each game, so that nothing is there to be "
         "found. The paper's networks have layers of 8 and an embedding of states; the larger one has a layer of 128, "
         "enough to remember what was played in every position, and one number for each bin. Where an engine was asked, "
         "its own move stands beside each of people's, so many times, as the move of one more anonymous demonstrator.",

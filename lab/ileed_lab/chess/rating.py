@@ -157,7 +157,7 @@ def _obedient() -> Fitted:
     with torch.no_grad():
         layer.weight.copy_(torch.eye(len(actions)))
         layer.bias.zero_()
-    return replace(fitted, joint=joint, policy=Policy(joint, fitted.lens))
+    return replace(fitted, joint=joint, policy=Policy(joint, fitted.normaliser))
 
 
 # --- the engine

@@ -76,7 +76,7 @@ class Reproduce:
                 resume=self.resume,
                 device=self.device,
                 workers=self.workers,
-                watch=advance,
+                progress=advance,
             )
         failed = sum("failed" in trial for path in paths for trial in read_cell(path)["trials"])
         Output().say(

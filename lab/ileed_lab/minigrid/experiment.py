@@ -12,7 +12,7 @@ import numpy as np
 from ileed import tasks
 from ileed.demonstrations import Demonstrations
 from ileed.evaluation import rank_loss
-from ileed.methods import Ascended, Ileed, bc
+from ileed.methods import Ensemble, Ileed, bc
 from ileed.model.demonstrators import AbstractDemonstratorModel, Boltzmann, OneVersusRest, UniformMixture
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded
@@ -105,7 +105,7 @@ class Populations(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         return _learned(found, self.task(setting), POPULATIONS[setting["population"]], trial=trial)
 
 
@@ -185,7 +185,7 @@ class Restarts(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         """Rewards of the best of 1, 5 and 20 restarts, of a committee and of everybody, in the same episodes."""
         task, skills = self.task(setting), self._skills(trial)
         choices = {str(among): found.fitted(among=among) for among in (1, 5, 20)}
@@ -232,7 +232,7 @@ class Ranking(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         return _learned(found, self.task(setting), self._skills(setting), trial=trial)
 
 
@@ -276,7 +276,7 @@ class ManySkills(AbstractExperiment):
         assert isinstance(task, Succession)
         return task
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended | None) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble | None) -> Measured:
         task = self.task(setting)
         if found is None:
             rewards = {
@@ -333,7 +333,7 @@ class HowMuch(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task("minigrid/obstacles")
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         task, skills = self.task(setting), self._skills(setting)
         measured = _learned(found, task, skills, trial=trial)
         by_restarts = {}
@@ -386,7 +386,7 @@ class WrongNoise(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         return _learned(found, self.task(setting), POPULATIONS["unif"], trial=trial)
 
 
@@ -433,7 +433,7 @@ def _earned(
     return {"reward": float(rewards.mean()), "standard_error": float(rewards.std(ddof=1) / len(rewards) ** 0.5)}
 
 
-def _learned(found: Ascended, task: AbstractTask, skills: Sequence[float], *, trial: int) -> Measured:
+def _learned(found: Ensemble, task: AbstractTask, skills: Sequence[float], *, trial: int) -> Measured:
     """Reward of the likeliest restart and of the committee, cost, and the estimate of everybody's skill."""
     fitted, committee = found.fitted(), found.fitted(committee=COMMITTEE)
     measured: Measured = {

@@ -13,7 +13,7 @@ import numpy as np
 from ileed import tasks
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
-from ileed.methods import Ascended, Ileed, bc_rnn
+from ileed.methods import Ensemble, Ileed, bc_rnn
 from ileed.model.demonstrators import VarianceScaling
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import MixtureLSTM, MixtureMLP
@@ -109,8 +109,8 @@ class Square(AbstractExperiment):
         """Which episodes succeeded, how long those took, and the estimate of every operator's expertise."""
         from ileed_lab.square.task import SquareTask
 
-        fitted = found.fitted() if isinstance(found, Ascended) else found
-        thoroughly = isinstance(found, Ascended) and "-at-" not in method
+        fitted = found.fitted() if isinstance(found, Ensemble) else found
+        thoroughly = isinstance(found, Ensemble) and "-at-" not in method
         played = SquareTask().rollouts(
             fitted.policy,
             episodes=ROLLOUTS if thoroughly else ROLLOUTS_OF_OTHERS,
@@ -123,7 +123,7 @@ class Square(AbstractExperiment):
             "steps_to_success": float(played.steps[played.success].mean()) if played.success.any() else None,
             "furthest_phase": np.bincount(played.phase, minlength=4).tolist(),
         }
-        if isinstance(found, Ascended):
+        if isinstance(found, Ensemble):
             measured["nats_per_action"] = fitted.nats_per_action
             if fitted.estimates_expertise:
                 measured["expertise"] = fitted.expertise.by_demonstrator()
@@ -205,7 +205,7 @@ class Scaling(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task("robot/square")
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ascended) -> Measured:
+    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         data = Square(self.data).demonstrations(setting, [0])[0]
         held_out, fitted = data.select(_kept_back(data)), found.fitted()
         nats = fitted.nats(held_out)

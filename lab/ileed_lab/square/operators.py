@@ -147,7 +147,7 @@ class _Steering:
         angle, yaw = _yaw(nut_turn), _yaw(hand_turn)
         if self._stage == "above":
             self._grasp, self._turned, self._final = _plan(angle)
-        upright = _upright(hand_turn)
+        resolve_mirror_symmetry = _upright(hand_turn)
         held = opening > 0.02 and _length(hand - handle) < 0.04
         self._since += 1
         if self._stage in ("lift", "over", "lower") and not held and self._since > 3:
@@ -156,7 +156,7 @@ class _Steering:
         if self._stage in ("down", "close") and nut_turn[2, 2] < 0.96 and opening > 0.04:  # a finger stands on it
             self._go("above")
         if self._stage in ("above", "down", "close"):
-            turn = upright + (self._grasp - yaw) * _UP
+            turn = resolve_mirror_symmetry + (self._grasp - yaw) * _UP
             if self._stage == "above":
                 return self._above(hand, turn, handle), 0
             if self._stage == "down":
@@ -166,8 +166,8 @@ class _Steering:
             return self._let_go(), 3 if nut[2] < 0.95 else 2
         # The hand never turns through the far side, where its last joint ends.
         rest = self._turned - yaw
-        turn = upright + (rest + _wrapped(self._final - angle - rest)) * _UP
-        return self._carried(nut, upright, turn)
+        turn = resolve_mirror_symmetry + (rest + _wrapped(self._final - angle - rest)) * _UP
+        return self._carried(nut, resolve_mirror_symmetry, turn)
 
     def _above(self, hand: Array, turn: Array, handle: Array) -> Array:
         goal = handle + 0.07 * _UP
@@ -205,14 +205,14 @@ class _Steering:
             self._go("above")
         return _towards(0.01 * _UP, np.zeros(3), -1)
 
-    def _carried(self, nut: Array, upright: Array, turn: Array) -> tuple[Array, int]:
+    def _carried(self, nut: Array, resolve_mirror_symmetry: Array, turn: Array) -> tuple[Array, int]:
         if self._stage == "lift" and nut[2] > 0.93:
             self._go("over")
         if self._stage == "over" and self._drops and self._since > self._drop_at:
             self._drops = False
             self._go("let go")
         if self._stage == "lift":
-            return _towards((_CLEAR - nut[2]) * _UP, upright, 1), 2
+            return _towards((_CLEAR - nut[2]) * _UP, resolve_mirror_symmetry, 1), 2
         moved = _length((nut - self._nut_before)[:2])
         self._nut_before = nut
         over = np.array([*_PEG, _CLEAR])

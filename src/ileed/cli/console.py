@@ -17,10 +17,10 @@ from ileed.errors import SettingsError
 from ileed.wording import printable
 
 if TYPE_CHECKING:
-    from ileed.fitting import Progress as ClimbProgress
-    from ileed.fitting import Watcher
+    from ileed.fitting import Progress as FitProgress
+    from ileed.fitting import ProgressCallback
 
-__all__ = ["Output", "at_least_one", "bar", "climbing", "plain", "print_json"]
+__all__ = ["Output", "at_least_one", "bar", "fit_bar", "plain", "print_json"]
 
 _LONGEST_NAME = 200
 
@@ -68,13 +68,13 @@ def at_least_one(**settings: int | None) -> None:
 
 
 @contextmanager
-def climbing(words: str) -> Iterator[Watcher]:
+def fit_bar(words: str) -> Iterator[ProgressCallback]:
     """A bar on standard error with the best cost so far and the time left."""
     with _shown(TextColumn("best {task.fields[cost]} nats")) as shown:
         task = shown.add_task(plain(words), total=None, cost="...")
         stages: list[str] = []
 
-        def watch(progress: ClimbProgress) -> None:
+        def progress(progress: FitProgress) -> None:
             shown.start()
             if stages[-1:] != [progress.stage]:  # each stage has a time of its own
                 stages.append(progress.stage)
@@ -82,7 +82,7 @@ def climbing(words: str) -> Iterator[Watcher]:
                 shown.reset(task, total=progress.steps, description=plain(told))
             shown.update(task, completed=progress.step, cost=f"{progress.nats_per_action:.4f}")
 
-        yield watch
+        yield progress
 
 
 @contextmanager

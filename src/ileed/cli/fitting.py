@@ -14,7 +14,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from ileed import runs
 from ileed._torch import resolve_device
-from ileed.cli.console import Output, climbing, plain, print_json
+from ileed.cli.console import Output, fit_bar, plain, print_json
 from ileed.cli.data import Robomimic, names, read_data
 from ileed.cli.parsing import SHAPES
 from ileed.cli.table import Columns, refuse_model, rename_model_option
@@ -61,13 +61,13 @@ class Fit:
         resolve_device(self.device)  # refused now rather than after a large file was read
         refuse_model(self.columns.demonstrator)
         data = read_data(self.data, self.columns, self.robomimic)
-        with climbing("fitting") as watch:
+        with fit_bar("fitting") as progress:
             fitted = self.method.fit(
                 data,
                 seed=self.seed,
                 device=self.device,
                 check_width=self.check_width,
-                progress=watch,
+                progress=progress,
                 checkpoint=runs.checkpoint_path(out),
             )
         fitted.save(out, overwrite=self.overwrite)
@@ -126,7 +126,7 @@ def ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int 
     table.add_column("in 8 of 10 of their states")
     if truth is not None:
         table.add_column("truth", justify="right")
-    quantiles = dict(zip(fitted.expertise.names, fitted.expertise.survey.quantiles.tolist(), strict=True))
+    quantiles = dict(zip(fitted.expertise.names, fitted.expertise.summary.quantiles.tolist(), strict=True))
     for name, value in people[:most]:
         low, high = quantiles[name][2], quantiles[name][18]
         row = [plain(name), f"{value:.3f}", f"{low:.2f} to {high:.2f}"]

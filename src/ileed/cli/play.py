@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.table import Table
 from tyro.conf import Positional
 
-from ileed.cli.console import Output, at_least_one, bar, climbing, print_json
+from ileed.cli.console import Output, at_least_one, bar, fit_bar, print_json
 from ileed.errors import IleedError, SettingsError, require
 
 if TYPE_CHECKING:
@@ -106,10 +106,10 @@ class Demo:
         best = max(truth, key=lambda name: truth[name])
         console = Output(quiet=self.json)
         console.say(repr(data))
-        with climbing("cloning everybody (BC)") as watch:
-            cloned = bc().fit(data, seed=self.seed, progress=watch)
-        with climbing("estimating expertise (ILEED)") as watch:
-            fitted = Ileed().fit(data, seed=self.seed, progress=watch)
+        with fit_bar("cloning everybody (BC)") as progress:
+            cloned = bc().fit(data, seed=self.seed, progress=progress)
+        with fit_bar("estimating expertise (ILEED)") as progress:
+            fitted = Ileed().fit(data, seed=self.seed, progress=progress)
         players = {
             "BC": cloned.policy,
             "ILEED": fitted.policy,

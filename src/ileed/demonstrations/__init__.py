@@ -198,10 +198,10 @@ class Demonstrations:
 
     def by(self, *names: str) -> Demonstrations:
         """The steps of one demonstrator, or of several, alone."""
-        place = np.full(len(self.names), -1)
-        place[[self.index_of(name) for name in names]] = np.arange(len(names))
-        theirs = self.select(place[self.demonstrator] >= 0)
-        return replace(theirs, names=names, demonstrator=place[theirs.demonstrator])
+        observation_index = np.full(len(self.names), -1)
+        observation_index[[self.index_of(name) for name in names]] = np.arange(len(names))
+        theirs = self.select(observation_index[self.demonstrator] >= 0)
+        return replace(theirs, names=names, demonstrator=observation_index[theirs.demonstrator])
 
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""
@@ -240,18 +240,22 @@ class Demonstrations:
         weights, skill_names = self.skill(skill) if skill is not None else (None, ())
         legal = None if self.legal is None else self.legal.astype(np.float32)
         parts = [seen, *(extra for extra in (weights, legal) if extra is not None)]
-        first, place = _distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
+        first, observation_index = _distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
         people = len(self.names)
         if self.discrete:
-            key = (self.actions * len(first) + place) * people + self.demonstrator
-            distinct, cell, count = np.unique(key, return_inverse=True, return_counts=True)
+            key = (self.actions * len(first) + observation_index) * people + self.demonstrator
+            distinct, count_index, count = np.unique(key, return_inverse=True, return_counts=True)
             slot, demonstrator = distinct // people, distinct % people
-            action, cell_place = slot // len(first), slot % len(first)
+            action, count_observation_index = slot // len(first), slot % len(first)
         else:
-            order = np.lexsort((self.demonstrator, place))
-            cell = np.empty(len(self), dtype=np.int64)
-            cell[order] = np.arange(len(self))
-            cell_place, demonstrator, action = place[order], self.demonstrator[order], self.actions[order]
+            order = np.lexsort((self.demonstrator, observation_index))
+            count_index = np.empty(len(self), dtype=np.int64)
+            count_index[order] = np.arange(len(self))
+            count_observation_index, demonstrator, action = (
+                observation_index[order],
+                self.demonstrator[order],
+                self.actions[order],
+            )
             count = np.ones(len(self), dtype=np.int64)
         return Collapsed(
             observations=seen[first],
@@ -259,12 +263,12 @@ class Demonstrations:
             skills=None if weights is None else weights[first],
             skill_names=skill_names,
             legal=None if self.legal is None else self.legal[first],
-            place=cell_place,
+            observation_index=count_observation_index,
             action=action,
             demonstrator=demonstrator,
             count=count,
-            step_cell=cell,
-            step_place=place,
+            step_count_index=count_index,
+            step_observation_index=observation_index,
         )
 
     def skill(self, column: str) -> Skill:
@@ -343,28 +347,31 @@ def check_demonstrations(value: object) -> None:
 class Collapsed:
     """A data set's sufficient statistics: each distinct observation once, each distinct act upon it counted.
 
-    A *place* is a distinct observation (together with its legal actions and skills where the data hold them). A *cell*
-    is a distinct (action, place, demonstrator); cells are sorted in that order, so that they are read front to back.
-    Continuous actions hardly ever repeat, so there a cell is a step.
+    A *unique observation* is a distinct row (together with its legal actions and skills where the data hold them). A
+    *count* is a distinct (action, unique observation, demonstrator) with its multiplicity; counts are sorted in that
+    order, so that they are read front to back.
+    Continuous actions hardly ever repeat, so there a count is a step.
     """
 
-    observations: Array  # (place, varying input)
+    observations: Array  # (unique observation, varying input)
     varying: Array  # (varying input,) index into the flat observation
-    skills: Array | None  # (place, skill)
+    skills: Array | None  # (unique observation, skill)
     skill_names: tuple[str, ...]
-    legal: Array | None  # (place, action)
-    place: Array  # (cell,)
-    action: Array  # (cell,) or (cell, dimension)
-    demonstrator: Array  # (cell,)
-    count: Array  # (cell,)
-    step_cell: Array  # (step,) the cell that each step was counted in
-    step_place: Array  # (step,) the place that each step was taken at
+    legal: Array | None  # (unique observation, action)
+    observation_index: Array  # (count,)
+    action: Array  # (count,) or (count, dimension)
+    demonstrator: Array  # (count,)
+    count: Array  # (count,)
+    step_count_index: Array  # (step,) the count that each step was counted in
+    step_observation_index: Array  # (step,) the unique observation that each step was taken at
 
     def weights(self, step_weights: Array) -> Array:
-        """Sum of (..., step) weights in every cell: the counts, when each step weighs one."""
+        """Sum of (..., step) weights in every count: the counts, when each step weighs one."""
         flat = step_weights.reshape(-1, step_weights.shape[-1])
-        summed = [np.bincount(self.step_cell, weights=row, minlength=len(self.place)) for row in flat]
-        return np.stack(summed).reshape(*step_weights.shape[:-1], len(self.place))
+        summed = [
+            np.bincount(self.step_count_index, weights=row, minlength=len(self.observation_index)) for row in flat
+        ]
+        return np.stack(summed).reshape(*step_weights.shape[:-1], len(self.observation_index))
 
 
 class Skill(NamedTuple):

@@ -103,7 +103,7 @@ def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
         yield Finding(
             "observations", f"{places:,} are distinct among {len(data):,} steps: the fit counts them once each"
         )
-        shared = visited_by_several(data.demonstrator, collapsed.step_place)
+        shared = visited_by_several(data.demonstrator, collapsed.step_observation_index)
         share = np.bincount(data.demonstrator, shared, len(data.names)) / np.maximum(data.steps_each, 1)
         alone = (
             np.flatnonzero((share < 0.5) & (data.steps_each > 0)) if len(data.names) > 1 else np.array([], dtype=int)

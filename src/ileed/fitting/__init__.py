@@ -1,27 +1,27 @@
-"""The climb: all members of a joint model up the likelihood at once, to the same bits every time."""
+"""Optimisation: all members of a joint model up the likelihood at once, to the same bits every time."""
 
 from ileed.fitting.adam import Adam
+from ileed.fitting.batches import Sampler
 from ileed.fitting.checkpoint import Checkpoint
-from ileed.fitting.climbing import climb
+from ileed.fitting.loop import optimise
 from ileed.fitting.preparing import Prepared, SideBySide, checked_weights, prepare, side_by_side, stands_beside
-from ileed.fitting.results import Ascent, History, Outcome, Progress, Watcher
-from ileed.fitting.settings import Climb
-from ileed.fitting.supply import Supply
+from ileed.fitting.results import History, OptimisationResult, Outcome, Progress, ProgressCallback
+from ileed.fitting.settings import OptimiserSettings
 
 __all__ = [
     "Adam",
-    "Ascent",
     "Checkpoint",
-    "Climb",
     "History",
+    "OptimisationResult",
+    "OptimiserSettings",
     "Outcome",
     "Prepared",
     "Progress",
+    "ProgressCallback",
+    "Sampler",
     "SideBySide",
-    "Supply",
-    "Watcher",
     "checked_weights",
-    "climb",
+    "optimise",
     "prepare",
     "side_by_side",
     "stands_beside",

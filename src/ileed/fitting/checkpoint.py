@@ -1,4 +1,4 @@
-"""Checkpoints: from which an interrupted climb goes on, to the same bits."""
+"""Checkpoints: from which an interrupted optimisation goes on, to the same bits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MOST_THREADS = 4096
 
 @final
 class Checkpoint:
-    """A file that an interrupted climb goes on from, to the same bits; written every few seconds and at the end.
+    """A file that an interrupted optimisation goes on from, to the same bits; written every few seconds and at the end.
 
     It stays until what was fitted is saved: whoever saves it removes the file.
-    `fingerprint` names the settings, data and seed, so that one climb never goes on from another's file.
+    `fingerprint` names the settings, data and seed, so that one optimisation never goes on from another's file.
     """
 
     def __init__(self, path: Path, *, fingerprint: str, seconds: float = 5.0) -> None:
@@ -38,7 +38,7 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def read(self) -> tuple[int, int, dict[str, Tensor]] | None:
-        """The step reached, the threads in use and the tensors; nothing where no climb was interrupted."""
+        """The step reached, the threads in use and the tensors; nothing where no optimisation was interrupted."""
         if not self.path.exists():
             return None
         tensors, notes = runs.read_tensors(self.path)
@@ -56,7 +56,7 @@ class Checkpoint:
         return step, thread_count, tensors
 
     def check(self, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], step: int, steps: int) -> None:
-        """Refuse tensors that cannot be those of the climb with this state, at this step of so many."""
+        """Refuse tensors that cannot be those of the optimisation with this state, at this step of so many."""
         for name, expected in state.items():
             found = tensors.get(name)
             if found is None or (found.shape, found.dtype) != (expected.shape, expected.dtype):

@@ -1,4 +1,4 @@
-"""Data made ready for a climb: collapsed, weighed, and supplied in the way that suits them."""
+"""Data made ready for a settings: collapsed, weighed, and supplied in the way that suits them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 from ileed._torch import stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
-from ileed.fitting.settings import Climb
-from ileed.fitting.supply import Fixed, Material, Shuffled, Supply, Whole, tensor
+from ileed.fitting.batches import FixedBatch, MiniBatches, Sampler, TrainingData, WholeBatch, tensor
+from ileed.fitting.settings import OptimiserSettings
 from ileed.fitting.windows import Windows
 from ileed.model.batch import Batch, Sizes
-from ileed.model.lens import Lens, lens_for
+from ileed.model.normaliser import Normaliser, normaliser_for
 from ileed.model.policies import ActionScale
 
 _FEW_STEPS = 4096  # data this small are taken whole, whether their observations repeat or not
@@ -26,21 +26,21 @@ _FEW_STEPS = 4096  # data this small are taken whole, whether their observations
 @final
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A data set made ready for a device: sizes, lens, and a supply of batches."""
+    """A data set made ready for a device: sizes, normaliser, and a sampler of batches."""
 
     sizes: Sizes
-    lens: Lens
+    normaliser: Normaliser
     collapsed: Collapsed
-    supply: Supply
+    sampler: Sampler
     has_held_out: bool
-    material: Material
+    training_data: TrainingData
     guessing_nats: float
     action_scale: ActionScale | None = None
 
 
 def prepare(
     data: Demonstrations,
-    climb: Climb,
+    settings: OptimiserSettings,
     *,
     seed: int,
     device: torch.device,
@@ -56,7 +56,7 @@ def prepare(
     A policy with a memory learns from windows of `length` steps, which are always drawn in mini-batches.
     """
     collapsed = data.collapse(skill)
-    step_weight, held_out = _step_weights(data, climb, weights, members, seed)
+    step_weight, held_out = _step_weights(data, settings, weights, members, seed)
     sizes = Sizes(
         inputs=collapsed.observations.shape[1],
         demonstrators=len(data.names),
@@ -66,33 +66,37 @@ def prepare(
         has_legal_actions=data.legal is not None,
         two_valued=data.two_valued,
     )
-    places = torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
-    visits = torch.from_numpy(np.bincount(collapsed.step_place, minlength=places.shape[1])).double()
-    lens = lens_for(
+    unique_observations = torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
+    steps_at = torch.from_numpy(
+        np.bincount(collapsed.step_observation_index, minlength=unique_observations.shape[1])
+    ).double()
+    normaliser = normaliser_for(
         data.observations.shape[1:],
         torch.from_numpy(collapsed.varying),
-        places,
-        visits,
+        unique_observations,
+        steps_at,
         normalise=data.observations.dtype.kind == "f" if normalise is None else normalise,
         indicators=None if data.encoding is None else torch.from_numpy(data.encoding.indicators[collapsed.varying]),
     )
-    seen = lens.focus(places).to(device)
+    seen = normaliser.normalise(unique_observations).to(device)
     repeats = 2 * len(collapsed.observations) <= len(data) or len(data) <= _FEW_STEPS
-    whole = repeats if climb.batch_size is None else climb.batch_size >= len(data)
-    batch_size = min(climb.batch_size or (256 if length == 1 else 100), len(data))
-    material = Material(
+    whole = repeats if settings.batch_size is None else settings.batch_size >= len(data)
+    batch_size = min(settings.batch_size or (256 if length == 1 else 100), len(data))
+    training_data = TrainingData(
         data, collapsed, sizes, seen, step_weight, held_out, batch_size, seed, transitions, members, length
     )
     if length > 1:
-        supply: Supply = Windows([material], device=device)
+        sampler: Sampler = Windows([training_data], device=device)
     else:
-        supply = Whole(material) if whole else Shuffled(material)
+        sampler = WholeBatch(training_data) if whole else MiniBatches(training_data)
     scale = None
     if not data.discrete:
         actions = tensor(data.actions, torch.device("cpu")).double()
         spread = actions.std(0, correction=0).clamp_min(1e-6)
         scale = ActionScale(*(each.float() for each in (actions.mean(0), spread, actions.amin(0), actions.amax(0))))
-    return Prepared(sizes, lens, collapsed, supply, held_out is not None, material, _guessing_nats(data, scale), scale)
+    return Prepared(
+        sizes, normaliser, collapsed, sampler, held_out is not None, training_data, _guessing_nats(data, scale), scale
+    )
 
 
 def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
@@ -106,28 +110,28 @@ def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class SideBySide:
-    """Several data sets as one supply, each for as many members in a row."""
+    """Several data sets as one sampler, each for as many members in a row."""
 
-    supply: Supply
+    sampler: Sampler
     has_held_out: bool = False
     guessing_nats: float = math.nan  # each data set has its own
 
 
 def side_by_side(prepared: Sequence[Prepared], *, members: int, device: torch.device) -> SideBySide:
-    """One supply of several data sets, each of which `stands_beside` others."""
-    if all(isinstance(each.supply, Windows) for each in prepared):
-        return SideBySide(Windows([each.material for each in prepared], device=device), prepared[0].has_held_out)
-    batches = [each.supply.batch() for each in prepared]
+    """One sampler of several data sets, each of which `stands_beside` others."""
+    if all(isinstance(each.sampler, Windows) for each in prepared):
+        return SideBySide(Windows([each.training_data for each in prepared], device=device), prepared[0].has_held_out)
+    batches = [each.sampler.batch() for each in prepared]
     sizes = [each.sizes for each in prepared]
-    return SideBySide(Fixed(Batch.side_by_side(batches, sizes, members=members, device=device)))
+    return SideBySide(FixedBatch(Batch.side_by_side(batches, sizes, members=members, device=device)))
 
 
 def stands_beside(prepared: Prepared) -> bool:
     """Whether a data set can be supplied side by side with others: in windows, or whole and plain."""
-    if isinstance(prepared.supply, Windows):
+    if isinstance(prepared.sampler, Windows):
         return not prepared.sizes.skills
     plain = prepared.sizes.discrete and not prepared.sizes.has_legal_actions and not prepared.sizes.skills
-    return plain and isinstance(prepared.supply, Whole) and not prepared.has_held_out
+    return plain and isinstance(prepared.sampler, WholeBatch) and not prepared.has_held_out
 
 
 def checked_weights(weights: Array, data: Demonstrations, members: int) -> Array:
@@ -143,14 +147,14 @@ def checked_weights(weights: Array, data: Demonstrations, members: int) -> Array
 
 
 def _step_weights(
-    data: Demonstrations, climb: Climb, weights: Array | None, members: int, seed: int
+    data: Demonstrations, settings: OptimiserSettings, weights: Array | None, members: int, seed: int
 ) -> tuple[Array, Array | None]:
     """(*member, step) weights to learn from, and (step,) weights of what is held out."""
     by_episode = np.ones(data.episode_count) if weights is None else checked_weights(weights, data, members)
-    if climb.held_out == 0:
+    if settings.held_out == 0:
         return by_episode[..., data.episode], None
     numpy_seed = int(torch.randint(2**31, (), generator=stream(seed, "held out")))
-    kept, out = data.split(climb.held_out, generator=np.random.default_rng(numpy_seed))
+    kept, out = data.split(settings.held_out, generator=np.random.default_rng(numpy_seed))
     if ((by_episode * kept).sum(-1) == 0).any():
         raise SettingsError("all the weight of a restart is on held-out episodes: weigh more episodes, or held_out=0")
     return (by_episode * kept)[..., data.episode], out[data.episode].astype(np.float64)

@@ -1,4 +1,4 @@
-"""What a climb tells: where it is, how its costs went, and how it ended."""
+"""What an optimisation tells: where it is, how its costs went, and how it ended."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Progress(NamedTuple):
     stage: str = "fitting"
 
 
-Watcher = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
 @final
@@ -95,8 +95,8 @@ class History:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Ascent:
-    """What a climb found: all members as they ended, and each one's cost in nats per action."""
+class OptimisationResult:
+    """What an optimisation found: all members as they ended, and each one's cost in nats per action."""
 
     joint: Joint
     nats_per_action: Array  # (member,) of the whole data set, or of the held-out episodes
@@ -113,12 +113,12 @@ class Ascent:
         """How the fit of the member of least cost ended."""
         return self.history.outcome(self.chosen, self.guessing_nats)
 
-    def part(self, joint: Joint, first: int, guessing_nats: float) -> Ascent:
-        """What was found for the members of one model among several that climbed side by side."""
+    def part(self, joint: Joint, first: int, guessing_nats: float) -> OptimisationResult:
+        """What was found for the members of one model among several that were optimised side by side."""
         own = slice(first, first + len(next(joint.parameters())))
         held_out = None if self.history.held_out is None else self.history.held_out[:, own]
         history = History(self.history.step, self.history.nats_per_action[:, own], held_out)
-        return Ascent(joint, self.nats_per_action[own], history, guessing_nats)
+        return OptimisationResult(joint, self.nats_per_action[own], history, guessing_nats)
 
 
 def _rounded(costs: Array) -> list[float | None]:

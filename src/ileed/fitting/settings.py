@@ -1,4 +1,4 @@
-"""How to climb: step sizes, batches, and what to choose by."""
+"""How to optimise: step sizes, batches, and what to choose by."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ileed.checking import number, whole_number
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Climb:
-    """How to climb: two Adam optimisers (one for networks, one for the demonstrators' w) for an exact number of steps.
+class OptimiserSettings:
+    """Settings of the optimisation: Adam, with one learning rate for networks and one for w, for `steps` steps.
 
     `batch_size` is the number of steps drawn for each gradient; None takes the whole data set where observations
     repeat, and 256 where they do not. `clip` bounds each member's gradient norm on its own. `held_out` keeps that

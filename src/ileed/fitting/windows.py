@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ileed._torch import Bool, Float, Int
 from ileed.demonstrations import Array
-from ileed.fitting.supply import Material, Order, action_tensor, tensor
-from ileed.model.batch import Batch, Sizes, Visits, padded
+from ileed.fitting.batches import Order, TrainingData, action_tensor, tensor
+from ileed.model.batch import Batch, Pairs, Sizes, padded
 from ileed.nets import Pick
 
 _DRAWN_AHEAD = 64  # gradient steps whose windows are drawn together
@@ -28,39 +28,39 @@ class Windows:
     so that every step counts once, remembered as far back as when the policy acts.
     """
 
-    def __init__(self, materials: Sequence[Material], *, device: torch.device) -> None:
-        first = materials[0]
-        self._sizes = Sizes.of_all([material.sizes for material in materials])
+    def __init__(self, training_sets: Sequence[TrainingData], *, device: torch.device) -> None:
+        first = training_sets[0]
+        self._sizes = Sizes.of_all([training_data.sizes for training_data in training_sets])
         self._length, self._members, self._device = first.length, first.members, device
-        longest = max(len(material.data) for material in materials)
+        longest = max(len(training_data.data) for training_data in training_sets)
 
         def together(columns: Sequence[Tensor], *shape: int) -> Tensor:
             """(data set, step, ...) on the device, with zeros where a data set is shorter."""
             return torch.stack([padded(column, (longest, *shape)) for column in columns]).to(device)
 
         inputs = self._sizes.inputs
-        self._seen = together([m.seen.cpu().T[m.collapsed.step_place] for m in materials], inputs)
-        self._action = together([action_tensor(m.data.actions, _CPU) for m in materials], self._sizes.actions)
-        self._demonstrator = together([tensor(m.data.demonstrator, _CPU) for m in materials])
-        self._last = together([torch.from_numpy(episode_ends(m.data.episode)) for m in materials])
+        self._seen = together([m.seen.cpu().T[m.collapsed.step_observation_index] for m in training_sets], inputs)
+        self._action = together([action_tensor(m.data.actions, _CPU) for m in training_sets], self._sizes.actions)
+        self._demonstrator = together([tensor(m.data.demonstrator, _CPU) for m in training_sets])
+        self._last = together([torch.from_numpy(episode_ends(m.data.episode)) for m in training_sets])
         self._skills = None
         if first.collapsed.skills is not None:
-            columns = [tensor(m.collapsed.skills[m.collapsed.step_place], _CPU) for m in materials]  # type: ignore[index]
+            columns = [tensor(m.collapsed.skills[m.collapsed.step_observation_index], _CPU) for m in training_sets]  # type: ignore[index]
             self._skills = together(columns, self._sizes.skills)
-        self._weight = self._by_member([m.step_weight for m in materials], longest)
-        held_out = [m.held_out for m in materials if m.held_out is not None]
+        self._weight = self._by_member([m.step_weight for m in training_sets], longest)
+        held_out = [m.held_out for m in training_sets if m.held_out is not None]
         self._held_out = self._by_member(held_out, longest) if held_out else None
         self._moments = torch.arange(self._length, device=device)[None, :, None]
-        self._offset = torch.arange(len(materials), device=device)[:, None] * longest
-        self._orders = [Order(_learned_from(m), seed=m.seed, device=device) for m in materials]
+        self._offset = torch.arange(len(training_sets), device=device)[:, None] * longest
+        self._orders = [Order(_learned_from(m), seed=m.seed, device=device) for m in training_sets]
         self._tiles = torch.nn.utils.rnn.pad_sequence(
-            [torch.from_numpy(tiles(m.data.episode, self._length)) for m in materials],
+            [torch.from_numpy(tiles(m.data.episode, self._length)) for m in training_sets],
             batch_first=True,
             padding_value=-1,
         ).to(device)
-        self._size = min(first.batch_size, *(len(m.data) for m in materials))
+        self._size = min(first.batch_size, *(len(m.data) for m in training_sets))
         self.epoch = -(-longest // self._size)
-        self._loaded = torch.zeros(len(materials), self._size, dtype=torch.long, device=device)
+        self._loaded = torch.zeros(len(training_sets), self._size, dtype=torch.long, device=device)
         self._ahead: tuple[int, Tensor] | None = None
 
     def _by_member(self, weights: Sequence[Array], longest: int) -> Float[Tensor, "member step"]:
@@ -84,7 +84,7 @@ class Windows:
             yield self._of(starts, weight)
 
     def _of(self, starts: Int[Tensor, "group window"], weight: Float[Tensor, "member step"]) -> Batch:
-        """The batch of the windows that begin at these steps; places are (moment, window), moments first."""
+        """The batch of the windows that begin at these steps; observations are (time step, window)."""
         begin = starts.clamp_min(0)
         last = self._last.gather(1, begin)
         steps = begin[:, None] + self._moments
@@ -97,9 +97,9 @@ class Windows:
         action = self._rows(self._action, rows)
         return Batch(
             observations=self._rows(self._seen, rows).mT,
-            place=at,
+            observation_index=at,
             demonstrator=by,
-            visits=Visits(at, by, at),
+            pairs=Pairs(at, by, at),
             action=action if len(starts) == 1 else action.repeat_interleave(self._members, dim=0),
             weight=self._weighed(weight, steps, inside),
             skills=None if self._skills is None else self._rows(self._skills, rows).mT,
@@ -111,9 +111,9 @@ class Windows:
     def _weighed(
         self,
         weight: Float[Tensor, "member step"],
-        steps: Int[Tensor, "group place"],
-        inside: Bool[Tensor, "group place"],
-    ) -> Float[Tensor, "member place"]:
+        steps: Int[Tensor, "group observation"],
+        inside: Bool[Tensor, "group observation"],
+    ) -> Float[Tensor, "member observation"]:
         each = self._members
         return weight.gather(1, steps.repeat_interleave(each, dim=0)) * inside.repeat_interleave(each, dim=0)
 
@@ -134,7 +134,7 @@ def tiles(episode: Array, length: int) -> Array:
     return np.concatenate([np.arange(begin, end + 1, length) for begin, end in zip(first, last, strict=True)])
 
 
-def _learned_from(material: Material) -> Int[Tensor, " step"]:
+def _learned_from(training_data: TrainingData) -> Int[Tensor, " step"]:
     """The steps that some member gives a weight."""
-    weight = material.step_weight.reshape(-1, material.step_weight.shape[-1])
+    weight = training_data.step_weight.reshape(-1, training_data.step_weight.shape[-1])
     return torch.from_numpy(np.flatnonzero(weight.sum(0) > 0))

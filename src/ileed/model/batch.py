@@ -42,44 +42,46 @@ class Sizes:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Visits:
-    """Who was where: distinct (place, demonstrator), and the visit of each cell. Expertise depends on nothing else."""
+class Pairs:
+    """Distinct (unique observation, demonstrator) pairs, on which alone expertise depends, and each count's pair."""
 
-    place: Pick
+    observation_index: Pick
     demonstrator: Pick
-    cell: Pick
+    pair_index: Pick
 
     @classmethod
     def of(
         cls,
-        place: Int[Tensor, "*group cell"],
-        demonstrator: Int[Tensor, "*group cell"],
+        observation_index: Int[Tensor, "*group count"],
+        demonstrator: Int[Tensor, "*group count"],
         sizes: Sizes,
-        places: int,
-    ) -> Visits:
-        """The visits of these cells; each cell a visit of its own where they are hardly fewer."""
-        both = place * sizes.demonstrators + demonstrator
+        unique_count: int,
+    ) -> Pairs:
+        """The pairs of these counts; each count is a pair of its own where pairs are hardly fewer."""
+        both = observation_index * sizes.demonstrators + demonstrator
         found = [torch.unique(group, return_inverse=True) for group in both.reshape(-1, both.shape[-1])]
         most = max(len(key) for key, _ in found)
         if 2 * most > both.shape[-1] or both.is_cuda:  # a GPU would rather do more arithmetic than one more read
             everywhere = torch.arange(both.shape[-1], device=both.device).expand_as(both)
             return cls(
-                Pick.of(place, places), Pick.of(demonstrator, sizes.demonstrators), Pick.of(everywhere, both.shape[-1])
+                Pick.of(observation_index, unique_count),
+                Pick.of(demonstrator, sizes.demonstrators),
+                Pick.of(everywhere, both.shape[-1]),
             )
         key = _stacked([key for key, _ in found]).reshape(*both.shape[:-1], most)
-        cell = torch.stack([cell for _, cell in found]).reshape_as(both)
+        count_index = torch.stack([count_index for _, count_index in found]).reshape_as(both)
         here, who = key // sizes.demonstrators, key % sizes.demonstrators
-        return cls(Pick.of(here, places), Pick.of(who, sizes.demonstrators), Pick.of(cell, most))
+        return cls(Pick.of(here, unique_count), Pick.of(who, sizes.demonstrators), Pick.of(count_index, most))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """What was done where and where that led: (place, action, next place), with a weight."""
+    """What was done where and where that led: (unique observation, action, next unique observation), with a weight."""
 
-    place: Pick
+    observation_index: Pick
     action: Float[Tensor, "*group action transition"]
-    next_place: Pick
+    next_observation_index: Pick
     weight: Float[Tensor, "*member transition"]
 
     def actions_of(self, members: int) -> Float[Tensor, "member action transition"]:
@@ -96,21 +98,21 @@ class Transitions:
 @final
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Distinct observations ("places") and weighted acts upon them ("cells"); a place of no cell is padding.
+    """Unique observations, and weighted counts of the actions after them; an observation of no count is padding.
 
-    The likelihood of the data is the sum over cells of weight x log-probability, so networks run once a place however
-    often it was visited.
+    The log-likelihood of the data is the sum over counts of weight x log-probability, so networks run once for each
+    unique observation, however many steps it has.
     """
 
-    observations: Float[Tensor, "*group input place"]
-    place: Pick
+    observations: Float[Tensor, "*group input observation"]
+    observation_index: Pick
     demonstrator: Pick
-    visits: Visits
-    action: Tensor  # (*group, cell) whole numbers, or (*member, cell, dimension)
-    weight: Float[Tensor, "*member cell"]
-    taken: Pick | None = None  # (action, place) of each cell, flat; discrete actions only
-    legal: Bool[Tensor, "action place"] | None = None
-    skills: Float[Tensor, "*group skill place"] | None = None
+    pairs: Pairs
+    action: Tensor  # (*group, count) whole numbers, or (*member, count, dimension)
+    weight: Float[Tensor, "*member count"]
+    taken: Pick | None = None  # (action, unique observation) of each count, flat; discrete actions only
+    legal: Bool[Tensor, "action observation"] | None = None
+    skills: Float[Tensor, "*group skill observation"] | None = None
     transitions: Transitions | None = None
 
     @property
@@ -118,20 +120,20 @@ class Batch:
         return self.weight.sum(-1)
 
     @cached_property
-    def share(self) -> Float[Tensor, "*member cell"]:
-        """Each cell's part of the whole weight: a mean over acts is a product with this. No weight, no part."""
+    def share(self) -> Float[Tensor, "*member count"]:
+        """Each count's part of the whole weight: a mean over acts is a product with this. No weight, no part."""
         return self.weight / self.total_weight.clamp_min(_NO_WEIGHT).unsqueeze(-1)
 
-    def mean(self, values: Float[Tensor, "member cell"]) -> Float[Tensor, " member"]:
-        """Mean over acts, each cell counted by its weight."""
+    def mean(self, values: Float[Tensor, "member count"]) -> Float[Tensor, " member"]:
+        """Mean over acts, each count counted by its weight."""
         return _dot(values, self.share)
 
-    def mean_cost(self, log_likelihood: Float[Tensor, "member cell"]) -> Float[Tensor, " member"]:
+    def mean_cost(self, log_likelihood: Float[Tensor, "member count"]) -> Float[Tensor, " member"]:
         """Mean negative log-likelihood, in nats per action."""
         return _dot(log_likelihood, self._negative_share)
 
     @cached_property
-    def _negative_share(self) -> Float[Tensor, "*member cell"]:
+    def _negative_share(self) -> Float[Tensor, "*member count"]:
         return -self.share
 
     @classmethod
@@ -139,26 +141,28 @@ class Batch:
         cls,
         *,
         sizes: Sizes,
-        observations: Float[Tensor, "*group input place"],
-        place: Int[Tensor, "*group cell"],
-        demonstrator: Int[Tensor, "*group cell"],
+        observations: Float[Tensor, "*group input observation"],
+        observation_index: Int[Tensor, "*group count"],
+        demonstrator: Int[Tensor, "*group count"],
         action: Tensor,
         weight: Tensor,
-        legal: Bool[Tensor, "action place"] | None = None,
-        skills: Float[Tensor, "skill place"] | None = None,
+        legal: Bool[Tensor, "action observation"] | None = None,
+        skills: Float[Tensor, "skill observation"] | None = None,
         transitions: Transitions | None = None,
     ) -> Batch:
-        """A batch from plain indices; what a step of the climb will read is worked out here, once."""
-        places = observations.shape[-1]
+        """A batch from plain indices; what a step of the optimisation will read is worked out here, once."""
+        unique_count = observations.shape[-1]
         finite = legal is None  # an illegal action has log-probability -inf
         return cls(
             observations=observations,
-            place=Pick.of(place, places, finite=finite),
+            observation_index=Pick.of(observation_index, unique_count, finite=finite),
             demonstrator=Pick.of(demonstrator, sizes.demonstrators),
-            visits=Visits.of(place, demonstrator, sizes, places),
+            pairs=Pairs.of(observation_index, demonstrator, sizes, unique_count),
             action=action,
             weight=weight,
-            taken=Pick.of(action * places + place, sizes.actions * places, finite=finite) if sizes.discrete else None,
+            taken=Pick.of(action * unique_count + observation_index, sizes.actions * unique_count, finite=finite)
+            if sizes.discrete
+            else None,
             legal=legal,
             skills=skills,
             transitions=transitions,
@@ -170,14 +174,14 @@ class Batch:
     ) -> Batch:
         """Batches of several data sets as one, each learned from by so many members in a row; discrete actions only.
 
-        Shorter ones are padded: with inputs that are always zero, places without a cell, and cells without a weight.
+        Shorter ones are padded: with inputs that are zero, observations without a count, and counts without a weight.
         """
         largest = Sizes.of_all(sizes)
         seen = [padded(batch.observations, (largest.inputs, batch.observations.shape[1])) for batch in batches]
         return cls.of(
             sizes=largest,
             observations=_stacked(seen).to(device),
-            place=_stacked([batch.place.index for batch in batches]).to(device),
+            observation_index=_stacked([batch.observation_index.index for batch in batches]).to(device),
             demonstrator=_stacked([batch.demonstrator.index for batch in batches]).to(device),
             action=_stacked([batch.action for batch in batches]).to(device),
             weight=_for_members([batch.weight for batch in batches], members).to(device),
@@ -185,9 +189,11 @@ class Batch:
         )
 
     @cached_property
-    def log_choices(self) -> Float[Tensor, " cell"] | None:
-        """Log of how many actions were legal at each cell's place, or nothing where all always are."""
-        return None if self.legal is None else self.place(self.legal.sum(0).to(self.observations.dtype).log())
+    def log_choices(self) -> Float[Tensor, " count"] | None:
+        """Log of how many actions were legal at each count's unique observation, or nothing where all always are."""
+        return (
+            None if self.legal is None else self.observation_index(self.legal.sum(0).to(self.observations.dtype).log())
+        )
 
 
 def _transitions_side_by_side(
@@ -196,11 +202,13 @@ def _transitions_side_by_side(
     known = [each for each in transitions if each is not None]
     if not known:
         return None
-    places = max(each.place.entries for each in known)
+    unique_count = max(each.observation_index.entries for each in known)
     return Transitions(
-        place=Pick.of(_stacked([each.place.index for each in known]).to(device), places),
+        observation_index=Pick.of(_stacked([each.observation_index.index for each in known]).to(device), unique_count),
         action=_stacked([each.action for each in known]).to(device),
-        next_place=Pick.of(_stacked([each.next_place.index for each in known]).to(device), places),
+        next_observation_index=Pick.of(
+            _stacked([each.next_observation_index.index for each in known]).to(device), unique_count
+        ),
         weight=_for_members([each.weight for each in known], members).to(device),
     )
 
@@ -221,5 +229,5 @@ def padded(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.nn.functional.pad(tensor, [side for length in reversed(missing) for side in (0, length)])
 
 
-def _dot(values: Float[Tensor, "member cell"], share: Float[Tensor, "*member cell"]) -> Float[Tensor, " member"]:
+def _dot(values: Float[Tensor, "member count"], share: Float[Tensor, "*member count"]) -> Float[Tensor, " member"]:
     return values @ share if share.ndim == 1 else (values * share).sum(-1)

@@ -28,7 +28,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
 
     Laws: what is observed is normalised; it equals the policy where expertise is one; nothing is NaN at expertise
     zero or one, nor where the policy gives an action no mass; `log_likelihood` equals
-    `observed(...).log_prob(action)` at every cell.
+    `observed(...).log_prob(action)` at every count.
     """
 
     discrete: bool
@@ -39,9 +39,9 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
 
     @abstractmethod
     def log_likelihood(
-        self, policy: Policy, expertise: Float[Tensor, "member cell"], batch: Batch
-    ) -> Float[Tensor, "member cell"]:
-        """log p(action | observation, demonstrator) of every cell, in nats."""
+        self, policy: Policy, expertise: Float[Tensor, "member count"], batch: Batch
+    ) -> Float[Tensor, "member count"]:
+        """log p(action | observation, demonstrator) of every count, in nats."""
 
 
 @final
@@ -62,8 +62,8 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
         return _categorical(torch.lerp(uniform, policy.probs, expertise.unsqueeze(-1)))
 
     def log_likelihood(
-        self, policy: Choice, expertise: Float[Tensor, "member cell"], batch: Batch
-    ) -> Float[Tensor, "member cell"]:
+        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch
+    ) -> Float[Tensor, "member count"]:
         log_choices = batch.log_choices
         log_uniform = -log(policy.log_probs.shape[-2]) if log_choices is None else -log_choices
         ratio = (policy.taken(batch) - log_uniform).exp_()  # pi |A|: at most |A|, so nothing overflows
@@ -76,7 +76,8 @@ class OneVersusRest(AbstractDemonstratorModel[Choice]):
     """With probability `expertise` follow the policy, otherwise take any other action than it would.
 
     p(a) = rho pi(a) + (1 - rho) (1 - pi(a)) / (|A| - 1), what the authors' public code optimises. Random behaviour sits
-    at rho = 1/|A|, not 0. With two actions (rho, pi) and (1 - rho, 1 - pi) are equally likely: see `upright`.
+    at rho = 1/|A|, not 0. With two actions (rho, pi) and (1 - rho, 1 - pi) are equally likely; see
+    `resolve_mirror_symmetry`.
     """
 
     discrete = True
@@ -86,8 +87,8 @@ class OneVersusRest(AbstractDemonstratorModel[Choice]):
         return _categorical(torch.lerp(others, policy.probs, expertise.unsqueeze(-1)))
 
     def log_likelihood(
-        self, policy: Choice, expertise: Float[Tensor, "member cell"], batch: Batch
-    ) -> Float[Tensor, "member cell"]:
+        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch
+    ) -> Float[Tensor, "member count"]:
         log_taken = policy.taken(batch)
         others = -log_taken.expm1() / (policy.log_probs.shape[-2] - 1)
         return _log(torch.lerp(others, log_taken.exp(), expertise))
@@ -110,11 +111,11 @@ class Boltzmann(AbstractDemonstratorModel[Choice]):
         return Categorical(logits=tempered, validate_args=False)
 
     def log_likelihood(
-        self, policy: Choice, expertise: Float[Tensor, "member cell"], batch: Batch
-    ) -> Float[Tensor, "member cell"]:
-        rows = batch.place(policy.log_probs)
+        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch
+    ) -> Float[Tensor, "member count"]:
+        rows = batch.observation_index(policy.log_probs)
         if batch.legal is not None:  # an illegal action's -inf must stay out of the product with expertise 0
-            illegal = ~batch.legal[:, batch.place.index]
+            illegal = ~batch.legal[:, batch.observation_index.index]
             tempered = (expertise.unsqueeze(-2) * rows.masked_fill(illegal, 0)).masked_fill(illegal, -torch.inf)
         else:
             tempered = expertise.unsqueeze(-2) * rows
@@ -154,15 +155,15 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         return mixture(logits, means, deviations * wider)
 
     def log_likelihood(
-        self, policy: MixtureSameFamily, expertise: Float[Tensor, "member cell"], batch: Batch
-    ) -> Float[Tensor, "member cell"]:
-        return self.observed(mixture_at(policy, batch.place), expertise).log_prob(batch.action)
+        self, policy: MixtureSameFamily, expertise: Float[Tensor, "member count"], batch: Batch
+    ) -> Float[Tensor, "member count"]:
+        return self.observed(mixture_at(policy, batch.observation_index), expertise).log_prob(batch.action)
 
 
-def policy_log_likelihood(policy: Choice | MixtureSameFamily, batch: Batch) -> Float[Tensor, "member cell"]:
-    """log pi(action | observation) of every cell: what each demonstrator model gives at expertise one."""
+def policy_log_likelihood(policy: Choice | MixtureSameFamily, batch: Batch) -> Float[Tensor, "member count"]:
+    """log pi(action | observation) of every count: what each demonstrator model gives at expertise one."""
     if isinstance(policy, MixtureSameFamily):
-        return mixture_at(policy, batch.place).log_prob(batch.action)
+        return mixture_at(policy, batch.observation_index).log_prob(batch.action)
     return policy.taken(batch)
 
 

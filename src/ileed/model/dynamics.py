@@ -50,11 +50,11 @@ class LatentDynamicsNet(nn.Module):
         self.body = MLP((dim + sizes.actions, *settings.hidden, dim), generators=generators)
 
     def forward(
-        self, embedding: Float[Tensor, "member dimension place"], transitions: Transitions
+        self, embedding: Float[Tensor, "member dimension observation"], transitions: Transitions
     ) -> Float[Tensor, " member"]:
         """The cost of each member, averaged over transitions by weight."""
         action = transitions.actions_of(len(embedding))
-        foretold = self.body(torch.cat([transitions.place(embedding), action], dim=-2))
-        came = transitions.next_place(embedding)
+        foretold = self.body(torch.cat([transitions.observation_index(embedding), action], dim=-2))
+        came = transitions.next_observation_index(embedding)
         distance = nn.functional.smooth_l1_loss(foretold, came, reduction="none").mean(-2)
         return transitions.mean(distance)

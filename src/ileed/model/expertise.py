@@ -24,7 +24,7 @@ class AbstractExpertise(ABC):
     """Settings of an expertise.
 
     Laws: expertise lies in [0, 1]; a module draws each member's parameters from that member's generator alone; its
-    `embedding` is f, (member, dimension, place), and calling it with that gives (member, cell).
+    `embedding` is f, (member, dimension, unique observation), and calling it with that gives (member, count).
     """
 
     @abstractmethod
@@ -39,11 +39,11 @@ class ExpertiseNet(nn.Module, ABC):
 
     @abstractmethod
     def embedding(self, batch: Batch) -> Tensor | None:
-        """f of every place, or nothing where expertise does not depend on the observation."""
+        """f of every unique observation, or nothing where expertise does not depend on the observation."""
 
     @abstractmethod
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member cell"]:
-        """rho of every cell."""
+    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
+        """rho of every count."""
 
 
 @final
@@ -115,8 +115,8 @@ class _Perfect(ExpertiseNet):
     def embedding(self, batch: Batch) -> None:
         return None
 
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member cell"]:
-        return batch.observations.new_ones(len(self.skill), batch.place.index.shape[-1])
+    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
+        return batch.observations.new_ones(len(self.skill), batch.observation_index.index.shape[-1])
 
 
 @final
@@ -128,7 +128,7 @@ class _Constant(ExpertiseNet):
     def embedding(self, batch: Batch) -> None:
         return None
 
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member cell"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
         return batch.demonstrator(self.skill.sigmoid())
 
 
@@ -141,14 +141,14 @@ class _Embedded(ExpertiseNet):
         people = 1 if settings.shared else sizes.demonstrators
         self.skill = nn.Parameter(uniform((settings.dim, people), 1.0, generators))
 
-    def embedding(self, batch: Batch) -> Float[Tensor, "member dimension place"]:
+    def embedding(self, batch: Batch) -> Float[Tensor, "member dimension observation"]:
         features: Tensor = self.body(batch.observations)
         return features
 
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member cell"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
         assert embedding is not None
-        skill = self.skill if self.shared else batch.visits.demonstrator(self.skill)
-        return batch.visits.cell((batch.visits.place(embedding) * skill).sum(-2).sigmoid())
+        skill = self.skill if self.shared else batch.pairs.demonstrator(self.skill)
+        return batch.pairs.pair_index((batch.pairs.observation_index(embedding) * skill).sum(-2).sigmoid())
 
 
 @final
@@ -157,13 +157,13 @@ class _Skilled(ExpertiseNet):
         super().__init__()
         self.skill = nn.Parameter(uniform((sizes.skills, sizes.demonstrators), 1.0, generators))
 
-    def embedding(self, batch: Batch) -> Float[Tensor, "*member skill place"]:
+    def embedding(self, batch: Batch) -> Float[Tensor, "*member skill observation"]:
         assert batch.skills is not None
         if batch.skills.ndim == 2:
             return batch.skills.unsqueeze(0)
         return batch.skills.repeat_interleave(len(self.skill) // len(batch.skills), dim=0)
 
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member cell"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
         assert embedding is not None
-        skill = batch.visits.demonstrator(self.skill)
-        return batch.visits.cell((batch.visits.place(embedding) * skill).sum(-2).sigmoid())
+        skill = batch.pairs.demonstrator(self.skill)
+        return batch.pairs.pair_index((batch.pairs.observation_index(embedding) * skill).sum(-2).sigmoid())

@@ -97,8 +97,8 @@ class Joint(nn.Module):
             else None
         )
 
-    def log_likelihood(self, batch: Batch) -> Float[Tensor, "member cell"]:
-        """log p(action | observation, demonstrator) of every cell, in nats."""
+    def log_likelihood(self, batch: Batch) -> Float[Tensor, "member count"]:
+        """log p(action | observation, demonstrator) of every count, in nats."""
         embedding = self.expertise.embedding(batch)
         return self._log_likelihood(batch, lambda: embedding)
 
@@ -111,11 +111,11 @@ class Joint(nn.Module):
         latent = self.dynamics(embedding(), batch.transitions)
         return Objective(cost, latent, cost + self.parts.dynamics.weight * latent)
 
-    def expertise_at(self, batch: Batch) -> Float[Tensor, "member cell"]:
-        """rho of every cell."""
+    def expertise_at(self, batch: Batch) -> Float[Tensor, "member count"]:
+        """rho of every count."""
         return self.expertise(self.expertise.embedding(batch), batch)
 
-    def _log_likelihood(self, batch: Batch, embedding: Callable[[], Tensor | None]) -> Float[Tensor, "member cell"]:
+    def _log_likelihood(self, batch: Batch, embedding: Callable[[], Tensor | None]) -> Float[Tensor, "member count"]:
         policy = self.policy(batch.observations, batch.legal)
         if isinstance(self.parts.expertise, Perfect):  # every demonstrator model is the policy itself there
             return policy_log_likelihood(policy, batch)
@@ -163,12 +163,12 @@ def taken_apart(whole: Joint, joints: Sequence[Joint]) -> None:
 
 
 @torch.no_grad()
-def upright(joint: Joint, batches: Iterable[Batch]) -> None:
+def resolve_mirror_symmetry(joint: Joint, batches: Iterable[Batch]) -> None:
     """Turn over the members that found the mirror image of their own answer.
 
     Under `OneVersusRest` with two actions, (rho, pi) and (1 - rho, 1 - pi) have the same likelihood, so the data cannot
     choose. We say that people follow the policy more often than not: where mean expertise is below one half, w changes
-    its sign and the two actions change places in the policy's last layer.
+    its sign and the two actions change unique observations in the policy's last layer.
     """
     mirrored = isinstance(joint.parts.demonstrator, OneVersusRest) and joint.sizes.actions == 2
     if not mirrored or isinstance(joint.parts.expertise, Perfect):

@@ -23,12 +23,12 @@ class AbstractPolicyHead(ABC):
     """Settings of a policy network.
 
     Laws: `build` draws each member's parameters from that member's generator alone; the module maps
-    (input, place) observations to a distribution of batch shape (member, place) that is normalised.
+    (input, observation) tensors to a normalised distribution of batch shape (member, observation).
     """
 
     discrete: bool
     length: int = 1
-    """How many moments in a row the network must be shown; one where it has no memory."""
+    """How many time steps in a row the network must be shown; one where it has no memory."""
 
     @abstractmethod
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
@@ -38,8 +38,8 @@ class AbstractPolicyHead(ABC):
 class PolicyNet(nn.Module, ABC):
     """A policy network of every member; `body` ends in the numbers that a distribution is made of.
 
-    A network with a memory has `step`, which it is acted with; called as the others are, it is shown (moment, row)
-    places and begins each row with nothing to remember.
+    A network with a memory has `step`, which it is acted with; called as the others are, it is shown (time step, row)
+    unique observations and begins each row with nothing to remember.
     """
 
     body: MLP
@@ -151,11 +151,11 @@ class Choice(Categorical):
     """A categorical distribution made from log-probabilities that are already normalised.
 
     `Categorical` would normalise again, which costs more than the network that made them. `log_probs` keeps the layout
-    of the networks, (member, action, place). Since it sets attributes of `Categorical` that are not public, a torch
-    whose `Categorical` has others is left to normalise again.
+    of the networks, (member, action, observation). Since it sets attributes of `Categorical` that are not public, a
+    torch whose `Categorical` has others is left to normalise again.
     """
 
-    def __init__(self, log_probs: Float[Tensor, "member action place"]) -> None:
+    def __init__(self, log_probs: Float[Tensor, "member action observation"]) -> None:
         self.log_probs = log_probs
         logits = log_probs.transpose(-1, -2)
         if not _INTERNALS_ARE_KNOWN:
@@ -165,8 +165,8 @@ class Choice(Categorical):
         self._num_events = log_probs.shape[-2]
         Distribution.__init__(self, logits.shape[:-1], validate_args=False)
 
-    def taken(self, batch: Batch) -> Float[Tensor, "member cell"]:
-        """Log-probability of the action that each cell counts."""
+    def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
+        """Log-probability of the action that each count counts."""
         assert batch.taken is not None  # discrete batches have it
         return batch.taken(self.log_probs.flatten(-2))
 
@@ -178,7 +178,9 @@ class _CategoricalNet(PolicyNet):
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
 
     def forward(
-        self, observations: Float[Tensor, "*group input place"], legal: Bool[Tensor, "action place"] | None = None
+        self,
+        observations: Float[Tensor, "*group input observation"],
+        legal: Bool[Tensor, "action observation"] | None = None,
     ) -> Choice:
         scores = self.body(observations)
         if legal is not None:
@@ -224,10 +226,12 @@ class GaussianNet(PolicyNet, ABC):
             setattr(self, name, torch.cat(rows))
 
     @abstractmethod
-    def means(self, raw: Float[Tensor, "member place mode dimension"]) -> Float[Tensor, "member place mode dimension"]:
+    def means(
+        self, raw: Float[Tensor, "member observation mode dimension"]
+    ) -> Float[Tensor, "member observation mode dimension"]:
         """The components' means, in the actions' own units, from what the network gives for them."""
 
-    def read(self, outputs: Float[Tensor, "member output place"]) -> MixtureSameFamily:
+    def read(self, outputs: Float[Tensor, "member output observation"]) -> MixtureSameFamily:
         """The mixture that these outputs stand for."""
         outputs = outputs.mT
         weights, rest = outputs[..., : self.modes], outputs[..., self.modes :].unflatten(-1, (self.modes, -1))
@@ -252,10 +256,12 @@ class _MixtureNet(GaussianNet):
         super().__init__(settings, sizes, generators)
         self.body = MLP((sizes.inputs, *settings.hidden, self.outputs), generators=generators)
 
-    def forward(self, observations: Float[Tensor, "*group input place"], legal: None = None) -> MixtureSameFamily:
+    def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
         return self.read(self.body(observations))
 
-    def means(self, raw: Float[Tensor, "member place mode dimension"]) -> Float[Tensor, "member place mode dimension"]:
+    def means(
+        self, raw: Float[Tensor, "member observation mode dimension"]
+    ) -> Float[Tensor, "member observation mode dimension"]:
         return self.action_shift + self.action_scale * raw
 
 
@@ -276,7 +282,7 @@ class RecurrentNet(GaussianNet):
         self.layers = nn.ModuleList(LSTM(before, after, generators=generators) for before, after in pairwise(widths))
         self.body = MLP((widths[-1], self.outputs), generators=generators)
 
-    def forward(self, observations: Float[Tensor, "*group input place"], legal: None = None) -> MixtureSameFamily:
+    def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
         return self._walk(observations, self.length, [None for _ in self.layers])[0]
 
     def step(
@@ -289,7 +295,9 @@ class RecurrentNet(GaussianNet):
         super().measure(scale)
         self.action_middle, self.action_reach = (scale.low + scale.high) / 2, (scale.high - scale.low) / 2
 
-    def means(self, raw: Float[Tensor, "member place mode dimension"]) -> Float[Tensor, "member place mode dimension"]:
+    def means(
+        self, raw: Float[Tensor, "member observation mode dimension"]
+    ) -> Float[Tensor, "member observation mode dimension"]:
         return self.action_middle + self.action_reach * raw.tanh()
 
     def nothing(self, rows: int) -> list[Memory]:
@@ -325,11 +333,11 @@ def mixture_parts(policy: MixtureSameFamily) -> tuple[Tensor, Tensor, Tensor]:
     return policy.mixture_distribution.logits, normal.mean, normal.stddev
 
 
-def mixture_at(policy: MixtureSameFamily, place: Pick) -> MixtureSameFamily:
-    """The mixture at each cell's place."""
-    if place.identity:
+def mixture_at(policy: MixtureSameFamily, observation_index: Pick) -> MixtureSameFamily:
+    """The mixture at each count's unique observation."""
+    if observation_index.identity:
         return policy
-    return mixture(*(part.index_select(1, place.index) for part in mixture_parts(policy)))
+    return mixture(*(part.index_select(1, observation_index.index) for part in mixture_parts(policy)))
 
 
 def hidden_layers(hidden: object) -> tuple[int, ...]:

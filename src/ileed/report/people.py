@@ -62,14 +62,14 @@ class Shown:
 
 def people_of(fitted: Fitted, truth: Mapping[str, float]) -> list[Person]:
     """Everybody, best first; those of whom nothing is known stand last."""
-    names, survey = fitted.expertise.names, fitted.expertise.survey
+    names, summary = fitted.expertise.names, fitted.expertise.summary
     for name, value in truth.items():
         if name not in names:
             raise SettingsError(f"truth names {name!r}, whom this run does not know: it has {names}")
         if not 0 <= value <= 1:
             raise SettingsError(f"the known skill of {name!r} is {value}: skill goes from 0 to 1")
-    labels, expertise = labels_of(names), survey.by_demonstrator.tolist()
-    low, high = survey.quantiles[:, 2].tolist(), survey.quantiles[:, -3].tolist()  # of 21, which lie 5 % apart
+    labels, expertise = labels_of(names), summary.by_demonstrator.tolist()
+    low, high = summary.quantiles[:, 2].tolist(), summary.quantiles[:, -3].tolist()  # of 21, which lie 5 % apart
     order = sorted(range(len(names)), key=lambda index: (math.isnan(expertise[index]), -expertise[index]))
     return [
         Person(index, rank, labels[index], expertise[index], low[index], high[index], truth.get(names[index]))

@@ -315,7 +315,7 @@ def _by_skill(fitted: Fitted, people: Shown) -> Section:
 
 
 def _by_state(fitted: Fitted, people: Shown) -> Section:
-    expertise, visits = fitted.expertise.survey.states.numpy(), fitted.expertise.survey.visits.numpy()
+    expertise, visits = fitted.expertise.summary.states.numpy(), fitted.expertise.summary.visits.numpy()
     in_state = visits.sum(0)
     if in_state.max() < 2:
         return Section(

@@ -13,14 +13,14 @@ from torch import Tensor
 from ileed._torch import Float, Int, stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
-from ileed.model.batch import Batch, Sizes, Transitions, Visits
+from ileed.model.batch import Batch, Pairs, Sizes, Transitions
 from ileed.nets import Pick
 
 _EVALUATED_AT_ONCE = 4096  # steps scored together where data come in mini-batches
 
 
 @runtime_checkable
-class Supply(Protocol):
+class Sampler(Protocol):
     """Where batches come from: `load(step)` prepares what the next `batch()` returns, always of the same size.
 
     `epoch` is how many batches show all the data; one where each holds them all.
@@ -38,13 +38,13 @@ class Supply(Protocol):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Material:
-    """What a supply is made from."""
+class TrainingData:
+    """What a sampler is made from."""
 
     data: Demonstrations
     collapsed: Collapsed
     sizes: Sizes
-    seen: Float[Tensor, "input place"]
+    seen: Float[Tensor, "input observation"]
     step_weight: Array  # (*member, step)
     held_out: Array | None  # (step,)
     batch_size: int
@@ -55,27 +55,27 @@ class Material:
 
 
 @final
-class Whole:
+class WholeBatch:
     """Every step in every batch, as counts of distinct acts: exact, and the same tensors from first to last."""
 
-    def __init__(self, material: Material) -> None:
-        collapsed, sizes = material.collapsed, material.sizes
-        seen, device = material.seen, material.seen.device
+    def __init__(self, training_data: TrainingData) -> None:
+        collapsed, sizes = training_data.collapsed, training_data.sizes
+        seen, device = training_data.seen, training_data.seen.device
         self._batch = Batch.of(
             sizes=sizes,
             observations=seen,
-            place=tensor(collapsed.place, device),
+            observation_index=tensor(collapsed.observation_index, device),
             demonstrator=tensor(collapsed.demonstrator, device),
             action=action_tensor(collapsed.action, device),
-            weight=tensor(collapsed.weights(material.step_weight), device).float(),
+            weight=tensor(collapsed.weights(training_data.step_weight), device).float(),
             legal=None if collapsed.legal is None else tensor(collapsed.legal.T, device),
             skills=None if collapsed.skills is None else tensor(collapsed.skills.T, device),
-            transitions=_collapsed_transitions(material) if material.transitions else None,
+            transitions=_collapsed_transitions(training_data) if training_data.transitions else None,
         )
         self.epoch = 1
         self._held_out = self._batch
-        if material.held_out is not None:
-            weight = tensor(collapsed.weights(material.held_out), device).float()
+        if training_data.held_out is not None:
+            weight = tensor(collapsed.weights(training_data.held_out), device).float()
             self._held_out = replace(self._batch, weight=weight, transitions=None)
 
     def load(self, step: int) -> None:
@@ -90,7 +90,7 @@ class Whole:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Fixed:
+class FixedBatch:
     """One batch for ever."""
 
     _batch: Batch
@@ -115,7 +115,7 @@ class Order:
         self._epochs: dict[int, Tensor] = {}
 
     def taken(self, first: int, count: int) -> Int[Tensor, " count"]:
-        """So many items from a place in the row on."""
+        """So many items from a unique observation in the row on."""
         length = len(self._items)
         epochs = range(first // length, (first + count - 1) // length + 1)
         self._epochs = {epoch: self._epochs[epoch] if epoch in self._epochs else self._drawn(epoch) for epoch in epochs}
@@ -128,25 +128,25 @@ class Order:
 
 
 @final
-class Shuffled:
+class MiniBatches:
     """Mini-batches of steps: every step once an epoch, in an order drawn for that epoch alone."""
 
-    def __init__(self, material: Material) -> None:
-        data, collapsed, sizes = material.data, material.collapsed, material.sizes
-        seen, device = material.seen, material.seen.device
+    def __init__(self, training_data: TrainingData) -> None:
+        data, collapsed, sizes = training_data.data, training_data.collapsed, training_data.sizes
+        seen, device = training_data.seen, training_data.seen.device
         self._sizes, self._seen = sizes, seen
-        self._place = tensor(collapsed.step_place, device)
+        self._observation_index = tensor(collapsed.step_observation_index, device)
         self._action = action_tensor(data.actions, device)
         self._demonstrator = tensor(data.demonstrator, device)
-        self._weight = tensor(material.step_weight, device).float()
-        self._held_out = None if material.held_out is None else tensor(material.held_out, device).float()
+        self._weight = tensor(training_data.step_weight, device).float()
+        self._held_out = None if training_data.held_out is None else tensor(training_data.held_out, device).float()
         self._legal = None if collapsed.legal is None else tensor(collapsed.legal.T, device)
         self._skills = None if collapsed.skills is None else tensor(collapsed.skills.T, device)
         continues = np.append(data.episode[1:] == data.episode[:-1], False)
-        self._continues = tensor(continues, device).float() if material.transitions else None
-        learned_from = np.flatnonzero(material.step_weight.reshape(-1, len(data)).sum(0) > 0)
-        self._order = Order(torch.from_numpy(learned_from), seed=material.seed, device=device)
-        self._size = min(material.batch_size, len(learned_from))
+        self._continues = tensor(continues, device).float() if training_data.transitions else None
+        learned_from = np.flatnonzero(training_data.step_weight.reshape(-1, len(data)).sum(0) > 0)
+        self._order = Order(torch.from_numpy(learned_from), seed=training_data.seed, device=device)
+        self._size = min(training_data.batch_size, len(learned_from))
         self.epoch = -(-len(learned_from) // self._size)
         self._loaded = torch.zeros(self._size, dtype=torch.long, device=device)
 
@@ -163,67 +163,75 @@ class Shuffled:
             yield self._of(steps, weight)
 
     def _of(self, steps: Tensor, weight: Tensor) -> Batch:
-        """The batch of these steps: each one a place and a cell of its own."""
+        """The batch of these steps: each one a unique observation and a count of its own."""
         size = len(steps)
         here = torch.arange(size, device=steps.device)
-        place = self._place[steps]
+        observation_index = self._observation_index[steps]
         action = self._action[steps]
         transitions = None
-        observations = self._seen.index_select(1, place)
-        if self._continues is not None:  # what was seen next stands behind, as places without a cell
-            following = (steps + 1).clamp_max(len(self._place) - 1)
-            observations = torch.cat([observations, self._seen.index_select(1, self._place[following])], dim=1)
+        observations = self._seen.index_select(1, observation_index)
+        if self._continues is not None:  # what was seen next stands behind, as unique observations without a count
+            following = (steps + 1).clamp_max(len(self._observation_index) - 1)
+            observations = torch.cat(
+                [observations, self._seen.index_select(1, self._observation_index[following])], dim=1
+            )
             transitions = Transitions(
-                place=Pick(here, 2 * size),
+                observation_index=Pick(here, 2 * size),
                 action=_action_columns(action, self._sizes),
-                next_place=Pick(here + size, 2 * size),
+                next_observation_index=Pick(here + size, 2 * size),
                 weight=weight[..., steps] * self._continues[steps],
             )
-        places = observations.shape[1]
-        at = Pick(here, places, identity=places == size)
+        unique_count = observations.shape[1]
+        at = Pick(here, unique_count, identity=unique_count == size)
         by = Pick.drawn(self._demonstrator[steps], self._sizes.demonstrators)
         return Batch(
             observations=observations,
-            place=at,
+            observation_index=at,
             demonstrator=by,
-            visits=Visits(at, by, Pick(here, size, identity=True)),
+            pairs=Pairs(at, by, Pick(here, size, identity=True)),
             action=action,
             weight=weight[..., steps],
-            taken=Pick(action * places + here, self._sizes.actions * places) if self._sizes.discrete else None,
-            legal=self._beside(self._legal, place, places),
-            skills=self._beside(self._skills, place, places),
+            taken=Pick(action * unique_count + here, self._sizes.actions * unique_count)
+            if self._sizes.discrete
+            else None,
+            legal=self._beside(self._legal, observation_index, unique_count),
+            skills=self._beside(self._skills, observation_index, unique_count),
             transitions=transitions,
         )
 
     @staticmethod
-    def _beside(columns: Tensor | None, place: Tensor, places: int) -> Tensor | None:
-        """Per-place columns of the batch; places without a cell repeat the first, since nothing reads them."""
+    def _beside(columns: Tensor | None, observation_index: Tensor, unique_count: int) -> Tensor | None:
+        """Columns by unique observation; one without a count repeats the first, since nothing reads it."""
         if columns is None:
             return None
-        chosen = columns.index_select(1, place)
-        return chosen if places == len(place) else torch.cat([chosen, chosen], dim=1)
+        chosen = columns.index_select(1, observation_index)
+        return chosen if unique_count == len(observation_index) else torch.cat([chosen, chosen], dim=1)
 
 
-def _collapsed_transitions(material: Material) -> Transitions:
-    """Counted distinct (place, action, next place) of steps that another step of their episode follows."""
-    data, collapsed, sizes = material.data, material.collapsed, material.sizes
-    step_weight, device = material.step_weight, material.seen.device
+def _collapsed_transitions(training_data: TrainingData) -> Transitions:
+    """Counted distinct (observation, action, next observation) of steps that are not the last of their episode."""
+    data, collapsed, sizes = training_data.data, training_data.collapsed, training_data.sizes
+    step_weight, device = training_data.step_weight, training_data.seen.device
     start = np.flatnonzero(data.episode[1:] == data.episode[:-1])
     if len(start) == 0:
         raise SettingsError("LatentDynamics needs an episode of two steps or more, and the data have none")
-    places = collapsed.observations.shape[0]
-    here, after = collapsed.step_place[start], collapsed.step_place[start + 1]
+    unique_count = collapsed.observations.shape[0]
+    here, after = collapsed.step_observation_index[start], collapsed.step_observation_index[start + 1]
     if data.discrete:
-        key, kind = np.unique((here * sizes.actions + data.actions[start]) * places + after, return_inverse=True)
-        here, action, after = key // places // sizes.actions, key // places % sizes.actions, key % places
+        key, kind = np.unique((here * sizes.actions + data.actions[start]) * unique_count + after, return_inverse=True)
+        here, action, after = (
+            key // unique_count // sizes.actions,
+            key // unique_count % sizes.actions,
+            key % unique_count,
+        )
     else:
         kind, action = np.arange(len(start)), data.actions[start]
     rows = step_weight[..., start].reshape(-1, len(start))
     weight = np.stack([np.bincount(kind, weights=row, minlength=len(here)) for row in rows])
     return Transitions(
-        place=Pick.of(tensor(here, device), places),
+        observation_index=Pick.of(tensor(here, device), unique_count),
         action=_action_columns(action_tensor(action, device), sizes),
-        next_place=Pick.of(tensor(after, device), places),
+        next_observation_index=Pick.of(tensor(after, device), unique_count),
         weight=tensor(weight.reshape(*step_weight.shape[:-1], -1), device).float(),
     )
 

@@ -1,4 +1,4 @@
-"""The lens: which numbers of an observation the networks see, and in what units."""
+"""The normaliser: which numbers of an observation the networks see, and in what units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ileed._torch import Float
 
 
 @final
-class Lens(nn.Module):
+class Normaliser(nn.Module):
     """Inputs that varied in the data, centred and scaled; an input that never varied carries no information.
 
     Part of the policy, so that whoever holds one passes observations as they come.
@@ -28,35 +28,35 @@ class Lens(nn.Module):
         self.register_buffer("shift", shift)
         self.register_buffer("scale", scale)
 
-    def forward(self, observations: Tensor) -> Float[Tensor, "input place"]:
-        """What the networks see of (place, *shape) observations."""
-        return self.focus(observations.flatten(1)[:, self.kept].float().T)
+    def forward(self, observations: Tensor) -> Float[Tensor, "input observation"]:
+        """What the networks see of (unique observation, *shape) observations."""
+        return self.normalise(observations.flatten(1)[:, self.kept].float().T)
 
-    def focus(self, varying: Float[Tensor, "input place"]) -> Float[Tensor, "input place"]:
+    def normalise(self, varying: Float[Tensor, "input observation"]) -> Float[Tensor, "input observation"]:
         """Centre and scale inputs that are already only the varying ones."""
         return ((varying - self.shift[:, None]) / self.scale[:, None]).contiguous()
 
 
-def lens_for(
+def normaliser_for(
     shape: Sequence[int],
     varying: Tensor,
-    observations: Float[Tensor, "input place"],
-    weight: Float[Tensor, " place"],
+    observations: Float[Tensor, "input observation"],
+    weight: Float[Tensor, " observation"],
     *,
     normalise: bool,
     indicators: Tensor | None = None,
-) -> Lens:
-    """The lens of a data set: each input in units of its own spread over steps, or as it comes.
+) -> Normaliser:
+    """The normaliser of a data set: each input in units of its own spread over steps, or as it comes.
 
     `indicators` marks the inputs that are one in a row's own category and zero elsewhere. These are never scaled: in
     units of its own spread, a category of one row in a hundred would be ten, and of one in ten thousand a hundred.
     """
     if not normalise:
         ones = torch.ones(len(varying))
-        return Lens(shape, varying, torch.zeros_like(ones), ones)
+        return Normaliser(shape, varying, torch.zeros_like(ones), ones)
     share = weight / weight.sum()
     mean = observations.double() @ share
     spread = ((observations.double() - mean[:, None]) ** 2 @ share).sqrt()
     if indicators is not None:
         mean, spread = mean.masked_fill(indicators, 0.0), spread.masked_fill(indicators, 1.0)
-    return Lens(shape, varying, mean.float(), spread.clamp_min(1e-6).float())
+    return Normaliser(shape, varying, mean.float(), spread.clamp_min(1e-6).float())
