@@ -25,14 +25,13 @@ from ileed.wording import did_you_mean, printable
 if TYPE_CHECKING:
     from ileed.cli.data import Inspect
     from ileed.cli.fitting import Fit
-    from ileed.cli.play import Demo, Demonstrate, Evaluate
+    from ileed.cli.play import Demo, Evaluate
     from ileed.cli.reporting import Report
 
 __all__ = [
     "COMMANDS",
     "Command",
     "Demo",
-    "Demonstrate",
     "Evaluate",
     "Fit",
     "Inspect",
@@ -80,9 +79,6 @@ COMMANDS: Mapping[str, Command] = {
         "Let a fitted policy play a task or a gymnasium environment and say how well it does, with a 95 % interval.",
     ),
     "report": Command("ileed.cli.reporting", "Report", "Draw a run as one self-contained page to read in a browser."),
-    "demonstrate": Command(
-        "ileed.cli.play", "Demonstrate", "Simulate demonstrators of known skill in a task and write what they did."
-    ),
 }
 
 
