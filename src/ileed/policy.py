@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan, log
 from pathlib import Path
 from typing import Any, final
@@ -481,6 +481,19 @@ class Fitted:
         placed = np.zeros((len(data), len(self.expertise.skill_names)), dtype=np.float32)
         placed[:, [self.expertise.skill_names.index(name) for name in names]] = weights
         return placed
+
+    def renamed(self, names: Mapping[str, str]) -> Fitted:
+        """The same fit with other names for its demonstrators, such as pseudonyms."""
+        asked = self.expertise
+        expertise = Expertise(
+            asked._joint,
+            asked._normaliser,
+            tuple(names[name] for name in asked.names),
+            asked.skill_names,
+            asked.summary,
+            asked._encoding,
+        )
+        return replace(self, expertise=expertise)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
