@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish kills same-bits clean
+.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish kills same-bits wheel-check clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -61,6 +61,10 @@ $(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" $(BIN)/uv pip install --quiet --python $(BIN)/python \
 	  -c constraints.txt --no-deps robosuite
 	touch $(READY)
+
+# The distributions as a user gets them: built, installed in fresh environments, and tried.
+wheel-check: $(READY)
+	$(BIN)/python tests/wheel_check.py
 
 # An environment of robomimic's own, in .cache/robomimic; without it the tests of our plug-in are skipped.
 robomimic: $(READY)

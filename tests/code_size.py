@@ -14,7 +14,7 @@ LIBRARY = Path(__file__).parents[1] / "src" / "ileed"
 
 LINES_IN_ALL = 10_000
 LINES_IN_ALL_ARE_ENFORCED = False
-"""While this is False, more lines than LINES_IN_ALL are only printed; with True they fail the tests."""
+"""While this is False, more lines than LINES_IN_ALL are only printed; with True they fail the tests and wheel-check."""
 LINES_OF_A_FILE = 400
 LINES_OF_A_FUNCTION = 60
 PARAMETERS = 8

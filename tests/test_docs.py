@@ -4,6 +4,7 @@ import re
 import runpy
 import shlex
 import sys
+import tomllib
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -87,6 +88,15 @@ def test_links_within_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_version_is_the_same_wherever_it_stands():
+    library, lab = (
+        tomllib.loads((ROOT / path).read_text())["project"] for path in ("pyproject.toml", "lab/pyproject.toml")
+    )
+    assert library["version"] == lab["version"] == ileed.__version__
+    assert any(re.fullmatch(rf"ileed\[.*\]=={re.escape(ileed.__version__)}", each) for each in lab["dependencies"])
+    assert f"\nversion: {ileed.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize("name", ["speed_page", "policy_width"])
