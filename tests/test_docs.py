@@ -89,7 +89,7 @@ def test_links_within_the_repository_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("name", ["speed_page", "policy_width"])
+@pytest.mark.parametrize("name", ["speed_page", "policy_width", "ensemble_size"])
 def test_a_generated_page_is_what_the_records_say(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     maker = import_module(name)
