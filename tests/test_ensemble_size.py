@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import sys
 from dataclasses import replace
@@ -69,3 +70,7 @@ def test_a_record_of_other_settings_is_refused(benchmark, tmp_path):
     (tmp_path / "record.json").write_text(json.dumps(record | {"plan": {"sizes": [1], "episodes": 7}}))
     with pytest.raises(SettingsError, match="was made with another plan: move it away"):
         benchmark.fit(benchmark.CASES[:1], trials=1, out=tmp_path / "record.json")
+
+
+def test_the_examples_of_the_benchmark_are_right(benchmark):
+    assert doctest.testmod(benchmark) == (0, 2)
