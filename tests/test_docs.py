@@ -108,7 +108,7 @@ def test_the_tutorial_is_kept_without_outputs_and_without_paths_of_a_machine():
     assert not re.search(r"[\s\"'(]/(home|root|tmp|Users|work)/", tutorial)
 
 
-@pytest.mark.parametrize("name", ["speed_page", "policy_width"])
+@pytest.mark.parametrize("name", ["speed_page", "policy_width", "ensemble_size"])
 def test_a_generated_page_is_what_the_records_say(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     maker = import_module(name)
