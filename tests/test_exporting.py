@@ -13,8 +13,8 @@ from strategies import world
 from torch.distributions import Categorical
 
 import ileed
-from ileed import exporting
 from ileed.errors import IleedError
+from ileed.fitted import exporting
 from ileed.model.policies import mixture_parts
 
 LENGTH = 3

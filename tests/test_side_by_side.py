@@ -87,7 +87,7 @@ def test_a_committee_acts_by_the_mean_of_its_members(discrete, tmp_path):
     ensemble = ileed.Ileed(restarts=5, steps=20).fit_each([data], seeds=[0], device="cpu")[0]
     order = np.argsort(ensemble.result.nats_per_action)[:3]
     density = [
-        ileed.policy.Policy(nets.member(ensemble.result.joint, int(index)), ensemble.normaliser)
+        ileed.Policy(nets.member(ensemble.result.joint, int(index)), ensemble.normaliser)
         .distribution(data.observations)
         .log_prob(torch.tensor(data.actions))
         .exp()

@@ -22,6 +22,8 @@ from ileed.checking import callable_or_none, instance_of, path_of, seed_of, show
 from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding, check_demonstrations
 from ileed.demonstrations.encoding import Feature
 from ileed.errors import SettingsError
+from ileed.fitted import Expertise, ExpertiseSummary, Fitted, Policy, Restarts
+from ileed.fitted.saving import restored
 from ileed.fitting import (
     Checkpoint,
     OptimisationResult,
@@ -50,8 +52,6 @@ from ileed.model.joint import side_by_side as models_side_by_side
 from ileed.model.normaliser import Normaliser
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, GaussianNet, MixtureLSTM, MixtureMLP
 from ileed.nets import members
-from ileed.policy import Expertise, ExpertiseSummary, Fitted, Policy, Restarts
-from ileed.saved import restored
 from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
 
 _STATES = 60  # how many of the most visited observations a summary keeps

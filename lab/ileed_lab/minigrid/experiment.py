@@ -12,12 +12,12 @@ import numpy as np
 from ileed import tasks
 from ileed.demonstrations import Demonstrations
 from ileed.evaluation import rank_loss
+from ileed.fitted import Fitted
 from ileed.methods import Ensemble, Ileed, bc
 from ileed.model.demonstrators import AbstractDemonstratorModel, Boltzmann, OneVersusRest, UniformMixture
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded
 from ileed.model.policies import CategoricalMLP
-from ileed.policy import Fitted
 from ileed.simulation import (
     POPULATIONS,
     AbstractHabit,

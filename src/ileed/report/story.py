@@ -17,9 +17,9 @@ import numpy as np
 
 from ileed.errors import SettingsError
 from ileed.evaluation import rank_loss
+from ileed.fitted import Fitted
 from ileed.model.demonstrators import OneVersusRest, VarianceScaling
 from ileed.model.expertise import Constant, Embedded
-from ileed.policy import Fitted
 from ileed.report.charts import Figure, Row, heat_map, learning_chart, ranking_chart, restart_chart, score_chart
 from ileed.report.people import SHOWN, Person, Shown, demonstrators, labels_of, number, people_of, verdict
 

@@ -20,13 +20,13 @@ from torch import Tensor
 from ileed import runs
 from ileed.demonstrations import Encoding
 from ileed.errors import SettingsError, brief
+from ileed.fitted import Expertise, ExpertiseSummary, Fitted, Policy, Restarts
 from ileed.fitting import History, Outcome
 from ileed.model.batch import Batch, Sizes
 from ileed.model.expertise import Skills
 from ileed.model.joint import Joint, Parts
 from ileed.model.normaliser import Normaliser
 from ileed.model.policies import Choice, RecurrentNet, mixture_parts
-from ileed.policy import Expertise, ExpertiseSummary, Fitted, Policy, Restarts
 from ileed.width import WidthComparison
 
 _QUANTILES = 21

@@ -23,10 +23,10 @@ from ileed._torch import stream
 from ileed.checking import instance_of, number, one_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
+from ileed.fitted.ensemble import Fitted
 from ileed.model.batch import Batch, Sizes
 from ileed.model.demonstrators import Boltzmann
 from ileed.model.policies import Choice
-from ileed.policy import Fitted
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]
 

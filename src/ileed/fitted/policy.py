@@ -1,0 +1,261 @@
+"""What a fit leaves behind: a policy to act with, an expertise to ask, and how both came about."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, MixtureSameFamily
+
+from ileed._torch import stream
+from ileed.checking import seed_of
+from ileed.demonstrations import Array, Encoding
+from ileed.demonstrations.encoding import is_table
+from ileed.demonstrations.rules import as_array
+from ileed.errors import DemonstrationError
+from ileed.fitted.exporting import PolicyModule, policy_module, write_onnx
+from ileed.model.joint import Joint
+from ileed.model.normaliser import Normaliser
+from ileed.model.policies import Choice, RecurrentNet, mixture, mixture_parts
+
+
+@final
+class Policy:
+    """The learned policy: takes observations as they come, in their own units and with all their numbers.
+
+    Where several restarts were kept, it is the mean of their distributions.
+
+    `act` answers with the most likely actions, or draws them with `sample=True` from a random stream of the policy's
+    own, which `reset(seed)` starts anew. `predict` is the same for stable-baselines3's evaluators.
+
+    A policy with a memory remembers from one call to the next: each row is an episode that goes on, until `reset`.
+    `predict` leaves that to its caller, who passes the state that it returned.
+
+    A policy that learned from a table has an `encoding`, and takes tables as well: a DataFrame of pandas or polars, an
+    Arrow table, or a mapping of columns, with the columns that it learned from. `act` answers a table with the action's
+    labels, and an array with their numbers.
+    """
+
+    def __init__(self, joint: Joint, normaliser: Normaliser, encoding: Encoding | None = None) -> None:
+        self.encoding = encoding
+        self._net, self._normaliser, self._sizes = joint.policy.eval(), normaliser, joint.sizes
+        self._generator = stream(0, "act")
+        self._state: State | None = None
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        return self._normaliser.shape
+
+    @property
+    def action_count(self) -> int:
+        """How many discrete actions it chooses among; 0 where actions are continuous."""
+        return self._sizes.actions if self._sizes.discrete else 0
+
+    @property
+    def action_size(self) -> int:
+        """How many numbers a continuous action has; 0 where actions are discrete."""
+        return 0 if self._sizes.discrete else self._sizes.actions
+
+    def reset(self, seed: int = 0) -> None:
+        """Forget the episode so far and start the stream of sampled actions anew."""
+        self._generator = stream(seed_of(seed), "act")
+        self._state = None
+
+    @torch.no_grad()
+    def distribution(
+        self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
+    ) -> Categorical | MixtureSameFamily:
+        """The policy's distribution of actions after each of (row, *shape) observations.
+
+        A policy with a memory takes them as the next of as many episodes.
+        """
+        found, self._state = self._next(encode_table(observations, self.encoding), self._state, None, legal=legal)
+        return found
+
+    def next_distribution(
+        self,
+        observations: Array | Tensor | Any,
+        state: tuple[Array, ...] | None = None,
+        episode_start: Array | None = None,
+    ) -> tuple[Categorical | MixtureSameFamily, tuple[Array, ...] | None]:
+        """`distribution` with the hidden state passed in and returned, as `predict` does; the policy keeps none of it.
+
+        Rows for which `episode_start` is true begin without a hidden state. A policy that is not recurrent returns the
+        state as it was given.
+        """
+        starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
+        return self._next(encode_table(observations, self.encoding), state, starts)
+
+    def act(
+        self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
+    ) -> Array:
+        """One action for each observation: the most likely one, or one drawn from the policy."""
+        chosen = self._chosen(self.distribution(observations, legal=legal), sample=sample)
+        return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
+
+    def predict(
+        self,
+        observation: Array,
+        state: tuple[Array, ...] | None = None,
+        episode_start: Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Array, tuple[Array, ...] | None]:
+        """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
+        single = np.shape(observation) == self._normaliser.shape
+        batch = np.asarray(observation)[None] if single else observation
+        starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
+        distribution, state = self._next(batch, state, starts)
+        actions = self._chosen(distribution, sample=not deterministic)
+        return (actions[0] if single else actions), state
+
+    def to_module(self) -> PolicyModule:
+        """The policy as a `torch.nn.Module` that takes observations as they come, with weights of its own.
+
+        It can be trained further, and what `torch.export.save` writes of it runs without this package. For discrete
+        actions `module(observations)` is their log-probabilities (batch, action), for continuous ones the log-weights,
+        means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well, at first
+        `module.initial_state(batch)`, and returns the next. Where several restarts act together, so they do here.
+        """
+        return policy_module(self._net, self._normaliser)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
+
+        Its input is `observations`, in 32 bits; its outputs are `action`, the most likely one, and what `to_module`
+        returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
+        unless onnxruntime's answers agree with the policy's within 1e-4.
+        """
+        write_onnx(self.to_module(), Path(path), ours=self._next)
+
+    @torch.no_grad()
+    def _next(
+        self,
+        observations: Array | Tensor,
+        state: State | None,
+        starts: Array | None,
+        *,
+        legal: Array | Tensor | None = None,
+    ) -> tuple[Categorical | MixtureSameFamily, State | None]:
+        """What to do next, and what to remember; rows that start an episode remember nothing."""
+        seen = self._normaliser(observation_tensor(observations, self._normaliser.shape))
+        if isinstance(self._net, RecurrentNet):
+            mixtures, state = _walked(self._net, seen, state, starts)
+            return mixture(*_modes_of_all_members(*mixture_parts(mixtures))), state
+        allowed = None if legal is None else self._legal(legal, seen.shape[1]).T
+        found = self._net(seen, allowed)
+        if isinstance(found, Choice):
+            checked = None if seen.shape[1] else False  # torch's own checks fail where there is nothing to check
+            return Categorical(logits=_mean_of_members(found.logits), validate_args=checked), state
+        return mixture(*_modes_of_all_members(*mixture_parts(found))), state
+
+    def _chosen(self, distribution: Categorical | MixtureSameFamily, *, sample: bool) -> Array:
+        if sample:
+            chosen = self._drawn(distribution)
+        elif isinstance(distribution, MixtureSameFamily) and getattr(self._net, "low_noise", False):
+            chosen = self._drawn(distribution, noise=False)
+        else:
+            chosen = _most_likely(distribution)
+        return np.asarray(chosen.numpy())
+
+    def _drawn(self, distribution: Categorical | MixtureSameFamily, *, noise: bool = True) -> Tensor:
+        if isinstance(distribution, Categorical):
+            return torch.multinomial(distribution.probs, 1, generator=self._generator)[:, 0]
+        logits, means, deviations = mixture_parts(distribution)
+        mode = torch.multinomial(logits.softmax(-1), 1, generator=self._generator)[..., None]
+        index = mode.expand(-1, 1, means.shape[-1])
+        centre, deviation = (part.gather(1, index)[:, 0] for part in (means, deviations))
+        return (
+            centre if noise == 0 else centre + noise * deviation * torch.randn(centre.shape, generator=self._generator)
+        )
+
+    def _legal(self, legal: Array | Tensor, rows: int) -> Tensor:
+        tensor = as_tensor(legal).bool()
+        if tensor.shape != (rows, self._sizes.actions):
+            raise DemonstrationError(
+                f"legal actions have shape {tuple(tensor.shape)}: pass ({rows}, {self._sizes.actions})"
+            )
+        if not tensor.any(1).all():
+            raise DemonstrationError("some observation has no legal action: there must be one or more for each")
+        return tensor
+
+
+State = tuple[Array, ...]
+"""What a policy remembers of every row: two arrays for each layer, (row, member, unit), and the row's age in steps."""
+
+
+def _walked(
+    net: RecurrentNet, seen: Tensor, state: State | None, starts: Array | None
+) -> tuple[MixtureSameFamily, State]:
+    """One step of every row; a row forgets at the start of an episode, and after as many steps as it learned from."""
+    rows = seen.shape[1]
+    if state is not None and len(state[-1]) != rows:
+        raise DemonstrationError(
+            f"there are {rows} observations, and the policy remembers {len(state[-1])} episodes: pass as many, "
+            "or reset() the policy"
+        )
+    age = np.zeros(rows, dtype=np.int64) if state is None else state[-1]
+    if starts is not None:
+        age = np.where(starts, 0, age)
+    memory = net.nothing(rows)
+    if state is not None:
+        kept = torch.from_numpy(age % net.length > 0)
+        pairs = zip(state[:-1:2], state[1:-1:2], strict=True)
+        memory = [(_remembered(hidden, kept), _remembered(cell, kept)) for hidden, cell in pairs]
+    mixtures, memory = net.step(seen, memory)
+    after = [values.permute(2, 0, 1).numpy() for pair in memory for values in pair]
+    return mixtures, (*after, age + 1)
+
+
+def _remembered(values: Array, kept: Tensor) -> Tensor:
+    """(member, unit, row) from (row, member, unit), with nothing in the rows that are not kept."""
+    return torch.from_numpy(values).permute(1, 2, 0) * kept
+
+
+def _mean_of_members(log_probs: Tensor) -> Tensor:
+    """(row, action) log of the members' mean probability, from (member, row, action)."""
+    return log_probs[0] if len(log_probs) == 1 else log_probs.logsumexp(0) - log(len(log_probs))
+
+
+def _modes_of_all_members(logits: Tensor, means: Tensor, deviations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean of the members' mixtures is one mixture of all their components."""
+    return torch.cat(list(logits.log_softmax(-1)), -1), torch.cat(list(means), -2), torch.cat(list(deviations), -2)
+
+
+def _most_likely(distribution: Categorical | MixtureSameFamily) -> Tensor:
+    """The likeliest action, or the centre of the heaviest component."""
+    if isinstance(distribution, Categorical):
+        return distribution.logits.argmax(-1)
+    logits, means, _ = mixture_parts(distribution)
+    return means[torch.arange(len(means)), logits.argmax(-1)]
+
+
+def encode_table(observations: Any, encoding: Encoding | None) -> Any:
+    """The observations of a table, where the fit knows its columns; arrays as they are."""
+    return observations if encoding is None or not is_table(observations) else encoding.encode(observations)
+
+
+def observation_tensor(observations: Array | Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(row, *shape) observations as a tensor; those of another shape or with NaN are refused."""
+    tensor = as_tensor(observations, "observations")
+    if tuple(tensor.shape[1:]) != shape:
+        raise DemonstrationError(
+            f"observations have shape {tuple(tensor.shape)}: this policy learned from observations of shape {shape}, "
+            f"so pass (number of observations, {', '.join(str(size) for size in shape)})"
+        )
+    if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        raise DemonstrationError("observations hold NaN or infinite values: leave those out, or repair them")
+    return tensor
+
+
+def as_tensor(values: Array | Tensor, name: str = "values") -> Tensor:
+    """A tensor of its own: torch does not know of arrays that must not be written to."""
+    if isinstance(values, Tensor):
+        return values
+    array = as_array(name, values)
+    if array.dtype.kind not in "biuf":
+        raise DemonstrationError(f"{name} are {array.dtype}, not numbers: pass them as the fit was given them")
+    return torch.from_numpy(np.array(array))
