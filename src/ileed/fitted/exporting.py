@@ -257,7 +257,7 @@ def _state_names(policy: PolicyModule) -> list[str]:
     if not isinstance(policy, RecurrentPolicy):
         return []
     layers = range(1, len(policy.layers) + 1)
-    return [f"{part}_{layer}" for layer in layers for part in ("hidden", "count")] + ["age"]
+    return [f"{part}_{layer}" for layer in layers for part in ("hidden", "cell")] + ["age"]
 
 
 def _output_names(policy: PolicyModule) -> list[str]:
