@@ -28,8 +28,8 @@ from ileed import (
 from ileed._torch import stream
 from ileed.fitting import OptimiserSettings, Prepared, prepare
 from ileed.model.batch import Batch, Sizes
+from ileed.model.distributions import Choice, mixture
 from ileed.model.joint import Joint, Parts
-from ileed.model.policies import Choice, mixture
 
 CPU = torch.device("cpu")
 NAMES = ("ann", "bob", "cyd", "dan")

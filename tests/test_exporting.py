@@ -15,7 +15,7 @@ from torch.distributions import Categorical
 import ileed
 from ileed.errors import IleedError
 from ileed.fitted import exporting
-from ileed.model.policies import mixture_parts
+from ileed.model.distributions import mixture_parts
 
 LENGTH = 3
 """Steps after which the recurrent policies here forget."""

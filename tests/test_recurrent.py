@@ -14,7 +14,7 @@ import ileed
 from ileed import Constant, DemonstrationError, Demonstrations, Ileed, MixtureLSTM, Skills, VarianceScaling
 from ileed._torch import stream
 from ileed.fitting import OptimiserSettings, prepare
-from ileed.model.policies import mixture, mixture_parts
+from ileed.model.distributions import mixture, mixture_parts
 from ileed.nets import LSTM
 from ileed.simulation import demonstrate
 from ileed.tasks.reach import ReachExpert, ReachTask
@@ -252,7 +252,7 @@ def test_reset_forgets(fitted):
 def test_another_number_of_rows_in_the_middle_of_episodes_is_refused(fitted):
     fitted.policy.reset()
     fitted.policy.act(operators().observations[:3])
-    with pytest.raises(DemonstrationError, match=r"2 observations.*remembers 3 episodes.*reset"):
+    with pytest.raises(DemonstrationError, match=r"2 observations.*state is of 3 episodes.*reset"):
         fitted.policy.act(operators().observations[:2])
     fitted.policy.reset()
 

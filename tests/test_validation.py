@@ -35,7 +35,7 @@ from ileed import (
     cli,
 )
 from ileed.demonstrations.findings import visited_by_several
-from ileed.model.policies import mixture, mixture_parts
+from ileed.model.distributions import mixture, mixture_parts
 from ileed.nets import Pick
 from ileed_lab.experiments import experiment, reproduce
 

@@ -37,7 +37,8 @@ from ileed.fitting import (
     side_by_side,
     stands_beside,
 )
-from ileed.model.batch import Batch, Sizes
+from ileed.model.ask import ask
+from ileed.model.batch import Sizes
 from ileed.model.demonstrators import (
     AbstractDemonstratorModel,
     Boltzmann,
@@ -547,16 +548,14 @@ def _expertise(
     joint: Joint, normaliser: Normaliser, collapsed: Collapsed, observation_index: Array, demonstrator: Array
 ) -> Array:
     """Expertise of the given demonstrators at the given unique observations of the data."""
-    batch = Batch.of(
-        sizes=replace(joint.sizes, discrete=False),  # no action is asked about
-        observations=normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))),
-        observation_index=torch.from_numpy(observation_index),
+    answer = ask(
+        joint,
+        normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))),
         demonstrator=torch.from_numpy(demonstrator),
-        action=torch.zeros(0),
-        weight=torch.zeros(0),
         skills=None if collapsed.skills is None else torch.from_numpy(np.ascontiguousarray(collapsed.skills.T)),
+        observation_index=torch.from_numpy(observation_index),
     )
-    return np.asarray(joint.expertise_at(batch)[0].numpy())
+    return np.asarray(answer.expertise[0].numpy())
 
 
 def _fingerprint(method: Ileed, data: Demonstrations, seed: int, device: torch.device, weights: Array | None) -> str:

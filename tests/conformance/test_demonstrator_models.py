@@ -19,7 +19,7 @@ from strategies import (
 )
 
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, policy_log_likelihood
-from ileed.model.policies import Choice, mixture, mixture_parts
+from ileed.model.distributions import Choice, mixture, mixture_parts
 
 # Float64 throughout: sums of a handful of terms, each exact to 2e-16, through one exp and one log.
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}

@@ -12,9 +12,9 @@ from torch.distributions import Categorical
 
 from ileed import CategoricalMLP, MixtureLSTM, MixtureMLP, SettingsError
 from ileed._torch import stream
-from ileed.model import policies
+from ileed.model import distributions
 from ileed.model.batch import Sizes
-from ileed.model.policies import Choice, has_known_internals, mixture_parts
+from ileed.model.distributions import Choice, has_known_internals, mixture_parts
 from ileed.nets import MLP, Pick, member
 
 HEADS = (
@@ -161,7 +161,7 @@ def test_the_internals_of_this_torchs_categorical_are_known():
 @given(seed=st.integers(0, 99))
 def test_a_choice_behaves_as_torchs_categorical(known, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(policies, "_INTERNALS_ARE_KNOWN", known)
+        patch.setattr(distributions, "_INTERNALS_ARE_KNOWN", known)
         _behaves_as_torchs_categorical(seed)
 
 

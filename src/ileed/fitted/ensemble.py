@@ -19,7 +19,7 @@ from ileed.fitted.expertise import Expertise
 from ileed.fitted.policy import Policy, as_tensor
 from ileed.fitting import Checkpoint, History, Outcome
 from ileed.fitting.windows import episode_ends, tiles
-from ileed.model.batch import Batch
+from ileed.model.ask import ask
 from ileed.model.expertise import Perfect, Skills
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
@@ -104,17 +104,15 @@ class Fitted:
         costs = np.empty(len(data))
         for block in range(0, step.shape[1], _JUDGED_AT_ONCE):
             rows, real = (part[:, block : block + _JUDGED_AT_ONCE].ravel() for part in (step, inside))
-            batch = Batch.of(
-                sizes=self.joint.sizes,
-                observations=self.normaliser(as_tensor(data.observations[rows])),
-                observation_index=torch.arange(len(rows)),
+            answer = ask(
+                self.joint,
+                self.normaliser(as_tensor(data.observations[rows])),
                 demonstrator=torch.from_numpy(known[data.demonstrator[rows]]),
                 action=as_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
-                weight=torch.ones(len(rows)),
                 legal=None if data.legal is None else as_tensor(data.legal[rows].T),
                 skills=None if skills is None else as_tensor(skills[rows].T),
             )
-            costs[rows[real]] = -self.joint.log_likelihood(batch)[0].numpy()[real]
+            costs[rows[real]] = -answer.log_likelihood[0].numpy()[real]
         return costs
 
     def _skills_of(self, data: Demonstrations) -> Array | None:

@@ -15,7 +15,7 @@ from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted.policy import as_tensor, encode_table, observation_tensor
-from ileed.model.batch import Batch
+from ileed.model.ask import ask
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 
@@ -116,14 +116,10 @@ class Expertise:
             )
         if isnan(self.summary.by_demonstrator[self.names.index(demonstrator)]) or not rows:
             return np.full(rows, np.nan, dtype=np.float32)
-        sizes = self._joint.sizes
-        batch = Batch.of(
-            sizes=sizes,
-            observations=seen,
-            observation_index=torch.arange(rows),
+        answer = ask(
+            self._joint,
+            seen,
             demonstrator=torch.full((rows,), self.names.index(demonstrator)),
-            action=torch.zeros(rows, dtype=torch.long),
-            weight=torch.ones(rows),
             skills=None if skills is None else as_tensor(skills).float().T,
         )
-        return np.asarray(self._joint.expertise_at(batch)[0].numpy())
+        return np.asarray(answer.expertise[0].numpy())

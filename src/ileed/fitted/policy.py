@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import log
 from pathlib import Path
 from typing import Any, final
 
@@ -18,9 +17,9 @@ from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import as_array
 from ileed.errors import DemonstrationError
 from ileed.fitted.exporting import PolicyModule, policy_module, write_onnx
+from ileed.model.ask import ask
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
-from ileed.model.policies import Choice, RecurrentNet, mixture, mixture_parts
 
 
 @final
@@ -42,7 +41,8 @@ class Policy:
 
     def __init__(self, joint: Joint, normaliser: Normaliser, encoding: Encoding | None = None) -> None:
         self.encoding = encoding
-        self._net, self._normaliser, self._sizes = joint.policy.eval(), normaliser, joint.sizes
+        self._joint, self._normaliser = joint, normaliser
+        self._net, self._sizes = joint.policy.eval(), joint.sizes
         self._generator = stream(0, "act")
         self._state: State | None = None
 
@@ -139,38 +139,20 @@ class Policy:
         starts: Array | None,
         *,
         legal: Array | Tensor | None = None,
-    ) -> tuple[Categorical | MixtureSameFamily, State | None]:
-        """What to do next, and what to remember; rows that start an episode remember nothing."""
+    ) -> tuple[Any, State | None]:
+        """The distribution of the next actions, and the next state; rows that start an episode have no hidden state."""
         seen = self._normaliser(observation_tensor(observations, self._normaliser.shape))
-        if isinstance(self._net, RecurrentNet):
-            mixtures, state = _walked(self._net, seen, state, starts)
-            return mixture(*_modes_of_all_members(*mixture_parts(mixtures))), state
-        allowed = None if legal is None else self._legal(legal, seen.shape[1]).T
-        found = self._net(seen, allowed)
-        if isinstance(found, Choice):
-            checked = None if seen.shape[1] else False  # torch's own checks fail where there is nothing to check
-            return Categorical(logits=_mean_of_members(found.logits), validate_args=checked), state
-        return mixture(*_modes_of_all_members(*mixture_parts(found))), state
+        rows = seen.shape[1]
+        before = self._net.initial_state(rows)
+        if state is not None and before:
+            before = _state_of_rows(state, starts, before)
+        allowed = None if legal is None else self._legal(legal, rows).T
+        distribution, after = ask(self._joint, seen, legal=allowed, state=before).next_action
+        return self._net.average(distribution), tuple(each.numpy() for each in after) if before else state
 
-    def _chosen(self, distribution: Categorical | MixtureSameFamily, *, sample: bool) -> Array:
-        if sample:
-            chosen = self._drawn(distribution)
-        elif isinstance(distribution, MixtureSameFamily) and getattr(self._net, "low_noise", False):
-            chosen = self._drawn(distribution, noise=False)
-        else:
-            chosen = _most_likely(distribution)
-        return np.asarray(chosen.numpy())
-
-    def _drawn(self, distribution: Categorical | MixtureSameFamily, *, noise: bool = True) -> Tensor:
-        if isinstance(distribution, Categorical):
-            return torch.multinomial(distribution.probs, 1, generator=self._generator)[:, 0]
-        logits, means, deviations = mixture_parts(distribution)
-        mode = torch.multinomial(logits.softmax(-1), 1, generator=self._generator)[..., None]
-        index = mode.expand(-1, 1, means.shape[-1])
-        centre, deviation = (part.gather(1, index)[:, 0] for part in (means, deviations))
-        return (
-            centre if noise == 0 else centre + noise * deviation * torch.randn(centre.shape, generator=self._generator)
-        )
+    def _chosen(self, distribution: Any, *, sample: bool) -> Array:
+        choose = self._net.sample if sample else self._net.most_likely
+        return np.asarray(choose(distribution, self._generator).numpy())
 
     def _legal(self, legal: Array | Tensor, rows: int) -> Tensor:
         tensor = as_tensor(legal).bool()
@@ -184,53 +166,23 @@ class Policy:
 
 
 State = tuple[Array, ...]
-"""What a policy remembers of every row: two arrays for each layer, (row, member, unit), and the row's age in steps."""
+"""The hidden state of a recurrent policy: arrays whose first axis is the row."""
 
 
-def _walked(
-    net: RecurrentNet, seen: Tensor, state: State | None, starts: Array | None
-) -> tuple[MixtureSameFamily, State]:
-    """One step of every row; a row forgets at the start of an episode, and after as many steps as it learned from."""
-    rows = seen.shape[1]
-    if state is not None and len(state[-1]) != rows:
+def _state_of_rows(state: State, starts: Array | None, initial: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The state as tensors, with the initial one in the rows that start an episode."""
+    rows, found = len(initial[0]), len(state[0])
+    if found != rows:
         raise DemonstrationError(
-            f"there are {rows} observations, and the policy remembers {len(state[-1])} episodes: pass as many, "
-            "or reset() the policy"
+            f"there are {rows} observations, and the hidden state is of {found} episodes: pass as many, or reset() the "
+            "policy"
         )
-    age = np.zeros(rows, dtype=np.int64) if state is None else state[-1]
-    if starts is not None:
-        age = np.where(starts, 0, age)
-    memory = net.nothing(rows)
-    if state is not None:
-        kept = torch.from_numpy(age % net.length > 0)
-        pairs = zip(state[:-1:2], state[1:-1:2], strict=True)
-        memory = [(_remembered(hidden, kept), _remembered(cell, kept)) for hidden, cell in pairs]
-    mixtures, memory = net.step(seen, memory)
-    after = [values.permute(2, 0, 1).numpy() for pair in memory for values in pair]
-    return mixtures, (*after, age + 1)
-
-
-def _remembered(values: Array, kept: Tensor) -> Tensor:
-    """(member, unit, row) from (row, member, unit), with nothing in the rows that are not kept."""
-    return torch.from_numpy(values).permute(1, 2, 0) * kept
-
-
-def _mean_of_members(log_probs: Tensor) -> Tensor:
-    """(row, action) log of the members' mean probability, from (member, row, action)."""
-    return log_probs[0] if len(log_probs) == 1 else log_probs.logsumexp(0) - log(len(log_probs))
-
-
-def _modes_of_all_members(logits: Tensor, means: Tensor, deviations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean of the members' mixtures is one mixture of all their components."""
-    return torch.cat(list(logits.log_softmax(-1)), -1), torch.cat(list(means), -2), torch.cat(list(deviations), -2)
-
-
-def _most_likely(distribution: Categorical | MixtureSameFamily) -> Tensor:
-    """The likeliest action, or the centre of the heaviest component."""
-    if isinstance(distribution, Categorical):
-        return distribution.logits.argmax(-1)
-    logits, means, _ = mixture_parts(distribution)
-    return means[torch.arange(len(means)), logits.argmax(-1)]
+    before = tuple(torch.from_numpy(each) for each in state)
+    if starts is None:
+        return before
+    anew = torch.from_numpy(starts)
+    pairs = zip(initial, before, strict=True)
+    return tuple(torch.where(anew.view(-1, *(1 for _ in each.shape[1:])), new, each) for new, each in pairs)
 
 
 def encode_table(observations: Any, encoding: Encoding | None) -> Any:

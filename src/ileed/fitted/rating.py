@@ -24,9 +24,8 @@ from ileed.checking import instance_of, number, one_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
 from ileed.fitted.ensemble import Fitted
-from ileed.model.batch import Batch, Sizes
+from ileed.model.ask import log_likelihood
 from ileed.model.demonstrators import Boltzmann
-from ileed.model.policies import Choice
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]
 
@@ -208,19 +207,14 @@ def _curves(fitted: Fitted, data: Demonstrations, *, keep_episodes: bool) -> tup
         policy = fitted.policy.distribution(
             data.observations[block], legal=None if data.legal is None else data.legal[block]
         )
-        steps_here = torch.arange(len(data.actions[block]))
-        batch = Batch.of(
-            sizes=Sizes(inputs=1, demonstrators=1, actions=data.action_count),
-            observations=torch.zeros(1, len(steps_here), dtype=torch.float64),
-            observation_index=steps_here,
-            demonstrator=torch.zeros_like(steps_here),
-            action=torch.tensor(data.actions[block]),
-            weight=torch.ones(len(steps_here), dtype=torch.float64),
-            legal=None if data.legal is None else torch.tensor(data.legal[block].T),
-        )
         assert isinstance(policy, Categorical)  # a fit of discrete actions has no other
-        choice = Choice(policy.logits.double().T[None])  # one policy for every point: the grid stands for members
-        found = model.log_likelihood(choice, grid[:, None].expand(-1, len(steps_here)), batch)
+        found = log_likelihood(
+            model,
+            policy.logits.double(),
+            grid[:, None].expand(-1, len(policy.logits)),  # one policy for every point of the grid
+            torch.tensor(data.actions[block]),
+            None if data.legal is None else torch.tensor(data.legal[block]),
+        )
         summed.index_add_(0, torch.tensor(owner[block]), found.T.contiguous())
     curves = summed.numpy()
     if not keep_episodes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ from ileed.demonstrations import Encoding
 from ileed.errors import SettingsError, brief
 from ileed.fitted import Expertise, ExpertiseSummary, Fitted, Policy, Restarts
 from ileed.fitting import History, Outcome
-from ileed.model.batch import Batch, Sizes
-from ileed.model.expertise import Skills
+from ileed.model.ask import ask
+from ileed.model.batch import Sizes
 from ileed.model.joint import Joint, Parts
 from ileed.model.normaliser import Normaliser
-from ileed.model.policies import Choice, RecurrentNet, mixture_parts
 from ileed.width import WidthComparison
 
 _QUANTILES = 21
@@ -295,19 +294,6 @@ def _check_answers(joint: Joint) -> None:
     """Weights may be finite and yet so large that no answer is: ask at the mean input, and one unit to either side."""
     sizes = joint.sizes
     seen = torch.tensor([0.0, 1.0, -1.0]).expand(sizes.inputs, 3).contiguous()
-    if isinstance(joint.policy, RecurrentNet):
-        found, _ = joint.policy.step(seen, joint.policy.nothing(3))
-    else:
-        found = joint.policy(seen, None)
-    answers = [found.log_probs] if isinstance(found, Choice) else list(mixture_parts(found))
-    batch = Batch.of(
-        sizes=replace(sizes, discrete=False),  # no action is asked about
-        observations=seen,
-        observation_index=torch.arange(3),
-        demonstrator=torch.zeros(3, dtype=torch.long),
-        action=torch.zeros(0),
-        weight=torch.zeros(0),
-        skills=torch.ones(sizes.skills, 3) if isinstance(joint.parts.expertise, Skills) else None,
-    )
-    answers.append(joint.expertise_at(batch))
+    answer = ask(joint, seen, skills=torch.ones(sizes.skills, 3) if sizes.skills else None)
+    answers = [*joint.policy.parameters_of(answer.next_action[0]), answer.expertise]
     _expect(not any(bool(answer.isnan().any()) for answer in answers), "the policy's answer", "NaN", "a number")

@@ -18,7 +18,7 @@ from torch.distributions import Categorical, Distribution, MixtureSameFamily
 from ileed._torch import Float
 from ileed.checking import one_of, whole_numbers
 from ileed.model.batch import Batch
-from ileed.model.policies import Choice, among, mixture, mixture_at, mixture_parts
+from ileed.model.distributions import Choice, among, mixture, mixture_at, mixture_parts
 
 Policy = TypeVar("Policy", bound=Distribution)
 
