@@ -249,6 +249,21 @@ def test_reset_forgets(fitted):
     assert np.array_equal(fitted.policy.act(seen), first)
 
 
+def test_asking_for_a_distribution_twice_gives_the_same_answer_and_changes_no_episode(fitted):
+    """In `distribution` rows begin an episode, whatever `act` saw before; `act` is not affected."""
+    seen = operators().observations[:3]
+    fitted.policy.reset()
+    acted = [fitted.policy.act(seen) for _ in range(3)]
+    fitted.policy.reset()
+    first, _ = fitted.policy.next_distribution(seen)
+    for expected in acted:
+        for _ in range(2):
+            for one, other in zip(mixture_parts(fitted.policy.distribution(seen)), mixture_parts(first), strict=True):
+                assert torch.equal(one, other)
+        assert np.array_equal(fitted.policy.act(seen), expected)
+    fitted.policy.reset()
+
+
 def test_another_number_of_rows_in_the_middle_of_episodes_is_refused(fitted):
     fitted.policy.reset()
     fitted.policy.act(operators().observations[:3])

@@ -26,17 +26,18 @@ from ileed.model.normaliser import Normaliser
 class Policy:
     """The learned policy: takes observations as they come, in their own units and with all their numbers.
 
-    Where several restarts were kept, it is the mean of their distributions.
+    Where a fit keeps several members, it is the mean of their distributions.
 
-    `act` answers with the most likely actions, or draws them with `sample=True` from a random stream of the policy's
-    own, which `reset(seed)` starts anew. `predict` is the same for stable-baselines3's evaluators.
+    `act` returns the most likely actions, or samples with `sample=True` from a random stream of the policy's own, which
+    `reset(seed)` starts again. `predict` is the same for the evaluators of stable-baselines3.
 
-    A policy with a memory remembers from one call to the next: each row is an episode that goes on, until `reset`.
-    `predict` leaves that to its caller, who passes the state that it returned.
+    A recurrent policy has a hidden state. `act` keeps it from one call to the next: each row is an episode that
+    continues, until `reset`. `predict` and `next_distribution` leave it to the caller, who passes the state that they
+    returned. In `distribution` each row begins an episode.
 
     A policy that learned from a table has an `encoding`, and takes tables as well: a DataFrame of pandas or polars, an
-    Arrow table, or a mapping of columns, with the columns that it learned from. `act` answers a table with the action's
-    labels, and an array with their numbers.
+    Arrow table, or a mapping of columns, with the columns that it learned from. `act` returns the action's labels for a
+    table, and their numbers for an array.
     """
 
     def __init__(self, joint: Joint, normaliser: Normaliser, encoding: Encoding | None = None) -> None:
@@ -61,20 +62,19 @@ class Policy:
         return 0 if self._sizes.discrete else self._sizes.actions
 
     def reset(self, seed: int = 0) -> None:
-        """Forget the episode so far and start the stream of sampled actions anew."""
+        """Begin new episodes, and start the stream of sampled actions again from a seed."""
         self._generator = stream(seed_of(seed), "act")
         self._state = None
 
-    @torch.no_grad()
     def distribution(
         self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
-        """The policy's distribution of actions after each of (row, *shape) observations.
+        """The distribution of actions after each of (row, *shape) observations; asking again gives the same answer.
 
-        A policy with a memory takes them as the next of as many episodes.
+        For a recurrent policy each row is the first observation of an episode: `next_distribution` takes those that
+        follow, with the hidden state.
         """
-        found, self._state = self._next(encode_table(observations, self.encoding), self._state, None, legal=legal)
-        return found
+        return self._next(encode_table(observations, self.encoding), None, None, legal=legal)[0]
 
     def next_distribution(
         self,
@@ -84,8 +84,8 @@ class Policy:
     ) -> tuple[Categorical | MixtureSameFamily, tuple[Array, ...] | None]:
         """`distribution` with the hidden state passed in and returned, as `predict` does; the policy keeps none of it.
 
-        Rows for which `episode_start` is true begin without a hidden state. A policy that is not recurrent returns the
-        state as it was given.
+        Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`. A policy
+        that is not recurrent returns the state as it was given.
         """
         starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
         return self._next(encode_table(observations, self.encoding), state, starts)
@@ -93,8 +93,13 @@ class Policy:
     def act(
         self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
     ) -> Array:
-        """One action for each observation: the most likely one, or one drawn from the policy."""
-        chosen = self._chosen(self.distribution(observations, legal=legal), sample=sample)
+        """One action for each observation: the most likely one, or a sample of the policy.
+
+        A recurrent policy takes each row for the next step of the same episode, until `reset`.
+        """
+        seen = encode_table(observations, self.encoding)
+        distribution, self._state = self._next(seen, self._state, None, legal=legal)
+        chosen = self._chosen(distribution, sample=sample)
         return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
 
     def predict(
