@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 NAMES = ("ann", "bob", "cyd", "dan")
 
 DISCRETE_MODELS = (UniformMixture(), OneVersusRest(), Boltzmann())
-CONTINUOUS_MODELS = (VarianceScaling(), VarianceScaling(scaled="deviation"))
+CONTINUOUS_MODELS = (VarianceScaling(), VarianceScaling(scaled="standard_deviation"))
 EXPERTISES = (
     Perfect(),
     Constant(),

@@ -45,11 +45,11 @@ POLICIES = {
     "discrete, images": lambda: fitted_policy(ileed.CategoricalMLP(hidden=(5,)), shape=(2, 3, 2)),
     "mixture": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=2)),
     "mixture, ensemble": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=2), members=2),
-    "mixture, shared": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=3, shared_deviations=True)),
+    "mixture, shared": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=3, shared_standard_deviations=True)),
     "mixture, binary dimension": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=2), two_valued=True),
     "recurrent": lambda: fitted_policy(ileed.MixtureLSTM(hidden=(4,), length=LENGTH, modes=2)),
     "recurrent, two layers": lambda: fitted_policy(
-        ileed.MixtureLSTM(hidden=(4, 3), length=LENGTH, modes=2, shared_deviations=True), two_valued=True
+        ileed.MixtureLSTM(hidden=(4, 3), length=LENGTH, modes=2, shared_standard_deviations=True), two_valued=True
     ),
     "recurrent, ensemble": lambda: fitted_policy(
         ileed.MixtureLSTM(hidden=(4, 3), length=LENGTH, modes=2), members=2, batch_size=4

@@ -310,8 +310,8 @@ def gripping(share=1.0) -> Demonstrations:
 
 
 def test_a_gripper_is_found_in_the_data_and_left_unscaled():
-    assert gripping().two_valued == (2,)
-    assert gripping(share=0.5).two_valued == ()
+    assert gripping().binary_dimensions == (2,)
+    assert gripping(share=0.5).binary_dimensions == ()
     assert recurrent().fit(gripping(), seed=0).joint.parts.demonstrator == VarianceScaling(exempt=(2,))
     chosen = recurrent(demonstrator=VarianceScaling(exempt=())).fit(gripping(), seed=0)
     assert chosen.joint.parts.demonstrator == VarianceScaling(exempt=())
@@ -324,7 +324,7 @@ def test_a_dimension_that_is_not_there_cannot_be_exempt():
 
 def test_a_dimension_that_never_changes_is_exempt_too():
     still = replace(operators(), actions=np.column_stack([operators().actions, np.zeros(len(operators()))]))
-    assert still.two_valued == (2,)
+    assert still.binary_dimensions == (2,)
 
 
 # --- judging other data

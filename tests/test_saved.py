@@ -91,7 +91,7 @@ SETTINGS = [
     ("sizes.actions", 2.0, "actions of Sizes is 2.0: it must be int"),
     ("sizes.discrete", 1, "discrete of Sizes is 1: it must be bool"),
     ("sizes.discrete", False, "CategoricalMLP is a policy over discrete actions"),
-    ("sizes.two_valued", [7], "distinct dimensions of the actions"),
+    ("sizes.binary_dimensions", [7], "distinct dimensions of the actions"),
     ("sizes", {"kind": "Perfect"}, "settings of Sizes"),
     ("parts.policy.hidden", [10**12], "the shape of"),
     ("parts.policy.hidden", [10**6, 10**6], "there is no tensor"),

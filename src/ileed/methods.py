@@ -123,7 +123,7 @@ class Ileed:
         policy = self._head(data)
         demonstrator = self.demonstrator or (UniformMixture() if data.discrete else VarianceScaling())
         if isinstance(demonstrator, VarianceScaling) and demonstrator.exempt is None:
-            demonstrator = replace(demonstrator, exempt=data.two_valued)
+            demonstrator = replace(demonstrator, exempt=data.binary_dimensions)
         return Parts(policy, demonstrator, self.expertise, self.dynamics)
 
     def _head(self, data: Demonstrations) -> CategoricalMLP | MixtureMLP | MixtureLSTM:

@@ -15,6 +15,7 @@ from ileed.demonstrations.encoding import Encoding
 from ileed.demonstrations.episodes import labels_of_episodes, recorded
 from ileed.demonstrations.findings import Finding, counted, findings
 from ileed.demonstrations.rules import Array
+from ileed.deprecation import renamed_property
 from ileed.errors import DemonstrationError
 from ileed.wording import did_you_mean
 
@@ -172,7 +173,7 @@ class Demonstrations:
         return self.demonstrator[np.unique(self.episode, return_index=True)[1]]
 
     @property
-    def two_valued(self) -> tuple[int, ...]:
+    def binary_dimensions(self) -> tuple[int, ...]:
         """Dimensions of continuous actions that are hardly ever off the ends of their range, like a gripper's.
 
         A dimension counts where 19 in 20 of its values lie within a twentieth of the range from either end, and where
@@ -184,6 +185,8 @@ class Demonstrations:
         margin = (high - low) / 20
         at_an_end = (self.actions <= low + margin) | (self.actions >= high - margin)
         return tuple(np.flatnonzero(at_an_end.mean(axis=0) >= 0.95).tolist())
+
+    two_valued = renamed_property("the attribute two_valued of Demonstrations", "binary_dimensions")
 
     def select(self, steps: Array) -> Demonstrations:
         """The steps of a boolean mask, as a data set of its own; names and `action_count` are kept."""

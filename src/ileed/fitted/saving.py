@@ -177,9 +177,9 @@ def _check_sizes(sizes: Sizes) -> None:
     for name, lowest in least.items():
         value = getattr(sizes, name)
         _expect(_is_whole(value, lowest), f"sizes.{name}", value, f"a whole number, {lowest} or more")
-    inside = all(0 <= dimension < sizes.actions for dimension in sizes.two_valued)
-    unique = len(set(sizes.two_valued)) == len(sizes.two_valued)
-    _expect(inside and unique, "sizes.two_valued", sizes.two_valued, "distinct dimensions of the actions")
+    inside = all(0 <= dimension < sizes.actions for dimension in sizes.binary_dimensions)
+    unique = len(set(sizes.binary_dimensions)) == len(sizes.binary_dimensions)
+    _expect(inside and unique, "sizes.binary_dimensions", sizes.binary_dimensions, "distinct dimensions of the actions")
 
 
 def _words(settings: Mapping[str, Any], name: str, count: int) -> tuple[str, ...]:

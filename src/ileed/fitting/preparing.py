@@ -64,7 +64,7 @@ def prepare(
         discrete=data.discrete,
         skills=len(collapsed.skill_names),
         has_legal_actions=data.legal is not None,
-        two_valued=data.two_valued,
+        binary_dimensions=data.binary_dimensions,
     )
     unique_observations = torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
     steps_at = torch.from_numpy(

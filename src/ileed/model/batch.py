@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from ileed._torch import Bool, Float, Int
+from ileed.deprecation import renamed_settings
 from ileed.nets import Pick
 
 _NO_WEIGHT = 1e-30  # what a member divides by whose weights leave nothing of a batch: nothing is then learned from it
 
 
 @final
+@renamed_settings(two_valued="binary_dimensions")
 @dataclass(frozen=True, eq=False)
 class Sizes:
     """How many of each thing a model must know of before it has seen any."""
@@ -30,14 +32,14 @@ class Sizes:
     discrete: bool = True
     skills: int = 0
     has_legal_actions: bool = False
-    two_valued: tuple[int, ...] = ()
+    binary_dimensions: tuple[int, ...] = ()
     """Dimensions of continuous actions that are at one end of their range or the other, like a gripper's."""
 
     @classmethod
     def of_all(cls, sizes: Sequence[Sizes]) -> Sizes:
-        """The least sizes that hold each of these; data sets side by side must agree about `two_valued`."""
+        """The least sizes that hold each of these; data sets side by side must agree about `binary_dimensions`."""
         largest = {item.name: max(getattr(each, item.name) for each in sizes) for item in fields(cls)}
-        return cls(**(largest | {"two_valued": sizes[0].two_valued}))
+        return cls(**(largest | {"binary_dimensions": sizes[0].binary_dimensions}))
 
 
 @final

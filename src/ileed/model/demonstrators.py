@@ -17,6 +17,7 @@ from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
 from ileed._torch import Float
 from ileed.checking import one_of, whole_numbers
+from ileed.deprecation import renamed_settings
 from ileed.model.batch import Batch
 from ileed.model.distributions import Choice, among, mixture, mixture_at, mixture_parts
 
@@ -123,36 +124,37 @@ class Boltzmann(AbstractDemonstratorModel[Choice]):
 
 
 @final
+@renamed_settings({"scaled": {"deviation": "standard_deviation"}})
 @dataclass(frozen=True, kw_only=True)
 class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
     """Aim as the policy does, with every component's variance divided by `expertise`.
 
-    The paper's formula can also be read as the standard deviation divided by it: `scaled="deviation"`. Expertise shares
-    its scale with the policy's own spread, so only ratios of expertise mean anything. Expertise below 1e-6 is taken as
-    1e-6, where the density is flat for every practical purpose.
+    The paper's formula can also be read as the standard deviation divided by it: `scaled="standard_deviation"`.
+    Expertise shares its scale with the policy's own spread, so only ratios of expertise mean anything. Expertise below
+    1e-6 is taken as 1e-6, where the density is flat for every practical purpose.
 
     `exempt` names dimensions of the action that everybody draws from the policy as it is: a gripper that is open or
     shut has no spread to scale, and would say of everybody that they never err. None leaves out those that
-    `Demonstrations.two_valued` finds in the data.
+    `Demonstrations.binary_dimensions` finds in the data.
     """
 
-    scaled: Literal["variance", "deviation"] = "variance"
+    scaled: Literal["variance", "standard_deviation"] = "variance"
     exempt: tuple[int, ...] | None = None
     discrete = False
 
     def __post_init__(self) -> None:
-        one_of("scaled", self.scaled, ("variance", "deviation"))
+        one_of("scaled", self.scaled, ("variance", "standard_deviation"))
         if self.exempt is not None:
             exempt = whole_numbers("exempt", self.exempt, rule="name dimensions by their numbers, as in exempt=(6,)")
             object.__setattr__(self, "exempt", exempt)
 
     def observed(self, policy: MixtureSameFamily, expertise: Tensor) -> MixtureSameFamily:
-        logits, means, deviations = mixture_parts(policy)
+        logits, means, standard_deviations = mixture_parts(policy)
         factor = expertise.clamp_min(1e-6)[..., None, None]
         wider = factor.rsqrt() if self.scaled == "variance" else factor.reciprocal()
         if self.exempt:
-            wider = torch.where(among(self.exempt, deviations), 1.0, wider)
-        return mixture(logits, means, deviations * wider)
+            wider = torch.where(among(self.exempt, standard_deviations), 1.0, wider)
+        return mixture(logits, means, standard_deviations * wider)
 
     def log_likelihood(
         self, policy: MixtureSameFamily, expertise: Float[Tensor, "member count"], batch: Batch

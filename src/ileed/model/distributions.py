@@ -47,17 +47,17 @@ class Choice(Categorical):
         return batch.taken(self.log_probs.flatten(-2))
 
 
-def mixture(logits: Tensor, means: Tensor, deviations: Tensor) -> MixtureSameFamily:
-    """A mixture of diagonal Gaussians from (..., mode) logits and (..., mode, dimension) means and deviations."""
+def mixture(logits: Tensor, means: Tensor, standard_deviations: Tensor) -> MixtureSameFamily:
+    """A mixture of diagonal Gaussians: (..., mode) logits, (..., mode, dimension) means and standard deviations."""
     return MixtureSameFamily(
         Categorical(logits=logits, validate_args=False),
-        Independent(Normal(means, deviations, validate_args=False), 1, validate_args=False),
+        Independent(Normal(means, standard_deviations, validate_args=False), 1, validate_args=False),
         validate_args=False,
     )
 
 
 def mixture_parts(policy: MixtureSameFamily) -> tuple[Tensor, Tensor, Tensor]:
-    """The logits, means and deviations that `mixture` would make this distribution from."""
+    """The logits, means and standard deviations that `mixture` would make this distribution from."""
     normal: Any = policy.component_distribution
     normal = normal.base_dist
     return policy.mixture_distribution.logits, normal.mean, normal.stddev
@@ -70,10 +70,10 @@ def component_action(
 
     `noise` is (row, dimension); every sample of a mixture is taken here.
     """
-    _, means, deviations = mixture_parts(distribution)
+    _, means, standard_deviations = mixture_parts(distribution)
     index = component[:, None, None].expand(-1, 1, means.shape[-1])
-    centre, deviation = (part.gather(1, index)[:, 0] for part in (means, deviations))
-    return centre if noise is None else centre + deviation * noise
+    mean, standard_deviation = (part.gather(1, index)[:, 0] for part in (means, standard_deviations))
+    return mean if noise is None else mean + standard_deviation * noise
 
 
 def draw_component(distribution: MixtureSameFamily, generator: torch.Generator) -> Int[Tensor, " row"]:

@@ -15,6 +15,7 @@ from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed._torch import Bool, Float
 from ileed.checking import number, true_or_false, whole_number, whole_numbers
+from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
@@ -92,25 +93,33 @@ class CategoricalMLP(AbstractPolicyHead):
         return _CategoricalNet(self, sizes, generators)
 
 
+_renamed = renamed_settings(
+    deviation_floor="standard_deviation_floor",
+    shared_deviations="shared_standard_deviations",
+    steady_deviation="fixed_standard_deviation",
+)
+
+
 @final
+@_renamed
 @dataclass(frozen=True, kw_only=True)
 class MixtureMLP(AbstractPolicyHead):
     """A multi-layer perceptron with a mixture of `modes` diagonal Gaussians over continuous actions.
 
-    Actions are modelled in units of their spread in the data, so their scale does not matter; `deviation_floor` is
-    the least standard deviation, in those units. With `shared_deviations` each mode has one deviation for all
-    states: what differs between people can then only be their expertise.
+    Actions are modelled in units of their spread in the data, so their scale does not matter;
+    `standard_deviation_floor` is the least standard deviation, in those units. With `shared_standard_deviations` each
+    mode has one standard deviation for all states: what differs between people can then only be their expertise.
 
-    A dimension that is at one end of its range or the other, like a gripper's, has `steady_deviation`, in the same
-    units. Learned as the others are (None), it would fall to the floor, and then a single late closing of a gripper
-    costs more than all else that was learned.
+    A binary dimension, which is at one end of its range or the other as a gripper is, has `fixed_standard_deviation`,
+    in the same units. Learned as the others are (None), it would fall to the floor, and then a single late closing of
+    a gripper costs more than all else that was learned.
     """
 
     hidden: tuple[int, ...] = (64, 64)
     modes: int = 5
-    deviation_floor: float = 1e-3
-    shared_deviations: bool = False
-    steady_deviation: float | None = 0.25
+    standard_deviation_floor: float = 1e-3
+    shared_standard_deviations: bool = False
+    fixed_standard_deviation: float | None = 0.25
     discrete = False
 
     def __post_init__(self) -> None:
@@ -121,6 +130,7 @@ class MixtureMLP(AbstractPolicyHead):
 
 
 @final
+@_renamed
 @dataclass(frozen=True, kw_only=True)
 class MixtureLSTM(AbstractPolicyHead):
     """Layers of long short-term memory that end in a mixture of `modes` diagonal Gaussians over continuous actions.
@@ -134,9 +144,9 @@ class MixtureLSTM(AbstractPolicyHead):
     hidden: tuple[int, ...] = (400, 400)
     length: int = 10
     modes: int = 5
-    deviation_floor: float = 1e-3
-    shared_deviations: bool = False
-    steady_deviation: float | None = 0.25
+    standard_deviation_floor: float = 1e-3
+    shared_standard_deviations: bool = False
+    fixed_standard_deviation: float | None = 0.25
     low_noise: bool = True
     discrete = False
 
@@ -156,18 +166,20 @@ def _check_mixture(head: MixtureMLP | MixtureLSTM) -> None:
     checked: dict[str, object] = {
         "hidden": hidden_layers(head.hidden),
         "modes": whole_number("modes", head.modes, least=1, rule="a mixture needs one or more, a whole number"),
-        "deviation_floor": _deviation("deviation_floor", head.deviation_floor, "it must be a number above zero"),
-        "shared_deviations": true_or_false("shared_deviations", head.shared_deviations),
+        "standard_deviation_floor": _standard_deviation(head, "standard_deviation_floor", ""),
+        "shared_standard_deviations": true_or_false("shared_standard_deviations", head.shared_standard_deviations),
     }
-    if head.steady_deviation is not None:
-        rule = "it must be a number above zero, or None to learn it"
-        checked["steady_deviation"] = _deviation("steady_deviation", head.steady_deviation, rule)
+    if head.fixed_standard_deviation is not None:
+        checked["fixed_standard_deviation"] = _standard_deviation(
+            head, "fixed_standard_deviation", ", or None to learn it"
+        )
     for name, value in checked.items():
         object.__setattr__(head, name, value)
 
 
-def _deviation(name: str, value: object, rule: str) -> float:
-    return number(name, value, within=lambda size: 0 < size < float("inf"), rule=rule)
+def _standard_deviation(head: MixtureMLP | MixtureLSTM, name: str, otherwise: str) -> float:
+    rule = f"it must be a number above zero{otherwise}"
+    return number(name, getattr(head, name), within=lambda size: 0 < size < float("inf"), rule=rule)
 
 
 @final
@@ -221,9 +233,11 @@ class GaussianNet(PolicyNet, ABC):
 
     def __init__(self, settings: MixtureMLP | MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.modes, self.floor, self.shared = settings.modes, settings.deviation_floor, settings.shared_deviations
+        self.modes, self.floor = settings.modes, settings.standard_deviation_floor
+        self.shared = settings.shared_standard_deviations
         self.outputs = settings.modes * (1 + (1 if self.shared else 2) * sizes.actions)
-        self.steady, self.steady_deviation = sizes.two_valued, settings.steady_deviation
+        self.binary_dimensions = sizes.binary_dimensions
+        self.fixed_standard_deviation = settings.fixed_standard_deviation
         if self.shared:
             self.spreads = nn.Parameter(uniform((1, settings.modes, sizes.actions), 0.1, generators))
         self.register_buffer("action_shift", torch.zeros(sizes.actions))
@@ -251,17 +265,16 @@ class GaussianNet(PolicyNet, ABC):
         weights, rest = outputs[..., : self.modes], outputs[..., self.modes :].unflatten(-1, (self.modes, -1))
         raw, spreads = (rest, self.spreads) if self.shared else rest.chunk(2, -1)
         means = self.means(raw)
-        deviations = nn.functional.softplus(spreads) + self.floor
-        if self.steady and self.steady_deviation is not None:
-            deviations = torch.where(among(self.steady, deviations), self.steady_deviation, deviations)
-        return mixture(weights, means, (deviations * self.action_scale).expand_as(means))
+        learned = nn.functional.softplus(spreads) + self.floor
+        if self.binary_dimensions and self.fixed_standard_deviation is not None:
+            learned = torch.where(among(self.binary_dimensions, learned), self.fixed_standard_deviation, learned)
+        return mixture(weights, means, (learned * self.action_scale).expand_as(means))
 
     def average(self, distribution: MixtureSameFamily) -> MixtureSameFamily:
         """One mixture of all members' components."""
-        logits, means, deviations = mixture_parts(distribution)
-        return mixture(
-            torch.cat(list(logits.log_softmax(-1)), -1), torch.cat(list(means), -2), torch.cat(list(deviations), -2)
-        )
+        logits, means, standard_deviations = (list(part) for part in mixture_parts(distribution))
+        weights = torch.cat([each.log_softmax(-1) for each in logits], -1)
+        return mixture(weights, torch.cat(means, -2), torch.cat(standard_deviations, -2))
 
     def parameters_of(self, distribution: MixtureSameFamily) -> tuple[Tensor, ...]:
         return mixture_parts(distribution)
