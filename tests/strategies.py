@@ -165,13 +165,12 @@ def prepared_for(
     """The data as an optimisation sees them, on the CPU and in their own units."""
     return prepare(
         data,
+        parts,
         OptimiserSettings(**settings),
         seed=seed,
         device=CPU,
         members=members,
         normalise=False,
-        skill=parts.expertise.column if isinstance(parts.expertise, Skills) else None,
-        transitions=parts.dynamics is not None,
         weights=None if weights is None else np.asarray(weights),
     )
 

@@ -42,7 +42,8 @@ def recurrent(**settings) -> Ileed:
 
 def windows(data: Demonstrations, *, length=4, members=1, held_out=0.0, batch_size=8, weights=None):
     settings = OptimiserSettings(batch_size=batch_size, held_out=held_out)
-    return prepare(data, settings, seed=0, device=CPU, members=members, length=length, weights=weights).sampler
+    parts = recurrent(policy=MixtureLSTM(length=length)).parts(data)
+    return prepare(data, parts, settings, seed=0, device=CPU, members=members, weights=weights).sampler
 
 
 # --- the layer

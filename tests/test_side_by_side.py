@@ -60,6 +60,14 @@ def test_each_of_several_data_sets_is_fitted_as_it_would_be_alone(method, device
         assert beside.outcome == alone.outcome
 
 
+def test_data_sets_with_other_numbers_of_actions_are_fitted_one_after_the_other():
+    datasets = [world(seed=seed, actions=actions) for seed, actions in ((1, 3), (2, 5), (3, 5))]
+    together = METHODS["constant"].fit_each(datasets, seeds=[5, 6, 7], device="cpu")
+    for data, seed, ensemble in zip(datasets, [5, 6, 7], together, strict=True):
+        alone = METHODS["constant"].fit(data, seed=seed, device="cpu", check_width=False)
+        np.testing.assert_allclose(ensemble.result.nats_per_action, alone.restarts.nats_per_action, atol=2e-5)
+
+
 def test_data_sets_are_cut_into_blocks_without_changing_anything(monkeypatch):
     method, datasets = METHODS["embedded"], unequal_worlds()
     at_once = method.fit_each(datasets, seeds=[5, 6, 7], device="cpu")

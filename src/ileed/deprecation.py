@@ -42,7 +42,7 @@ def renamed_settings(
 
     def decorate(settings: _Settings) -> _Settings:
         original: Callable[..., None] = settings.__init__  # type: ignore[misc]
-        settings.__signature__ = inspect.signature(settings)
+        setattr(settings, "__signature__", inspect.signature(settings))  # noqa: B010 (of which mypy does not know)
 
         def init(self: Any, *args: Any, **given: Any) -> None:
             for old in given.keys() & names.keys():

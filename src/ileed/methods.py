@@ -51,7 +51,7 @@ from ileed.model.expertise import AbstractExpertise, Constant, Embedded, Perfect
 from ileed.model.joint import Joint, Parts, taken_apart
 from ileed.model.joint import side_by_side as models_side_by_side
 from ileed.model.normaliser import Normaliser
-from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, GaussianNet, MixtureLSTM, MixtureMLP
+from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.nets import members
 from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
 
@@ -122,9 +122,7 @@ class Ileed:
         """The model's parts, with what was left to the data filled in."""
         policy = self._head(data)
         demonstrator = self.demonstrator or (UniformMixture() if data.discrete else VarianceScaling())
-        if isinstance(demonstrator, VarianceScaling) and demonstrator.exempt is None:
-            demonstrator = replace(demonstrator, exempt=data.binary_dimensions)
-        return Parts(policy, demonstrator, self.expertise, self.dynamics)
+        return Parts(policy, demonstrator.for_data(data), self.expertise, self.dynamics)
 
     def _head(self, data: Demonstrations) -> CategoricalMLP | MixtureMLP | MixtureLSTM:
         return self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
@@ -267,20 +265,18 @@ class Ileed:
         _check_memory(self, parts, _sizes_at_least(self, data), device)
         prepared = prepare(
             data,
+            parts,
             self.optimiser,
             seed=seed,
             device=device,
             members=self.restarts,
             normalise=self.normalise,
-            skill=self.expertise.column if isinstance(self.expertise, Skills) else None,
-            transitions=self.dynamics is not None,
             weights=weights,
-            length=parts.policy.length,
         )
         _check_memory(self, parts, prepared.sizes, device, prepared.sampler.batch().observations.shape[-1])
         generators = [stream(seed, "init", restart) for restart in range(self.restarts)]
         joint = Joint(parts, prepared.sizes, generators)
-        if prepared.action_scale is not None and isinstance(joint.policy, GaussianNet):
+        if prepared.action_scale is not None:
             joint.policy.measure(prepared.action_scale)
         return _Start(data, seed, prepared, joint)
 
@@ -313,13 +309,13 @@ def _numbers(name: str, values: npt.ArrayLike) -> Array:
 
 def _sizes_at_least(method: Ileed, data: Demonstrations) -> Sizes:
     """What is known of a model's sizes before the data are collapsed: all but how many inputs vary."""
-    skills = len(data.skill(method.expertise.column).names) if isinstance(method.expertise, Skills) else 0
+    column = method.expertise.skill_column
     return Sizes(
         inputs=0,
         demonstrators=len(data.names),
         actions=data.action_count if data.discrete else data.actions.shape[1],
         discrete=data.discrete,
-        skills=skills,
+        skills=0 if column is None else len(data.skill(column).names),
         has_legal_actions=data.legal is not None,
     )
 
@@ -448,7 +444,7 @@ def _blocks(starts: Sequence[_Start], device: torch.device) -> list[list[_Start]
     held = 0
     for start in starts:
         counts = len(start.prepared.collapsed.observation_index) * len(next(start.joint.parameters()))
-        alike = blocks and start.joint.parts == blocks[-1][0].joint.parts  # the same gripper, where there is one
+        alike = blocks and start.joint.can_stand_beside(blocks[-1][0].joint)
         if not alike or held + counts > most or not stands_beside(start.prepared):
             blocks.append([])
             held = 0

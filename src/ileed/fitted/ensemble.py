@@ -13,6 +13,7 @@ import torch
 from ileed import runs
 from ileed.checking import path_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
+from ileed.demonstrations.context import step_context
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError
 from ileed.fitted.expertise import Expertise
@@ -20,7 +21,7 @@ from ileed.fitted.policy import Policy, as_tensor
 from ileed.fitting import Checkpoint, History, Outcome
 from ileed.fitting.windows import episode_ends, tiles
 from ileed.model.ask import ask
-from ileed.model.expertise import Perfect, Skills
+from ileed.model.context import context_of_rows
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 from ileed.width import WidthComparison
@@ -71,7 +72,7 @@ class Fitted:
     @property
     def estimates_expertise(self) -> bool:
         """Whether this is more than behaviour cloning, under which everybody's expertise is one by assumption."""
-        return not isinstance(self.joint.parts.expertise, Perfect)
+        return self.joint.parts.expertise.estimates_expertise
 
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
@@ -102,25 +103,31 @@ class Fitted:
             inside = step <= ends[begin]
             step = np.minimum(step, ends[begin])
         costs = np.empty(len(data))
+        context = step_context(data, self.joint.parts.demonstrator.context, np.arange(len(data)))
+
+        def features(steps: Array) -> torch.Tensor:
+            return self.normaliser(as_tensor(data.observations[steps]))
+
         for block in range(0, step.shape[1], _JUDGED_AT_ONCE):
             rows, real = (part[:, block : block + _JUDGED_AT_ONCE].ravel() for part in (step, inside))
             answer = ask(
                 self.joint,
-                self.normaliser(as_tensor(data.observations[rows])),
+                features(rows),
                 demonstrator=torch.from_numpy(known[data.demonstrator[rows]]),
                 action=as_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
                 legal=None if data.legal is None else as_tensor(data.legal[rows].T),
                 skills=None if skills is None else as_tensor(skills[rows].T),
             )
+            answer = answer.with_context(context_of_rows(context, rows, features))
             costs[rows[real]] = -answer.log_likelihood[0].numpy()[real]
         return costs
 
     def _skills_of(self, data: Demonstrations) -> Array | None:
         """(step, skill) weights of the skills that this fit knows, where it was given any."""
-        expertise = self.joint.parts.expertise
-        if not isinstance(expertise, Skills):
+        column = self.joint.parts.expertise.skill_column
+        if column is None:
             return None
-        weights, names = data.skill(expertise.column)
+        weights, names = data.skill(column)
         if unknown := [name for name in names if name not in self.expertise.skill_names]:
             known = ", ".join(map(repr, self.expertise.skill_names))
             raise DemonstrationError(f"there is no skill {unknown[0]!r}: this fit knows {known}")

@@ -25,7 +25,6 @@ from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
 from ileed.fitted.ensemble import Fitted
 from ileed.model.ask import log_likelihood
-from ileed.model.demonstrators import Boltzmann
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]
 
@@ -199,9 +198,7 @@ def _curves(fitted: Fitted, data: Demonstrations, *, keep_episodes: bool) -> tup
     grid = torch.from_numpy(_GRID)
     owner = data.episode if keep_episodes else data.demonstrator
     summed = torch.zeros(int(owner.max()) + 1, len(grid), dtype=torch.float64)
-    at_once = (
-        max(1, 8192 // data.action_count) if isinstance(model, Boltzmann) else 1024
-    )  # it needs every action's odds
+    at_once = max(1, 8192 // data.action_count) if model.reads_every_action else 1024
     for first in range(0, len(data), at_once):
         block = slice(first, first + at_once)
         policy = fitted.policy.distribution(

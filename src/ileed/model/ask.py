@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ileed._torch import Bool, Float, Int
 from ileed.model.batch import Batch, Sizes
-from ileed.model.demonstrators import AbstractDemonstratorModel, policy_log_likelihood
+from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.distributions import Choice
 from ileed.model.joint import Joint
 from ileed.model.policies import State
@@ -42,7 +42,11 @@ class Answer:
     @cached_property
     def policy_log_likelihood(self) -> Float[Tensor, "member row"]:
         """log pi(action | observation) of each row, in nats."""
-        return policy_log_likelihood(self.joint.policy(self.observations, self.legal), self._batch)
+        return self.joint.policy(self.observations, self.legal).taken(self._batch)
+
+    def with_context(self, context: Mapping[str, Tensor]) -> Answer:
+        """The same, where the demonstrator model is told what came before each row."""
+        return replace(self, rows=lambda: replace(self.rows(), context=context))
 
     @cached_property
     def next_action(self) -> tuple[Any, State]:

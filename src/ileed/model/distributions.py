@@ -1,4 +1,8 @@
-"""Distributions over actions, as policies give them: categories, and mixtures of diagonal Gaussians."""
+"""Distributions over actions, as policies give them: categories, and mixtures of diagonal Gaussians.
+
+A policy's distribution has batch shape (member, unique observation) and two methods: `taken(batch)` is the
+log-probability of every counted action, and `at(index)` the distribution at each count's unique observation.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +46,33 @@ class Choice(Categorical):
         Distribution.__init__(self, logits.shape[:-1], validate_args=False)
 
     def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
-        """Log-probability of the action that each count counts."""
+        """Log-probability of every counted action."""
         assert batch.taken is not None  # discrete batches have it
         return batch.taken(self.log_probs.flatten(-2))
 
+    def at(self, observation_index: Pick) -> Choice:
+        """The distribution at each count's unique observation."""
+        return Choice(observation_index(self.log_probs))
 
-def mixture(logits: Tensor, means: Tensor, standard_deviations: Tensor) -> MixtureSameFamily:
+
+class GaussianMixture(MixtureSameFamily):
+    """A mixture of diagonal Gaussians, as `mixture` makes it."""
+
+    def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
+        """Log-density of every counted action."""
+        here: Distribution = self.at(batch.observation_index)
+        return here.log_prob(batch.action)
+
+    def at(self, observation_index: Pick) -> GaussianMixture:
+        """The mixture at each count's unique observation."""
+        if observation_index.identity:
+            return self
+        return mixture(*(part.index_select(1, observation_index.index) for part in mixture_parts(self)))
+
+
+def mixture(logits: Tensor, means: Tensor, standard_deviations: Tensor) -> GaussianMixture:
     """A mixture of diagonal Gaussians: (..., mode) logits, (..., mode, dimension) means and standard deviations."""
-    return MixtureSameFamily(
+    return GaussianMixture(
         Categorical(logits=logits, validate_args=False),
         Independent(Normal(means, standard_deviations, validate_args=False), 1, validate_args=False),
         validate_args=False,
@@ -80,13 +103,6 @@ def draw_component(distribution: MixtureSameFamily, generator: torch.Generator) 
     """The number of a component of each row's mixture, drawn by its weight."""
     weights = distribution.mixture_distribution.logits.softmax(-1)
     return torch.multinomial(weights, 1, generator=generator)[:, 0]
-
-
-def mixture_at(policy: MixtureSameFamily, observation_index: Pick) -> MixtureSameFamily:
-    """The mixture at each count's unique observation."""
-    if observation_index.identity:
-        return policy
-    return mixture(*(part.index_select(1, observation_index.index) for part in mixture_parts(policy)))
 
 
 def among(chosen: Sequence[int], values: Float[Tensor, "*batch dimension"]) -> Bool[Tensor, " dimension"]:

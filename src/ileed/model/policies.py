@@ -33,6 +33,15 @@ class AbstractPolicyHead(ABC):
     length: int = 1
     """How many time steps in a row the network must be shown; one where it is not recurrent."""
 
+    def check(self, sizes: Sizes) -> None:
+        """Refuse data whose actions the policy does not describe."""
+        if self.discrete != sizes.discrete:
+            kinds = {True: "discrete", False: "continuous"}
+            raise SettingsError(
+                f"{type(self).__name__} is a policy over {kinds[self.discrete]} actions but the data's are "
+                f"{kinds[sizes.discrete]}: use {'CategoricalMLP' if sizes.discrete else 'MixtureMLP'}"
+            )
+
     @abstractmethod
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
         """The network, ready to be called as `module(observations, legal)`."""
@@ -50,6 +59,22 @@ class PolicyNet(nn.Module, ABC):
     """
 
     body: MLP
+
+    def skill_parameters(self) -> list[nn.Parameter]:
+        """The parameters that measure people, as w does, and are learned at the skill learning rate."""
+        return []
+
+    def measure(self, scale: ActionScale) -> None:
+        """Model actions in units of their scale in the data; nothing to do where actions are discrete."""
+
+    def measure_each(self, nets: Sequence[Any]) -> None:
+        """Take the buffers of these networks, whose members stand here one network after the other."""
+
+    @torch.no_grad()
+    def exchange_actions(self, members: Bool[Tensor, " member"]) -> None:
+        """Exchange the two actions of a policy that chooses between two, in these members."""
+        for parameter in (self.body.last.weight, self.body.last.bias):
+            parameter[members] = parameter[members].flip(1)
 
     def initial_state(self, rows: int) -> State:
         """The hidden state at the start of as many episodes; empty where the policy is not recurrent."""
@@ -243,12 +268,14 @@ class GaussianNet(PolicyNet, ABC):
         self.register_buffer("action_shift", torch.zeros(sizes.actions))
         self.register_buffer("action_scale", torch.ones(sizes.actions))
 
+    def skill_parameters(self) -> list[nn.Parameter]:
+        """The standard deviations that all states share: what differs between people is measured by them."""
+        return [self.spreads] if self.shared else []
+
     def measure(self, scale: ActionScale) -> None:
-        """Speak of actions in the units in which the data hold them."""
         self.action_shift, self.action_scale = scale.mean, scale.spread
 
     def measure_each(self, nets: Sequence[GaussianNet]) -> None:
-        """Speak of actions as each of these networks does, whose members stand here one network after the other."""
         for name, _ in self.named_buffers():
             rows = [net.get_buffer(name).expand(len(net.body.last.weight), 1, 1, -1) for net in nets]
             setattr(self, name, torch.cat(rows))
