@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, final
 
 from ileed import runs
 from ileed.demonstrations import Demonstrations
+from ileed.deprecation import current_names
 from ileed.errors import RunError, SettingsError
 from ileed.methods import Ileed
 from ileed.runtime import stream
@@ -120,7 +121,7 @@ class Cell:
             return {}
         kept = read_cell(path)
         for name, value in self.header().items():
-            if kept.get(name) != value:
+            if current_names(kept.get(name)) != value:
                 raise RunError(
                     f"{path} was made with another {name}: leave out --resume to start anew, or choose another --out"
                 )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ileed.errors import SettingsError
+from ileed.model.distributions import component_action, mixture
 from ileed_lab.baselines.bcq import BcqActor
 from ileed_lab.baselines.lessons import Lesson, descend
 from ileed_lab.baselines.networks import ConditionalSampler, RecurrentMixture, built, chance
@@ -164,10 +165,10 @@ class GuidedActor(AbstractActor):
 
 
 def _chosen(log_weights: Tensor, means: Tensor, deviations: Tensor, generator: torch.Generator | None) -> Tensor:
-    """(row, dimension): the centre of the heaviest component, or a draw from the mixture."""
-    rows = torch.arange(len(means))
+    """(row, dimension): the mean of the heaviest component, or a sample of the mixture."""
+    policy = mixture(log_weights, means, deviations)
     if generator is None:
-        return means[rows, log_weights.argmax(-1)]
-    mode = torch.multinomial(log_weights.exp(), 1, generator=generator)[:, 0]
+        return component_action(policy, log_weights.argmax(-1))
+    component = torch.multinomial(log_weights.exp(), 1, generator=generator)[:, 0]
     noise = torch.randn(means.shape[0], means.shape[-1], generator=generator)
-    return (means[rows, mode] + deviations[rows, mode] * noise).clamp(-1, 1)
+    return component_action(policy, component, noise).clamp(-1, 1)

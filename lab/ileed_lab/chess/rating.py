@@ -1,7 +1,7 @@
 """Rating from play: how expert somebody is in king-and-pawn endgames, told from the moves alone, beside the rating.
 
 An engine says what every legal move is worth. That makes a policy, which prefers a move the more it is worth, and
-people are rated by it (`ileed.rating`): expertise is how much somebody's moves look like that policy's rather than like
+people are rated by it (`ileed.rate`): expertise is how much somebody's moves look like that policy's rather than like
 any legal ones. It is a comparison and has no unit. Nothing is learned, so that a newcomer is rated at once.
 """
 
@@ -23,10 +23,10 @@ import torch
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, SettingsError, require
 from ileed.evaluation import rank_correlation
+from ileed.fitted import Fitted, Policy
+from ileed.fitted.rating import Ratings, rate
 from ileed.methods import bc
 from ileed.model.policies import CategoricalMLP
-from ileed.policy import Fitted, Policy
-from ileed.rating import Ratings, rate
 from ileed.runtime import stream
 from ileed_lab.chess import board
 from ileed_lab.chess.consulting import ENGINE, people

@@ -18,7 +18,7 @@ import numpy as np
 
 from ileed import runs, tasks
 from ileed.errors import SettingsError
-from ileed.policy import Policy
+from ileed.fitted import Policy
 from ileed.runtime import stream
 from ileed.simulation import multi_skill, slipping
 from ileed.tasks import Actor, as_actor

@@ -13,7 +13,8 @@ import numpy as np
 from ileed import tasks
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
-from ileed.methods import Ensemble, Ileed, bc_rnn
+from ileed.fitted import Ensemble
+from ileed.methods import Ileed, bc_rnn
 from ileed.model.demonstrators import VarianceScaling
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import MixtureLSTM, MixtureMLP
@@ -37,7 +38,7 @@ SUBSETS: Mapping[str, tuple[str, ...]] = {
 
 SMALL = MixtureLSTM(hidden=(100, 100))
 """A quarter of the paper's units: enough for these data, and trained on a core in minutes."""
-FLAT = MixtureMLP(hidden=(100, 100), shared_deviations=True)
+FLAT = MixtureMLP(hidden=(100, 100), shared_standard_deviations=True)
 """The same without a memory."""
 STEPS, STEPS_OF_LARGE = 8_000, 6_000
 ROLLOUTS = 200
@@ -74,7 +75,7 @@ class Square(AbstractExperiment):
         return [{"operators": subset} for subset in SUBSETS]
 
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
-        shared = replace(SMALL, shared_deviations=True)
+        shared = replace(SMALL, shared_standard_deviations=True)
         cloning, ours = bc_rnn(policy=SMALL, steps=STEPS), ileed_rnn(policy=shared, steps=STEPS)
         return {
             "bc-rnn": cloning,
@@ -109,7 +110,7 @@ class Square(AbstractExperiment):
         """Which episodes succeeded, how long those took, and the estimate of every operator's expertise."""
         from ileed_lab.square.task import SquareTask
 
-        fitted = found.fitted() if isinstance(found, Ensemble) else found
+        fitted = found.best().fitted() if isinstance(found, Ensemble) else found
         thoroughly = isinstance(found, Ensemble) and "-at-" not in method
         played = SquareTask().rollouts(
             fitted.policy,
@@ -145,7 +146,11 @@ def checkpoint(method: str, steps: int) -> str:
 
 def ileed_rnn(**settings: Any) -> Ileed:
     """ILEED as robots need it, beside `bc_rnn`: one number for every operator."""
-    usual: dict[str, Any] = {"policy": MixtureLSTM(shared_deviations=True), "expertise": Constant(), "restarts": 1}
+    usual: dict[str, Any] = {
+        "policy": MixtureLSTM(shared_standard_deviations=True),
+        "expertise": Constant(),
+        "restarts": 1,
+    }
     return Ileed(**(usual | settings))
 
 
@@ -177,8 +182,8 @@ class Scaling(AbstractExperiment):
         return [{"operators": "All"}]
 
     def methods(self, setting: Setting) -> Mapping[str, Ileed]:
-        by_state, shared = SMALL, replace(SMALL, shared_deviations=True)
-        learned, everything = replace(SMALL, steady_deviation=None), VarianceScaling(exempt=())
+        by_state, shared = SMALL, replace(SMALL, shared_standard_deviations=True)
+        learned, everything = replace(SMALL, fixed_standard_deviation=None), VarianceScaling(exempt=())
         return {
             "cloning": bc_rnn(policy=by_state, steps=self.steps),
             "cloning, shared": bc_rnn(policy=shared, steps=self.steps),
@@ -187,9 +192,9 @@ class Scaling(AbstractExperiment):
             "gripper exempt": self._ileed(policy=learned),
             "gripper steady": self._ileed(policy=by_state),
             "gripper steady, slower": self._ileed(policy=by_state, skill_learning_rate=1e-4),
-            "higher floor": self._ileed(policy=replace(by_state, deviation_floor=0.1)),
+            "higher floor": self._ileed(policy=replace(by_state, standard_deviation_floor=0.1)),
             "shared": self._ileed(policy=shared),
-            "shared, deviation": self._ileed(policy=shared, demonstrator=VarianceScaling(scaled="deviation")),
+            "shared, deviation": self._ileed(policy=shared, demonstrator=VarianceScaling(scaled="standard_deviation")),
             "shared, by phase": self._ileed(policy=shared, expertise=Skills("phase")),
             "shared, embedded": self._ileed(policy=shared, expertise=Embedded(hidden=(16, 16))),
             "shared, no memory": self._ileed(policy=FLAT),
@@ -207,7 +212,7 @@ class Scaling(AbstractExperiment):
 
     def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         data = Square(self.data).demonstrations(setting, [0])[0]
-        held_out, fitted = data.select(_kept_back(data)), found.fitted()
+        held_out, fitted = data.select(_kept_back(data)), found.best().fitted()
         nats = fitted.nats(held_out)
         better = held_out.by(*(name for name in held_out.names if name.startswith("better")))
         measured: Measured = {
@@ -236,7 +241,7 @@ def _error_of_aim(policy: Any, data: Demonstrations) -> float:
     """Mean distance of the policy's likeliest actions from those of the data, in the dimensions that have a spread."""
     lengths = np.bincount(data.episode)
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    measured = [axis for axis in range(data.actions.shape[1]) if axis not in data.two_valued]
+    measured = [axis for axis in range(data.actions.shape[1]) if axis not in data.binary_dimensions]
     state, errors = None, []
     for moment in range(lengths.max()):
         rows = first + np.minimum(moment, lengths - 1)
