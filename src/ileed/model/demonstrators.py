@@ -23,11 +23,10 @@ from ileed.demonstrations.context import check_context
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes, per_member
-from ileed.model.context import Context
+from ileed.model.context import NO_CONTEXT, Context
 from ileed.model.distributions import Choice, among, mixture, mixture_parts
 
 Policy = TypeVar("Policy", bound=Distribution)
-_NO_CONTEXT = Context()
 
 
 class AbstractDemonstratorModel(ABC, Generic[Policy]):
@@ -60,7 +59,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
         return None
 
     @abstractmethod
-    def observed(self, policy: Policy, expertise: Tensor, context: Context = _NO_CONTEXT) -> Distribution:
+    def observed(self, policy: Policy, expertise: Tensor, context: Context = NO_CONTEXT) -> Distribution:
         """The demonstrator's own distribution of actions; `expertise` has the policy's batch shape."""
 
     def log_likelihood(
@@ -115,7 +114,7 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
     discrete = True
     reads_every_action = False
 
-    def observed(self, policy: Categorical, expertise: Tensor, context: Context = _NO_CONTEXT) -> Categorical:
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         possible = torch.isfinite(policy.logits).to(policy.probs)
         uniform = possible / possible.sum(-1, keepdim=True)
         return categorical(torch.lerp(uniform, policy.probs, expertise.unsqueeze(-1)))
@@ -155,7 +154,7 @@ class OneVersusRest(AbstractDemonstratorModel[Choice]):
     def at_expertise_zero(self, sizes: Sizes) -> str:
         return f"always something else than the policy; acting at random is {1 / sizes.actions:.2f}"
 
-    def observed(self, policy: Categorical, expertise: Tensor, context: Context = _NO_CONTEXT) -> Categorical:
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         others = (1 - policy.probs) / (policy.probs.shape[-1] - 1)
         return categorical(torch.lerp(others, policy.probs, expertise.unsqueeze(-1)))
 
@@ -180,7 +179,7 @@ class Boltzmann(AbstractDemonstratorModel[Choice]):
 
     discrete = True
 
-    def observed(self, policy: Categorical, expertise: Tensor, context: Context = _NO_CONTEXT) -> Categorical:
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         possible = torch.isfinite(policy.logits)
         tempered = torch.where(possible, expertise.unsqueeze(-1) * policy.logits, policy.logits)
         return Categorical(logits=tempered, validate_args=False)
@@ -237,7 +236,7 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         return "no precision at all"
 
     def observed(
-        self, policy: MixtureSameFamily, expertise: Tensor, context: Context = _NO_CONTEXT
+        self, policy: MixtureSameFamily, expertise: Tensor, context: Context = NO_CONTEXT
     ) -> MixtureSameFamily:
         logits, means, standard_deviations = mixture_parts(policy)
         factor = expertise.clamp_min(1e-6)[..., None, None]
