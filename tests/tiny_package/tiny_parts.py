@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
-from ileed import Demonstrations
+from ileed import DemonstrationError, Demonstrations
 from ileed.cli import Command
 from ileed.model.batch import Batch, Sizes
 from ileed.model.context import NO_CONTEXT, Context
@@ -147,13 +147,12 @@ def read_steps(path: Path, *, demonstrator: Any = None, delimiter: str = " ") ->
     """A text file with a line for each step: who, which episode, what was seen, what was done."""
     with path.open() as opened:
         rows = list(csv.reader(opened, delimiter=delimiter))
-    who, episode, seen, done = zip(*rows, strict=True)
-    return Demonstrations(
-        observations=[[float(value)] for value in seen],
-        actions=[int(value) for value in done],
-        demonstrator=list(who),
-        episode=list(episode),
-    )
+    try:
+        who, episode, seen, done = zip(*rows, strict=True)
+        observations, actions = [[float(value)] for value in seen], [int(value) for value in done]
+    except ValueError as error:
+        raise DemonstrationError(f"{path} is damaged ({error}): restore it from a copy") from error
+    return Demonstrations(observations=observations, actions=actions, demonstrator=list(who), episode=list(episode))
 
 
 TINY = Command("tiny_parts", "Tiny", "Say how many parts there are.")

@@ -47,6 +47,8 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     """What it depends on beside observation and demonstrator: names of `ileed.demonstrations.context.CONTEXT`."""
     defines_expertise: bool = False
     """Whether a person's expertise is a function of the model's parameters, instead of a number that it takes."""
+    knows_legal_actions: bool = False
+    """Whether illegal actions have no probability; data that say which are legal are refused otherwise."""
     reads_every_action: bool = True
     """Whether `log_likelihood` reads the probability of every action; the memory that it takes grows with them."""
 
@@ -86,6 +88,10 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
                 f"{kinds[sizes.discrete]}: use "
                 f"{'UniformMixture, OneVersusRest or Boltzmann' if sizes.discrete else 'VarianceScaling'}"
             )
+        if sizes.has_legal_actions and not self.knows_legal_actions:
+            raise SettingsError(
+                f"{type(self).__name__} knows no legal actions but the data have them: use UniformMixture or Boltzmann"
+            )
         check_context(type(self).__name__, self.context)
 
     def for_data(self, data: Demonstrations) -> AbstractDemonstratorModel[Policy]:
@@ -112,6 +118,7 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
     """
 
     discrete = True
+    knows_legal_actions = True
     reads_every_action = False
 
     def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
@@ -140,13 +147,6 @@ class OneVersusRest(AbstractDemonstratorModel[Choice]):
 
     discrete = True
     reads_every_action = False
-
-    def check(self, sizes: Sizes) -> None:
-        super().check(sizes)
-        if sizes.has_legal_actions:
-            raise SettingsError(
-                "OneVersusRest knows no legal actions but the data have them: use UniformMixture or Boltzmann"
-            )
 
     def has_mirror_symmetry(self, sizes: Sizes) -> bool:
         return sizes.actions == 2
@@ -178,6 +178,7 @@ class Boltzmann(AbstractDemonstratorModel[Choice]):
     """
 
     discrete = True
+    knows_legal_actions = True
 
     def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         possible = torch.isfinite(policy.logits)
