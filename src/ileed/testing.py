@@ -244,7 +244,7 @@ def _close(found: Tensor, expected: Tensor, sentence: str, *, atol: float = 1e-7
 def _check_settings(part: Any) -> None:
     """Settings are saved as JSON by the name of their class, and come back equal."""
     kind = type(part)
-    frozen = is_dataclass(part) and part.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    frozen = is_dataclass(part) and kind.__dataclass_params__.frozen
     _hold(frozen, f"{kind.__name__} must be a frozen dataclass, so that it can be saved and compared")
     try:
         again = runs.rebuilt(json.loads(json.dumps(runs.plain(part))), {kind.__name__: kind})
