@@ -11,7 +11,7 @@ from strategies import world
 
 import ileed
 from ileed.cli import run
-from ileed.methods import Ensemble
+from ileed.fitted import Ensemble
 from ileed.tasks import AbstractTask
 from ileed_lab import running
 from ileed_lab.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce
@@ -50,7 +50,7 @@ class Small(AbstractExperiment):
     def measured(self, setting: Mapping[str, Any], method: str, trial: int, found: Ensemble | None) -> dict[str, Any]:
         if trial == self.unlucky:
             raise ileed.IleedError("this trial was not lucky")
-        return {"people": setting["people"]} if found is None else {"cost": found.fitted().nats_per_action}
+        return {"people": setting["people"]} if found is None else {"cost": found.best().fitted().nats_per_action}
 
 
 def trials_of(path: Path) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ class Refused(Small):
         return [continuous if trial == 1 else world(people=2, seed=trial) for trial in trials]
 
     def measured(self, setting: Mapping[str, Any], method: str, trial: int, found: Any) -> dict[str, Any]:
-        return {"cost": (found if isinstance(found, ileed.Fitted) else found.fitted()).nats_per_action}
+        return {"cost": (found if isinstance(found, ileed.Fitted) else found.best().fitted()).nats_per_action}
 
 
 @pytest.mark.parametrize("way", ["_on_cores", "_on_a_gpu"])

@@ -33,7 +33,7 @@ def fitted_policy(head, *, members=1, shape=(3,), floating=True, legal=(), two_v
     if two_valued:
         data = replace(data, actions=np.sign(data.actions) * [1, 0.3, 1] + data.actions * [0, 1, 0])
     method = ileed.Ileed(
-        policy=head, expertise=ileed.Constant(), restarts=3, committee=members, steps=15, learning_rate=0.05, **settings
+        policy=head, expertise=ileed.Constant(), restarts=3, ensemble=members, steps=15, learning_rate=0.05, **settings
     )
     return method.fit(data, seed=0, device="cpu").policy
 

@@ -14,6 +14,7 @@ import ileed
 from ileed import Constant, DemonstrationError, Demonstrations, Ileed, MixtureLSTM, Skills, VarianceScaling
 from ileed._torch import stream
 from ileed.fitting import OptimiserSettings, prepare
+from ileed.methods import CheckpointSettings
 from ileed.model.distributions import mixture, mixture_parts
 from ileed.nets import LSTM
 from ileed.simulation import demonstrate
@@ -163,7 +164,7 @@ def test_an_interrupted_fit_resumes_to_the_same_bits(tmp_path):
         if progress.step >= 30:
             raise KeyboardInterrupt
 
-    settings = {"seed": 0, "checkpoint": tmp_path / "checkpoint", "checkpoint_seconds": 0.0}
+    settings = {"seed": 0, "checkpoint": CheckpointSettings(tmp_path / "checkpoint", seconds=0)}
     with pytest.raises(KeyboardInterrupt):
         method.fit(operators(), progress=stop, **settings)
     resumed, whole = method.fit(operators(), **settings), method.fit(operators(), seed=0)
@@ -208,7 +209,7 @@ def test_a_memory_predicts_what_happened_two_steps_ago_and_no_memory_cannot():
 @pytest.fixture(scope="module")
 def fitted():
     policy = MixtureLSTM(hidden=(6, 5), length=4, modes=2, low_noise=False)
-    return recurrent(policy=policy, committee=2).fit(operators(), seed=0)
+    return recurrent(policy=policy, ensemble=2).fit(operators(), seed=0)
 
 
 def test_acting_step_by_step_is_the_walk_that_was_learned(fitted):

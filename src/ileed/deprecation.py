@@ -9,11 +9,13 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, TypeVar
 
-__all__ = ["current_names", "renamed_property", "renamed_settings"]
+__all__ = ["current_names", "renamed_arguments", "renamed_property", "renamed_settings", "warn_of_old_name"]
 
 _Settings = TypeVar("_Settings", bound=type)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _NAMES: dict[str, Mapping[str, str]] = {}  # class name -> old name -> new name
 _VALUES: dict[str, Mapping[str, Mapping[str, str]]] = {}  # class name -> setting -> old value -> new value
@@ -46,12 +48,12 @@ def renamed_settings(
 
         def init(self: Any, *args: Any, **given: Any) -> None:
             for old in given.keys() & names.keys():
-                _warn(f"the setting {old} of {settings.__name__}", names[old])
+                warn_of_old_name(f"the setting {old} of {settings.__name__}", names[old])
                 given[names[old]] = given.pop(old)
             for name in given.keys() & renamed_values.keys():
                 new = _renamed_value(renamed_values[name], given[name])
                 if new is not given[name]:
-                    _warn(f"{name}={given[name]!r} of {settings.__name__}", f"{name}={new!r}")
+                    warn_of_old_name(f"{name}={given[name]!r} of {settings.__name__}", f"{name}={new!r}")
                 given[name] = new
             original(self, *args, **given)
 
@@ -68,7 +70,7 @@ def renamed_property(what: str, new: str) -> property:
     """The attribute `new` under an old name, with a warning that `what` was renamed."""
 
     def read(self: Any) -> Any:
-        _warn(what, new)
+        warn_of_old_name(what, new)
         return getattr(self, new)
 
     return property(read, doc=f"The old name of `{new}`.")
@@ -90,7 +92,24 @@ def _renamed_value(renamed: Mapping[str, str], value: Any) -> Any:
     return renamed.get(value, value) if isinstance(value, str) else value
 
 
-def _warn(what: str, new: str) -> None:
+def renamed_arguments(**names: str) -> Callable[[_Function], _Function]:
+    """A decorator for functions, `renamed_arguments(old="new")`: a keyword under its old name works, with a warning."""
+
+    def decorate(function: _Function) -> _Function:
+        @wraps(function)
+        def with_old_names(*arguments: Any, **given: Any) -> Any:
+            for old in given.keys() & names.keys():
+                warn_of_old_name(f"the argument {old} of {function.__name__}", names[old])
+                given[names[old]] = given.pop(old)
+            return function(*arguments, **given)
+
+        return with_old_names  # type: ignore[return-value]
+
+    return decorate
+
+
+def warn_of_old_name(what: str, new: str) -> None:
+    """Warn whoever called our caller that `what` has a new name."""
     warnings.warn(
         f"{what} was renamed: use {new}, since the old name goes with the next release",
         DeprecationWarning,

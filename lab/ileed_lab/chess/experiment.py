@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
 from ileed.evaluation import rank_correlation
-from ileed.methods import Ensemble, Ileed
+from ileed.fitted import Ensemble
+from ileed.methods import Ileed
 from ileed.model.demonstrators import Boltzmann
 from ileed.model.expertise import Constant, Embedded, Perfect
 from ileed.model.policies import CategoricalMLP
@@ -83,7 +84,7 @@ class ChessExpertise(AbstractExperiment):
         return demonstrations(pa.concat_tables(parts), labels, order=order)
 
     def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
-        fitted = found.fitted()
+        fitted = found.best().fitted()
         expertise = fitted.expertise.by_demonstrator()
         bins = [value for name, value in expertise.items() if name != ENGINE]
         return {
@@ -143,7 +144,7 @@ class ChessEngines(AbstractExperiment):
         return [demonstrations(table, players, order=list(dict.fromkeys(players))) for _ in trials]
 
     def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
-        fitted = found.fitted()
+        fitted = found.best().fitted()
         expertise = fitted.expertise.by_demonstrator()
         weakest_first = [value for name, value in expertise.items() if name != ENGINE]
         return {
@@ -215,7 +216,7 @@ class ChessPolicy(AbstractExperiment):
         elif found is None:
             moves = {"sampled": _anything(fens, trial)}
         else:
-            moves = _chosen(found.fitted().policy, fens, trial)
+            moves = _chosen(found.best().fitted().policy, fens, trial)
         losses = {way: judge.losses(fens, chosen) for way, chosen in moves.items()}
         measured: Measured = {
             way: {"by_game": _by_game(games, loss.paper, loss.capped)} | _means(loss.paper, loss.capped)
@@ -229,7 +230,7 @@ class ChessPolicy(AbstractExperiment):
                 for label in sorted(set(bins.tolist()))
             }
         if found is not None:
-            measured["nats_per_action"] = found.fitted().nats_per_action
+            measured["nats_per_action"] = found.best().fitted().nats_per_action
         return measured
 
 

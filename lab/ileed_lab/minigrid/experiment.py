@@ -12,8 +12,8 @@ import numpy as np
 from ileed import tasks
 from ileed.demonstrations import Demonstrations
 from ileed.evaluation import rank_loss
-from ileed.fitted import Fitted
-from ileed.methods import Ensemble, Ileed, bc
+from ileed.fitted import Ensemble, Fitted
+from ileed.methods import Ileed, bc
 from ileed.model.demonstrators import AbstractDemonstratorModel, Boltzmann, OneVersusRest, UniformMixture
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded
@@ -188,14 +188,14 @@ class Restarts(AbstractExperiment):
     def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         """Rewards of the best of 1, 5 and 20 restarts, of a committee and of everybody, in the same episodes."""
         task, skills = self.task(setting), self._skills(trial)
-        choices = {str(among): found.fitted(among=among) for among in (1, 5, 20)}
+        choices = {str(among): found.first(among).best().fitted() for among in (1, 5, 20)}
         played: dict[int, float] = {}
         for fitted in choices.values():
             if fitted.restarts.chosen not in played:
                 reward = _reward(fitted.policy, task, trial=trial, episodes=self.episodes)
                 played[fitted.restarts.chosen] = reward
         everybody = [_earned(task, skill, episodes=self.episodes, trial=trial)["reward"] for skill in skills]
-        committee = found.fitted(committee=COMMITTEE).policy
+        committee = found.top(COMMITTEE).fitted().policy
         return {
             "best_of": {among: played[fitted.restarts.chosen] for among, fitted in choices.items()},
             "committee": _reward(committee, task, trial=trial, episodes=self.episodes),
@@ -288,7 +288,7 @@ class ManySkills(AbstractExperiment):
             return {"demonstrators": {name: float(reward) for name, reward in rewards.items()}}
         measured: Measured = {}
         for kind, committee in (("", 1), ("committee_", COMMITTEE)):
-            fitted = found.fitted(committee=committee)
+            fitted = found.top(committee).fitted()
             parts = task.score_parts(
                 tasks.as_actor(fitted.policy), episodes=self.episodes, seed=scoring_seed(trial)
             ).mean(axis=1)
@@ -296,7 +296,7 @@ class ManySkills(AbstractExperiment):
             measured[f"{kind}parts"] = {
                 part.name: float(reward) for part, reward in zip(task.parts, parts, strict=True)
             }
-        fitted = found.fitted()
+        fitted = found.best().fitted()
         measured["nats_per_action"] = fitted.nats_per_action
         if fitted.estimates_expertise:
             measured["expertise"] = fitted.expertise.by_label(found.data, "phase")
@@ -338,7 +338,7 @@ class HowMuch(AbstractExperiment):
         measured = _learned(found, task, skills, trial=trial)
         by_restarts = {}
         for among in (1, 2, 5, 10, 20):
-            fitted = found.fitted(among=among)
+            fitted = found.first(among).best().fitted()
             by_restarts[str(among)] = {"reward": _reward(fitted.policy, task, trial=trial)}
             if fitted.estimates_expertise:
                 by_restarts[str(among)]["rank_loss"] = _rank_loss(fitted, skills)
@@ -435,7 +435,7 @@ def _earned(
 
 def _learned(found: Ensemble, task: AbstractTask, skills: Sequence[float], *, trial: int) -> Measured:
     """Reward of the likeliest restart and of the committee, cost, and the estimate of everybody's skill."""
-    fitted, committee = found.fitted(), found.fitted(committee=COMMITTEE)
+    fitted, committee = found.best().fitted(), found.top(COMMITTEE).fitted()
     measured: Measured = {
         "reward": _reward(fitted.policy, task, trial=trial),
         "committee_reward": _reward(committee.policy, task, trial=trial),

@@ -13,7 +13,8 @@ import numpy as np
 from ileed import tasks
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
-from ileed.methods import Ensemble, Ileed, bc_rnn
+from ileed.fitted import Ensemble
+from ileed.methods import Ileed, bc_rnn
 from ileed.model.demonstrators import VarianceScaling
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import MixtureLSTM, MixtureMLP
@@ -109,7 +110,7 @@ class Square(AbstractExperiment):
         """Which episodes succeeded, how long those took, and the estimate of every operator's expertise."""
         from ileed_lab.square.task import SquareTask
 
-        fitted = found.fitted() if isinstance(found, Ensemble) else found
+        fitted = found.best().fitted() if isinstance(found, Ensemble) else found
         thoroughly = isinstance(found, Ensemble) and "-at-" not in method
         played = SquareTask().rollouts(
             fitted.policy,
@@ -211,7 +212,7 @@ class Scaling(AbstractExperiment):
 
     def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
         data = Square(self.data).demonstrations(setting, [0])[0]
-        held_out, fitted = data.select(_kept_back(data)), found.fitted()
+        held_out, fitted = data.select(_kept_back(data)), found.best().fitted()
         nats = fitted.nats(held_out)
         better = held_out.by(*(name for name in held_out.names if name.startswith("better")))
         measured: Measured = {

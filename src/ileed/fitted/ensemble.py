@@ -1,177 +1,191 @@
-"""What a fit found: its policy, the expertise of everybody, and how both came about."""
+"""An ensemble: the members that a fit found, all of them or some, and the fit that they make together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import mode
 from typing import Any, final
 
 import numpy as np
 import torch
 
 from ileed import runs
-from ileed.checking import path_of
-from ileed.demonstrations import Array, Demonstrations, check_demonstrations
-from ileed.demonstrations.context import step_context
-from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError
-from ileed.fitted.expertise import Expertise
-from ileed.fitted.policy import Policy, as_tensor
-from ileed.fitting import Checkpoint, History, Outcome
-from ileed.fitting.windows import episode_ends, tiles
-from ileed.model.ask import ask
-from ileed.model.context import context_of_rows
+from ileed.checking import whole_number
+from ileed.demonstrations import Array, Collapsed, Demonstrations
+from ileed.errors import SettingsError
+from ileed.fitted.expertise import Expertise, expertise_at, own_steps, summarise
+from ileed.fitted.policy import Policy
+from ileed.fitted.result import Fitted, Restarts, answers_at_steps, skill_weights
+from ileed.fitting import OptimisationResult
+from ileed.model.ask import log_mean_over_members
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
-from ileed.width import WidthComparison
+from ileed.nets import members
 
-_JUDGED_AT_ONCE = 4096
+
+@final
+@dataclass(frozen=True)
+class Spread:
+    """How much the members of an ensemble differ; all of it is zero for one member.
+
+    `nats_per_action` is the standard deviation over members of their costs, and `expertise` that of each demonstrator's
+    expertise, averaged over the person's own steps (NaN where fewer than one member learned from the person). `policy`
+    is in nats: by how much the members' mean cost of the data's actions under their policies alone exceeds the cost
+    under the mean of these policies. It is the disagreement of Krogh and Vedelsby (1995) for the log-likelihood.
+    """
+
+    nats_per_action: float
+    expertise: Mapping[str, float]
+    policy: float
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Restarts:
-    """Every restart's cost in nats per action (lower is better), and which one was chosen."""
+class Ensemble:
+    """Members of a fit, each with its own parameters: restarts from different initial values.
 
-    nats_per_action: Array
-    chosen: int
+    `best()` is the likeliest, `top(k)` are the k likeliest, `first(k)` what a fit with k restarts would have had, and
+    `member(i)` and iteration give one member: each is an ensemble again. `fitted()` is the fit that the members make
+    together, and `spread()` says how much they differ.
 
+    Members that have different episode weights, as the replicates of a bootstrap have, are never compared by their
+    costs: a cost is a mean over the member's own weights, and may be low since the episodes are easy. `best` and `top`
+    refuse them. `Ileed.fit` then keeps every member, and `fitted()` averages over all of them.
+    """
 
-@final
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """A fit: `policy` to act with, `expertise` to ask, `restarts`, `history` and `outcome` to judge it by."""
-
-    policy: Policy
-    expertise: Expertise
-    restarts: Restarts
-    history: History
-    outcome: Outcome
     method: Any
-    provenance: Mapping[str, Any]
-    joint: Joint
+    data: Demonstrations
+    collapsed: Collapsed
     normaliser: Normaliser
-    width: WidthComparison | None = None
-    checkpoints: tuple[Checkpoint, ...] = ()  # from which this fit can be had again until it is saved
+    result: OptimisationResult
+    """The parameters, cost and learning curve of every restart of the fit."""
+    step_weight: Array
+    """(restart or 1, step) what each restart learned from."""
+    held_out: Array | None
+    """(step,) what costs are of, where that is not what was learned from."""
+    provenance: Mapping[str, Any]
+    restarts: tuple[int, ...]
+    """Which restart each member is."""
+
+    def __len__(self) -> int:
+        return len(self.restarts)
+
+    def __iter__(self) -> Iterator[Ensemble]:
+        return (self.member(number) for number in range(len(self)))
+
+    @cached_property
+    def joint(self) -> Joint:
+        """The parameters of the members, whose first axis is the member."""
+        every = tuple(range(len(self.result.nats_per_action)))
+        return self.result.joint if self.restarts == every else members(self.result.joint, self.restarts)
 
     @property
-    def width_sentence(self) -> str:
-        """What the comparison of widths chose and why, or whether a wider policy would do better; empty without one."""
-        if self.width is None:
-            return ""
-        if self.method.policy is None:
-            return self.width.choice()
-        return self.width.diagnosis(type(self.method.policy).__name__)
+    def nats_per_action(self) -> Array:
+        """(member,) each member's own cost, lower is better."""
+        return self.result.nats_per_action[list(self.restarts)]
 
     @property
-    def nats_per_action(self) -> float:
-        """The chosen restart's cost: mean negative log-likelihood of an action, in nats."""
-        return float(self.restarts.nats_per_action[self.restarts.chosen])
+    def comparable(self) -> bool:
+        """Whether the members' costs are of the same data: all have the same episode weights."""
+        own = self._own_weights
+        return bool((own == own[:1]).all())
 
     @property
-    def estimates_expertise(self) -> bool:
-        """Whether this is more than behaviour cloning, under which everybody's expertise is one by assumption."""
-        return self.joint.parts.expertise.estimates_expertise
+    def learned_from(self) -> Array:
+        """(member or 1, demonstrator) whether any step of somebody had a weight."""
+        people, who = len(self.data.names), self.data.demonstrator
+        return np.stack([np.bincount(who, weights=row, minlength=people) > 0 for row in self._own_weights])
+
+    @property
+    def _own_weights(self) -> Array:
+        """(member or 1, step) what each member learned from."""
+        return self.step_weight if len(self.step_weight) == 1 else self.step_weight[list(self.restarts)]
+
+    def member(self, number: int) -> Ensemble:
+        """One member, as an ensemble of its own."""
+        return replace(self, restarts=(self.restarts[number],))
+
+    def first(self, count: int) -> Ensemble:
+        """The first so many restarts of the fit: what a fit with so many would have found."""
+        count = self._checked(count, len(self.result.nats_per_action))
+        result = self.result.part(members(self.result.joint, range(count)), 0, self.result.guessing_nats)
+        return replace(self, result=result, step_weight=self.step_weight[:count], restarts=tuple(range(count)))
+
+    def best(self) -> Ensemble:
+        """The likeliest member, as an ensemble of its own."""
+        return self.top(1)
+
+    def top(self, count: int) -> Ensemble:
+        """The likeliest members, so many of them, the likeliest first."""
+        count = self._checked(count, len(self))
+        if not self.comparable:
+            raise SettingsError(
+                "these members have different episode weights, so that their costs are of different data and none is "
+                "the likeliest: average all of them with fitted(), or take one with member(i)"
+            )
+        order = np.argsort(self.nats_per_action, kind="stable")[:count]
+        return replace(self, restarts=tuple(self.restarts[number] for number in order))
+
+    def _checked(self, count: int, most: int) -> int:
+        rule = f"it takes between one and all {most} of the restarts"
+        if whole_number("the size of an ensemble", count, least=1, rule=rule) > most:
+            raise SettingsError(f"the size of an ensemble is {count}: {rule}")
+        return count
 
     @torch.no_grad()
-    def nats(self, data: Demonstrations) -> Array:
-        """Cost of each step of other data by the same people, (step,): its negative log-likelihood, in nats.
-
-        Held-out data tell whether the model, not only its fit, is good; a policy with a memory forgets as it does when
-        it acts.
-        """
-        check_demonstrations(data)
-        position = {name: number for number, name in enumerate(self.expertise.names)}
-        if strangers := [name for name in data.names if name not in position]:
-            raise DemonstrationError(
-                f"there is no demonstrator {strangers[0]!r}: this fit knows {listed(self.expertise.names)}"
+    def spread(self) -> Spread:
+        """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
+        data = self.data
+        index, person, count = own_steps(self.collapsed, data)
+        own = expertise_at(self.joint, self.normaliser, self.collapsed, index, person).double().numpy()
+        steps = np.bincount(person, weights=count, minlength=len(data.names))
+        with np.errstate(invalid="ignore"):
+            means = (
+                np.stack([np.bincount(person, weights=row * count, minlength=len(data.names)) for row in own]) / steps
             )
-        if data.encoding is not None and data.encoding != self.policy.encoding:
-            raise DemonstrationError(
-                "the data were encoded otherwise than those of the fit, so that their numbers mean something else: "
-                "read them with from_table(..., encoding=fitted.policy.encoding)"
-            )
-        known = np.array([position[name] for name in data.names])
-        skills = self._skills_of(data)
-        length = self.joint.parts.policy.length
-        step = np.arange(len(data))[None]
-        inside = np.ones_like(step, dtype=bool)
-        if length > 1:
-            begin, ends = tiles(data.episode, length), episode_ends(data.episode)
-            step = begin + np.arange(length)[:, None]  # time steps first, as the network walks along them
-            inside = step <= ends[begin]
-            step = np.minimum(step, ends[begin])
-        costs = np.empty(len(data))
-        context = step_context(data, self.joint.parts.demonstrator.context, np.arange(len(data)))
-
-        def features(steps: Array) -> torch.Tensor:
-            return self.normaliser(as_tensor(data.observations[steps]))
-
-        for block in range(0, step.shape[1], _JUDGED_AT_ONCE):
-            rows, real = (part[:, block : block + _JUDGED_AT_ONCE].ravel() for part in (step, inside))
-            answer = ask(
-                self.joint,
-                features(rows),
-                demonstrator=torch.from_numpy(known[data.demonstrator[rows]]),
-                action=as_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
-                legal=None if data.legal is None else as_tensor(data.legal[rows].T),
-                skills=None if skills is None else as_tensor(skills[rows].T),
-            )
-            answer = answer.with_context(context_of_rows(context, rows, features))
-            costs[rows[real]] = -answer.log_likelihood[0].numpy()[real]
-        return costs
-
-    def _skills_of(self, data: Demonstrations) -> Array | None:
-        """(step, skill) weights of the skills that this fit knows, where it was given any."""
-        column = self.joint.parts.expertise.skill_column
-        if column is None:
-            return None
-        weights, names = data.skill(column)
-        if unknown := [name for name in names if name not in self.expertise.skill_names]:
-            known = ", ".join(map(repr, self.expertise.skill_names))
-            raise DemonstrationError(f"there is no skill {unknown[0]!r}: this fit knows {known}")
-        placed = np.zeros((len(data), len(self.expertise.skill_names)), dtype=np.float32)
-        placed[:, [self.expertise.skill_names.index(name) for name in names]] = weights
-        return placed
-
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
-
-        A run that is already there is refused, or replaced with `overwrite`; files in it that are not ours stay.
-        """
-        path = path_of("path", path, rule="pass the path of a directory to write")
-        sizes = self.joint.sizes
-        summary = self.expertise.summary
-        settings: dict[str, Any] = {
-            "method": runs.plain(self.method),
-            "parts": runs.plain(self.joint.parts),
-            "sizes": runs.plain(sizes),
-            "observation_shape": list(self.normaliser.shape),
-            "demonstrators": list(self.expertise.names),
-            "skills": list(self.expertise.skill_names),
-            "restarts": [float(cost) if np.isfinite(cost) else None for cost in self.restarts.nats_per_action],
-            "chosen": self.restarts.chosen,
-            "outcome": self.outcome.name,
-            "width": runs.plain(self.width),
-        }
-        if self.policy.encoding is not None:
-            settings["encoding"] = runs.plain(self.policy.encoding)
-        weights = (
-            {f"joint.{name}": value for name, value in self.joint.state_dict().items()}
-            | {f"lens.{name}": value for name, value in self.normaliser.state_dict().items()}
-            | {f"survey.{name}": value for name, value in vars(summary).items()}
+        known = np.broadcast_to(self.learned_from, means.shape)
+        each = [means[known[:, who], who] for who in range(len(data.names))]
+        disagreement = np.empty(len(data))
+        skills = skill_weights(self.joint, data, self.collapsed.skill_names)
+        for rows, inside, answer in answers_at_steps(self.joint, self.normaliser, data, data.demonstrator, skills):
+            found = answer.policy_log_likelihood
+            disagreement[rows[inside]] = (log_mean_over_members(found) - found.mean(0)).numpy()[inside]
+        return Spread(
+            nats_per_action=float(self.nats_per_action.std()),
+            expertise={name: _standard_deviation(own) for name, own in zip(data.names, each, strict=True)},
+            policy=float(disagreement.mean()),
         )
-        contiguous = {name: value.contiguous() for name, value in weights.items()}
-        run = runs.Run(settings, self.provenance, list(self.history.rows()), contiguous)
-        runs.write_run(Path(path), run, overwrite=overwrite)
-        for checkpoint in self.checkpoints:
-            checkpoint.remove()
 
-    def __repr__(self) -> str:
-        costs = self.restarts.nats_per_action
-        return (
-            f"Fitted({type(self.joint.parts.expertise).__name__} expertise of {len(self.expertise.names)} "
-            f"demonstrators, {self.nats_per_action:.4f} nats per action, best of {len(costs)} restarts: "
-            f"{self.outcome.value})"
+    def fitted(self) -> Fitted:
+        """The fit that these members make together: `Fitted` says what is averaged over them."""
+        costs, data, result = self.nats_per_action, self.data, self.result
+        if not np.isfinite(costs).all():
+            raise SettingsError(
+                f"ensemble is {len(costs)}, and only {np.isfinite(result.nats_per_action).sum()} of "
+                f"{len(result.nats_per_action)} restarts stayed finite: lower ensemble or learning_rate, or set clip"
+            )
+        summary = summarise(self.joint, self.normaliser, self.collapsed, data, self.learned_from)
+        names, skill_names = data.names, self.collapsed.skill_names
+        fitted = Fitted(
+            policy=Policy(self.joint, self.normaliser, data.encoding),
+            expertise=Expertise(self.joint, self.normaliser, names, skill_names, summary, data.encoding),
+            restarts=Restarts(result.nats_per_action, self.restarts),
+            nats_per_action=float(costs[0]),
+            history=result.history,
+            outcome=mode(result.history.outcome(member, result.guessing_nats) for member in self.restarts),
+            method=self.method,
+            provenance={**runs.provenance(), **self.provenance},
+            joint=self.joint,
+            normaliser=self.normaliser,
+            ensemble=replace(self, restarts=tuple(range(len(result.nats_per_action)))),
         )
+        if len(self) == 1:
+            return fitted
+        weight = self._own_weights.mean(0) if self.held_out is None else self.held_out
+        return replace(fitted, nats_per_action=float(np.average(fitted.nats(data), weights=weight)))
+
+
+def _standard_deviation(values: Array) -> float:
+    return float(values.std()) if len(values) else float("nan")

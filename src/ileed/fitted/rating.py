@@ -23,7 +23,7 @@ from ileed._torch import stream
 from ileed.checking import instance_of, number, one_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
-from ileed.fitted.ensemble import Fitted
+from ileed.fitted.result import Fitted
 from ileed.model.ask import log_likelihood
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log
 from typing import Any, final
 
 import torch
@@ -113,3 +114,21 @@ def log_likelihood(
         legal=None if legal is None else legal.T,
     )
     return model.log_likelihood(Choice(policy.T[None]), expertise, batch)
+
+
+def mean_over_members(
+    values: Float[Tensor, "member row"], counted: Bool[Tensor, "member row"] | None = None
+) -> Float[Tensor, " row"]:
+    """The mean over members, or in each row over those that are counted; NaN where there is none."""
+    if counted is not None:
+        return values.masked_fill(~counted, 0).sum(0) / counted.sum(0)
+    return values[0] if len(values) == 1 else values.mean(0)
+
+
+def log_mean_over_members(
+    log_values: Float[Tensor, "member row"], counted: Bool[Tensor, "member row"] | None = None
+) -> Float[Tensor, " row"]:
+    """The logarithm of the mean over members of what these are logarithms of, or in each row over those counted."""
+    if counted is not None:
+        return log_values.masked_fill(~counted, -torch.inf).logsumexp(0) - counted.sum(0).log()
+    return log_values[0] if len(log_values) == 1 else log_values.logsumexp(0) - log(len(log_values))
