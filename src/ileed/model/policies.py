@@ -207,18 +207,15 @@ def _standard_deviation(head: MixtureMLP | MixtureLSTM, name: str, otherwise: st
     return number(name, getattr(head, name), within=lambda size: 0 < size < float("inf"), rule=rule)
 
 
-@final
-class _CategoricalNet(PolicyNet):
-    def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
-        super().__init__()
-        self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
+class CategoricalNet(PolicyNet, ABC):
+    """A network whose outputs are scores of discrete actions."""
 
-    def forward(
+    def read(
         self,
-        observations: Float[Tensor, "*group input observation"],
+        scores: Float[Tensor, "member action observation"],
         legal: Bool[Tensor, "action observation"] | None = None,
     ) -> Choice:
-        scores = self.body(observations)
+        """The distribution of these scores over the legal actions."""
         if legal is not None:
             scores = scores.masked_fill(~legal, -torch.inf)
         return Choice(scores.log_softmax(-2))
@@ -236,6 +233,20 @@ class _CategoricalNet(PolicyNet):
 
     def sample(self, distribution: Categorical, generator: torch.Generator) -> Tensor:
         return torch.multinomial(distribution.probs, 1, generator=generator)[:, 0]
+
+
+@final
+class _CategoricalNet(CategoricalNet):
+    def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
+
+    def forward(
+        self,
+        observations: Float[Tensor, "*group input observation"],
+        legal: Bool[Tensor, "action observation"] | None = None,
+    ) -> Choice:
+        return self.read(self.body(observations), legal)
 
 
 @final
