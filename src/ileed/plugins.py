@@ -20,7 +20,7 @@ __all__ = ["COMMANDS", "TASKS", "contributed", "loaded", "refuse_without_lab"]
 
 COMMANDS, TASKS = "ileed.commands", "ileed.tasks"
 
-_LAB = {COMMANDS: ("pretrain", "reproduce", "tables", "chess"), TASKS: ("robot/square",)}
+_LAB = {COMMANDS: ("demonstrate", "pretrain", "reproduce", "tables", "chess"), TASKS: ("robot/square",)}
 
 
 @cache

@@ -34,7 +34,7 @@ from ileed.fitting import Outcome
 from ileed.readers import from_table, read_parquet, read_robomimic, write_parquet, write_robomimic
 from ileed.report.charts import Drawing
 from ileed.report.page import page
-from ileed.report.story import Story
+from ileed.report.sections import Content
 from ileed.tasks.pretrained import Expert
 from ileed_lab.baselines.gail import GailPolicy
 from ileed_lab.chess.extraction import extract
@@ -675,13 +675,13 @@ class _Undrawn:
 
 def describe(fitted: Any) -> None:
     """The page with every sentence and number, and no charts."""
-    told = Story.of(fitted, {}, {})
+    told = Content.of(fitted, {}, {})
     plain = [replace(section, figure=None) for section in told.sections]
     page("title", fitted, replace(told, sections=plain), Drawing(), command="ileed fit").encode("utf-8")
 
 
 def draw_without_a_browser(fitted: Any) -> None:
-    page("title", fitted, Story.of(fitted, {}, {}), _Undrawn(), command=None).encode("utf-8")
+    page("title", fitted, Content.of(fitted, {}, {}), _Undrawn(), command=None).encode("utf-8")
 
 
 RUN = Reader(
