@@ -17,7 +17,6 @@ from strategies import world
 import ileed
 from ileed import CategoricalMLP, Embedded, Ileed, IleedError, MixtureLSTM, MixtureMLP, Skills
 from ileed.fitting import Checkpoint
-from ileed.methods import CheckpointSettings
 from ileed.report.page import page
 from ileed.report.sections import Content
 
@@ -328,7 +327,7 @@ def interrupted(path: Path) -> Ileed:
             raise Stop
 
     with pytest.raises(Stop):
-        method.fit(world(), seed=0, device="cpu", checkpoint=CheckpointSettings(path, seconds=0), progress=progress)
+        method.fit(world(), seed=0, device="cpu", checkpoint=path, checkpoint_seconds=0.0, progress=progress)
     return method
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import Any, final
@@ -64,11 +63,6 @@ class Expertise:
     ) -> None:
         self._joint, self._normaliser, self._encoding = joint, normaliser, encoding
         self.names, self.skill_names, self.summary = names, skill_names, summary
-
-    def renamed(self, names: Mapping[str, str]) -> Expertise:
-        """The same expertise with other names for the demonstrators."""
-        others = tuple(names[name] for name in self.names)
-        return Expertise(self._joint, self._normaliser, others, self.skill_names, self.summary, self._encoding)
 
     def by_demonstrator(self) -> dict[str, float]:
         """Each demonstrator's expertise, averaged over that person's own steps.

@@ -121,8 +121,13 @@ class Fitted:
         return costs
 
     def renamed(self, names: Mapping[str, str]) -> Fitted:
-        """The same fit with other names for its demonstrators, such as pseudonyms."""
-        return replace(self, expertise=self.expertise.renamed(names))
+        """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
+        asked = self.expertise
+        chosen = tuple(names[name] for name in asked.names)
+        expertise = Expertise(
+            self.joint, self.normaliser, chosen, asked.skill_names, asked.summary, self.policy.encoding
+        )
+        return replace(self, expertise=expertise, ensemble=None)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.

@@ -10,7 +10,7 @@ from typing import Literal
 from ileed import runs
 from ileed.checking import path_of
 from ileed.errors import RunError, SettingsError
-from ileed.fitted.result import Fitted
+from ileed.fitted import Fitted
 from ileed.methods import load
 from ileed.pseudonyms import pseudonyms
 from ileed.report.charts import Drawing
