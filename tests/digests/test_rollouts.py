@@ -13,19 +13,14 @@ import numpy as np
 import pytest
 
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, VarianceScaling
-from ileed.simulation import (
-    POPULATIONS,
-    Biased,
-    Persistent,
-    demonstrate,
-    demonstrator_rewards,
-    multi_skill,
-    slipping,
-)
-from ileed.tasks import expert, experts, names, task
+from ileed.simulation import POPULATIONS, demonstrate, demonstrator_actor
+from ileed.tasks import expert, names, task
 from ileed.tasks.gymnasium import GymnasiumTask
 from ileed.tasks.minigrid import MiniGridTask
-from ileed.tasks.reach import ReachExpert, ReachTask
+from ileed_lab.minigrid.noise import Biased, Persistent
+from ileed_lab.minigrid.sequence import actor_by_stage, demonstrator_rewards, experts, multi_skill, multi_skill_task
+from ileed_lab.reach import ReachExpert, ReachTask
+from ileed_lab.square.task import SquareTask
 
 pytest.importorskip("gymnasium", reason="playing needs gymnasium")
 pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
@@ -58,7 +53,7 @@ def play(world, actor, *, steps):
 
 def score(world, policy, *, skill, episodes=60, environments=16, seed=6):
     """Of a demonstrator, whose chance is drawn for all rows of a batch together, and so shows the order of the rows."""
-    actor = slipping(policy, world, skill=skill, seed=seed)
+    actor = demonstrator_actor(policy, world, skill=skill, seed=seed)
     return digest(world.score(actor, episodes=episodes, seed=seed, environments=environments))
 
 
@@ -93,24 +88,24 @@ def pendulum():
 def square():
     """Rounded to 3 digits after the point: MuJoCo's steps add up what differs between processors."""
     pytest.importorskip("robosuite", reason="Square needs robosuite")
-    played = task("robot/square").play(steer(7), steps=30, seeds=[1, 2])
+    played = SquareTask().play(steer(7), steps=30, seeds=[1, 2])
     return digest(played.observations.round(3), played.actions.round(3), played.rewards, played.episode)
 
 
 def skills(policy, skill):
-    return demonstrations(task("minigrid/skills"), policy, skill=skill, steps=700, seed=1)
+    return demonstrations(multi_skill_task(), policy, skill=skill, steps=700, seed=1)
 
 
-def reward(name, policy, skill, **settings):
+def reward(world, policy, skill, **settings):
     """What a demonstrator earns in each stage; tasks are scored in EnvPool where it is installed."""
     pytest.importorskip("envpool.minigrid", reason="fast scoring needs the extra 'fast'")
-    return digest(demonstrator_rewards(task(name), policy, skill=skill, episodes=30, seed=3, **settings))
+    return digest(demonstrator_rewards(world, policy, skill=skill, episodes=30, seed=3, **settings))
 
 
 NOISE = {
     "one versus rest": {"demonstrator": OneVersusRest()},
-    "Boltzmann": {"demonstrator": Boltzmann(), "sample": True, "temperature": 3.0},
-    "sampled": {"sample": True},
+    "Boltzmann": {"demonstrator": Boltzmann(), "temperature": 3.0},
+    "sampled": {"temperature": 1.0},
     "persistent": {"demonstrator": Persistent()},
     "biased": {"demonstrator": Biased((2,))},
 }
@@ -136,10 +131,10 @@ CASES = {
         f"minigrid/unlock, {noise}": lambda settings=settings: demonstrations(
             task("minigrid/unlock"),
             expert("minigrid/unlock"),
+            **settings,
             skill={"ann": 0.3, "bob": 0.8},
             steps=300,
             seed=5,
-            **settings,
         )
         for noise, settings in NOISE.items()
     },
@@ -151,16 +146,18 @@ CASES = {
         environments=256,
     ),
     "minigrid/lava, rewards of a demonstrator": lambda: reward(
-        "minigrid/lava", expert("minigrid/lava"), 0.6, demonstrator=Biased((0, 1))
+        task("minigrid/lava"), expert("minigrid/lava"), 0.6, demonstrator=Biased((0, 1))
     ),
-    "minigrid/skills, demonstrations": lambda: skills(experts("minigrid/skills"), multi_skill(0.2)),
+    "minigrid/skills, demonstrations": lambda: skills(
+        actor_by_stage(experts(multi_skill_task()), multi_skill_task()), multi_skill(0.2)
+    ),
     "minigrid/skills, demonstrations of one policy": lambda: skills(by_view(7), [0.5]),
-    "minigrid/skills, play": lambda: play(task("minigrid/skills"), by_view(7), steps=700),
+    "minigrid/skills, play": lambda: play(multi_skill_task(), by_view(7), steps=700),
     "minigrid/skills, score in EnvPool": lambda: digest(
-        task("minigrid/skills").score(expert("minigrid/empty"), episodes=30, seed=3)
+        multi_skill_task().score(expert("minigrid/empty"), episodes=30, seed=3)
     ),
     "minigrid/skills, rewards of a demonstrator": lambda: reward(
-        "minigrid/skills", experts("minigrid/skills"), multi_skill(0.1)["skilled in lava"]
+        multi_skill_task(), experts(multi_skill_task()), multi_skill(0.1)["skilled in lava"]
     ),
     "robot/reach, demonstrations": reach,
     "robot/reach, demonstrations with a gripper": lambda: reach(
