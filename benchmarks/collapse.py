@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ileed.readers import shipped
-from ileed.tasks.minigrid import flat_with_mission
+from ileed_lab.minigrid.mission import flat_with_mission
 
 
 def main() -> None:

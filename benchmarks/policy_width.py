@@ -26,9 +26,9 @@ import torch
 import ileed
 from ileed import runs
 from ileed.demonstrations import Demonstrations
-from ileed.evaluation import rank_correlation
 from ileed.runtime import resolve_device
 from ileed.width import LADDER
+from ileed_lab.ranking import rank_correlation
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "width"
@@ -45,7 +45,8 @@ def data_sets(seeds: Sequence[int], tables: int, positions: Path | None) -> Iter
     from cartpole import cartpole
 
     from ileed import simulation, tasks
-    from ileed.tasks.reach import ReachExpert
+    from ileed_lab.minigrid.sequence import actor_by_stage, experts, multi_skill
+    from ileed_lab.reach import ReachExpert
 
     for seed in seeds:
         for name in ("empty", "lava", "obstacles", "unlock"):
@@ -54,9 +55,9 @@ def data_sets(seeds: Sequence[int], tables: int, positions: Path | None) -> Iter
                 skill = simulation.POPULATIONS[population]
                 data = simulation.demonstrate(task, tasks.expert(task.name), skill=skill, steps=1000, seed=seed)
                 yield f"minigrid-{name} {population} {seed}", data, dict(zip(data.names, skill, strict=True))
-        skills = simulation.multi_skill(0.1)
+        skills = multi_skill(0.1)
         task = tasks.task("minigrid/skills")
-        data = simulation.demonstrate(task, tasks.experts(task.name), skill=skills, steps=10_000, seed=seed)
+        data = simulation.demonstrate(task, actor_by_stage(experts(task), task), skill=skills, steps=10_000, seed=seed)
         yield f"minigrid-skills beta-0.1 {seed}", data, {}
         levels = np.linspace(0.1, 0.95, 8).tolist()
         data = cartpole(seed, skill=levels, steps=1000)

@@ -27,7 +27,7 @@ from ileed import runs
 from ileed._torch import resolve_device
 from ileed.demonstrations import Demonstrations
 from ileed.readers import read_parquet, shipped, write_parquet
-from ileed.tasks.minigrid import flat_with_mission
+from ileed_lab.minigrid.mission import flat_with_mission
 
 HERE = Path(__file__).parent
 HIDDEN = 4

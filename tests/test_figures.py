@@ -13,7 +13,8 @@ from scipy.stats import binomtest
 
 from ileed.errors import IleedError
 from ileed.tasks import as_actor, expert
-from ileed.tasks.minigrid import MiniGridTask, episode_seed
+from ileed.tasks.minigrid import MiniGridTask
+from ileed.tasks.rollout import episode_seed
 from ileed_lab.minigrid import trajectories
 from ileed_lab.minigrid.figures import figures
 from ileed_lab.minigrid.trajectories import Thing, Walk, drawn, walked, walks

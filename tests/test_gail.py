@@ -20,6 +20,8 @@ from ileed_lab.baselines import Gail, GailPolicy
 from ileed_lab.baselines.critic import ABSORBING, UNIT, Behaviour, Critic, scores, slopes
 from ileed_lab.baselines.gail import _demonstrated, _Judge
 from ileed_lab.baselines.practice import PooledWorlds, Practice, PythonWorlds, vectorised
+from ileed_lab.expert_files import save_expert
+from ileed_lab.minigrid.sequence import multi_skill_task
 
 TINY = Gail(iterations=2, batch_size=60, environments=6, critic_epochs=3)
 
@@ -331,7 +333,7 @@ def test_a_policy_is_the_network_that_was_trained_and_survives_a_file(demonstrat
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     path = tmp_path / "expert.safetensors"
-    tasks.expert("minigrid/empty").save(path)
+    save_expert(tasks.expert("minigrid/empty"), path)
     with pytest.raises(IleedError, match="does not hold a policy of GAIL"):
         GailPolicy.load(path)
 
@@ -356,7 +358,7 @@ def test_demonstrations_of_something_else_are_refused_in_one_sentence(empty, cha
 
 def test_a_task_without_a_single_environment_is_refused(demonstrations):
     with pytest.raises(IleedError, match="cannot practise in"):
-        TINY.fit(demonstrations, task=tasks.task("minigrid/skills"), seed=0)
+        TINY.fit(demonstrations, task=multi_skill_task(), seed=0)
 
 
 @pytest.mark.parametrize(

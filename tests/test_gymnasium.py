@@ -381,7 +381,11 @@ def test_a_policy_made_for_another_environment_is_refused_before_playing(fitted)
     )
     four = spaces.Box(-1, 1, (4,))
     refuses("2 discrete actions, and <lambda> takes 1 continuous", fitted.policy, makes(four, spaces.Box(-1, 1, (1,))))
-    refuses("chooses among 2 actions, and <lambda> has 1", fitted.policy, makes(four, spaces.Discrete(1)))
+    refuses(
+        "one of 2 discrete actions, and <lambda> takes one of 1 discrete",
+        fitted.policy,
+        makes(four, spaces.Discrete(1)),
+    )
     assert not any(each.seeds for each in Recorded.made)
 
 

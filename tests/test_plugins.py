@@ -36,7 +36,7 @@ def command(*words: str, before: str = "", path: Path | None = None) -> subproce
     return ended(f"{before}\nimport sys; from ileed.cli import run; sys.exit(run({list(words)!r}))", path=path)
 
 
-@pytest.mark.parametrize("name", ["reproduce", "tables", "pretrain", "chess"])
+@pytest.mark.parametrize("name", ["demonstrate", "reproduce", "tables", "pretrain", "chess"])
 def test_without_the_lab_each_of_its_commands_answers_one_sentence_that_says_what_to_install(name):
     said = command(name, "--help", before=WITHOUT_THE_LAB)
     assert (said.returncode, said.stdout) == (2, "")
@@ -51,24 +51,22 @@ def test_without_the_lab_help_lists_what_is_there():
     assert said.returncode == 0
     listed = set(re.findall(r"^  (\w+) ", said.stdout, flags=re.MULTILINE))
     assert listed == set(cli.COMMANDS)
-    assert {"reproduce", "tables", "pretrain", "chess"} == set(cli.commands()) - set(cli.COMMANDS)
+    assert {"demonstrate", "reproduce", "tables", "pretrain", "chess"} == set(cli.commands()) - set(cli.COMMANDS)
 
 
-@pytest.mark.parametrize(
-    "words", [("demonstrate", "robot/square", "--out", "x.hdf5"), ("evaluate", "runs/x", "--task", "robot/square")]
-)
-def test_without_the_lab_its_task_is_answered_with_what_to_install(words):
-    said = command(*words, before=WITHOUT_THE_LAB)
+@pytest.mark.parametrize("name", ["minigrid/skills", "robot/reach", "robot/square"])
+def test_without_the_lab_each_of_its_tasks_is_answered_with_what_to_install(name):
+    said = command("evaluate", "runs/x", "--task", name, before=WITHOUT_THE_LAB)
     assert said.returncode == 2
     (line,) = said.stderr.splitlines()
-    assert "the task robot/square comes with the package ileed-lab" in line
+    assert f"the task {name} comes with the package ileed-lab" in line
 
 
 def test_the_task_of_the_lab_is_known_where_the_lab_is():
-    assert "robot/square" in tasks.all_names()
+    assert {"minigrid/skills", "robot/reach", "robot/square"} < set(tasks.all_names())
     assert tasks.task("robot/square").action_size == 7
     alone = ended(WITHOUT_THE_LAB + "from ileed import tasks; print(*tasks.all_names())")
-    assert set(alone.stdout.split()) == set(tasks.all_names()) - {"robot/square"}
+    assert set(alone.stdout.split()) == set(tasks.names())
 
 
 def imports(file: Path) -> list[tuple[str, str]]:
@@ -106,9 +104,10 @@ def test_the_lab_imports_only_public_names_of_the_library(file):
 GREETING = """
 from dataclasses import dataclass
 from ileed.cli import Command
-from ileed.tasks.reach import ReachTask
+from ileed.tasks.minigrid import MiniGridTask
 
 GREET = Command("greeting", "Greet", "Say hello.")
+HALL = lambda: MiniGridTask("minigrid/lava")
 NOT_A_COMMAND = "hello"
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def package(tmp_path) -> Path:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(
         "[ileed.commands]\ngreet = greeting:GREET\nfit = greeting:GREET\nbroken = greeting:ABSENT\n"
-        "wrong = greeting:NOT_A_COMMAND\n[ileed.tasks]\ngreeting/reach = greeting:ReachTask\n"
+        "wrong = greeting:NOT_A_COMMAND\n[ileed.tasks]\ngreeting/hall = greeting:HALL\n"
     )
     return tmp_path
 
@@ -159,5 +158,5 @@ def test_a_contribution_that_cannot_be_had_is_one_sentence(name, sentence, packa
 
 
 def test_a_package_adds_a_task(package):
-    code = "from ileed import tasks; print(tasks.task('greeting/reach').name, 'greeting/reach' in tasks.all_names())"
-    assert ended(code, path=package).stdout == "robot/reach True\n"
+    code = "from ileed import tasks; print(tasks.task('greeting/hall').name, 'greeting/hall' in tasks.all_names())"
+    assert ended(code, path=package).stdout == "minigrid/lava True\n"

@@ -16,9 +16,8 @@ import pytest
 from ileed import simulation
 from ileed.errors import IleedError
 from ileed.tasks import expert, names
-from ileed.tasks import minigrid as ours
-from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask
-from ileed.tasks.pool import Pool
+from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask, Pool, make_environment
+from ileed.tasks.rollout import SeparateEnvironments, episode_seed
 
 gymnasium = pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
 pytest.importorskip("minigrid", reason="EnvPool is compared with minigrid, from the extra 'minigrid'")
@@ -75,7 +74,8 @@ def test_the_same_actions_from_the_same_state_do_the_same(name):
             # Some only ever act at random, and so meet the limit of time.
             guided = (chance.random(len(rows)) < 0.5) & (rows % 4 > 0)
             actions = np.where(guided, policy(seen), chance.integers(policy.action_count, size=len(rows)))
-            seen, rewards, over = pool.step(rows, actions)
+            seen, rewards, terminated, truncated = pool.step(rows, actions)
+            over = terminated | truncated
             states = pool._pool.debug_states(rows)
             for place, row in enumerate(rows):
                 world = worlds[row]
@@ -98,8 +98,9 @@ def test_an_episode_runs_out_of_time_when_minigrid_says():
         with closing(Pool(ENVIRONMENTS[name].id, [1], rows=1)) as pool:
             row = np.zeros(1, dtype=np.int64)
             pool.begin(row, row)
-            overs = [bool(pool.step(row, np.zeros(1, dtype=np.int64))[2][0]) for _ in range(limit)]
-        assert overs == [False] * (limit - 1) + [True]
+            steps = [pool.step(row, np.zeros(1, dtype=np.int64)) for _ in range(limit)]
+        assert [bool(terminated[0]) for _, _, terminated, _ in steps] == [False] * limit
+        assert [bool(truncated[0]) for _, _, _, truncated in steps] == [False] * (limit - 1) + [True]
 
 
 # Chance
@@ -108,14 +109,19 @@ def test_an_episode_runs_out_of_time_when_minigrid_says():
 def played(worlds, actor, count):
     """Reward and length of `count` episodes, each in a row of its own."""
     rewards, lengths, rows = np.zeros(count), np.zeros(count), np.arange(count)
-    with closing(worlds):
-        seen, starts = worlds.begin(rows, rows), np.ones(count, dtype=bool)
-        while len(rows):
-            seen[rows], earned, over = worlds.step(rows, actor(seen, starts)[rows])
-            rewards[rows] += earned
-            lengths[rows] += 1
-            rows, starts = rows[~over], np.zeros(count, dtype=bool)
+    seen, starts = worlds.begin(rows, rows), np.ones(count, dtype=bool)
+    while len(rows):
+        seen[rows], earned, terminated, truncated = worlds.step(rows, actor(seen, starts)[rows])
+        rewards[rows] += earned
+        lengths[rows] += 1
+        rows, starts = rows[~(terminated | truncated)], np.zeros(count, dtype=bool)
     return rewards, lengths
+
+
+def python_environments(name, rows):
+    """One minigrid environment for each row; episode k is reset with the seed k, as the pools here are."""
+    worlds = [make_environment(name) for _ in range(rows)]
+    return SeparateEnvironments(lambda row, episode: (worlds[row], worlds[row].reset(seed=episode)[0]))
 
 
 def deviations(one, other):
@@ -135,10 +141,11 @@ def test_both_engines_pay_the_same_and_last_as_long(name, skill):
     count, task = 1_000, MiniGridTask(name)
 
     def actor():
-        return simulation.slipping(expert(name), task, skill=skill, seed=3)
+        return simulation.demonstrator_actor(expert(name), task, skill=skill, seed=3)
 
-    fast = played(Pool(ENVIRONMENTS[name].id, range(count), rows=count), actor(), count)
-    slow = played(ours._Worlds(name, range(count), rows=count), actor(), count)
+    with closing(Pool(ENVIRONMENTS[name].id, range(count), rows=count)) as pool:
+        fast = played(pool, actor(), count)
+    slow = played(python_environments(name, rows=count), actor(), count)
     bound = NormalDist().inv_cdf(1 - 1e-4 / 2)
     assert deviations(fast[0], slow[0]) < bound
     assert deviations(fast[1], slow[1]) < bound
@@ -167,7 +174,7 @@ def test_episodes_begin_alike_and_equally_often(name):
     rows = np.arange(count)
     with closing(Pool(ENVIRONMENTS[name].id, range(count), rows=count)) as pool:
         fast = Counter(view.tobytes() for view in pool.begin(rows, rows))
-    worlds = ours._Worlds(name, range(count), rows=1)
+    worlds = python_environments(name, rows=1)
     slow = Counter(worlds.begin(np.zeros(1, dtype=int), rows[[row]]).tobytes() for row in rows)
     assert_equally_frequent(fast, slow)
 
@@ -205,7 +212,7 @@ def test_the_score_is_what_one_environment_after_the_other_pays():
     paid = []
     for episode in range(9):
         alone = envpool.make_gymnasium(
-            ENVIRONMENTS["minigrid/lava"].id, num_envs=1, seed=ours.episode_seed(5, episode), num_threads=1
+            ENVIRONMENTS["minigrid/lava"].id, num_envs=1, seed=episode_seed(5, episode), num_threads=1
         )
         seen, _ = alone.reset()
         total, over = 0.0, False

@@ -11,15 +11,17 @@ import torch
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.model.demonstrators import UniformMixture, VarianceScaling
-from ileed.simulation import Persistent, demonstrate, demonstrator_rewards, slipping
+from ileed.simulation import demonstrate, demonstrator_actor
 from ileed.tasks import expert, names, task
-from ileed.tasks.reach import ReachExpert, ReachTask
+from ileed_lab.minigrid.noise import Persistent
+from ileed_lab.minigrid.sequence import demonstrator_rewards
+from ileed_lab.reach import ReachExpert, ReachTask
 
 REACH = ReachTask()
 
 
 def wandering(observations, starts):
-    """An actor without memory or chance, beyond what a hand can do, that opens and closes."""
+    """An actor without a hidden state or chance, beyond what a hand can do, that opens and closes."""
     return np.stack([2 * np.sin(9 * observations[:, 0]), np.cos(7 * observations[:, 3]), observations[:, 1]], axis=1)
 
 
@@ -35,9 +37,9 @@ def test_it_goes_by_its_name_and_counts_no_actions():
     assert (REACH.action_count, REACH.action_size, REACH.observation_size) == (0, 3, 5)
 
 
-def test_no_trained_expert_ships_and_the_refusal_says_whom_to_ask():
+def test_no_trained_expert_ships_and_the_refusal_says_for_what_one_does():
     assert "robot/reach" not in names()
-    with pytest.raises(IleedError, match="ReachExpert"):
+    with pytest.raises(IleedError, match="no trained expert ships for robot/reach: those that ship are"):
         expert("robot/reach")
 
 
@@ -207,7 +209,7 @@ def test_the_unskilled_earn_less_and_each_phase_may_have_its_own_skill():
     )
     assert good.shape == (1, 200)
     assert good.mean() > poor.mean() + 0.1
-    actor = slipping(ReachExpert(), REACH, skill={"far": 0.005, "near": 0.005}, seed=0)
+    actor = demonstrator_actor(ReachExpert(), REACH, skill={"far": 0.005, "near": 0.005}, seed=0)
     np.testing.assert_array_equal(REACH.score(actor, episodes=200, seed=0), poor[0])
 
 
@@ -218,9 +220,9 @@ def test_the_unskilled_earn_less_and_each_phase_may_have_its_own_skill():
         ({"demonstrator": Persistent()}, "are continuous: use VarianceScaling"),
         ({"demonstrator": VarianceScaling(exempt=(3,))}, "exempt names dimension 3 but actions of robot/reach have 3"),
         ({"policy": wandering}, r"has no distribution\(observations\)"),
-        ({"temperature": 2.0}, "softens numbered actions alone"),
-        ({"skill": [{"far": 0.5}]}, "lacks near"),
-        ({"skill": [{"far": 0.5, "near": 0.5, "there": 1.0}]}, "names 'there', which is no part of robot/reach"),
+        ({"temperature": 2.0}, "softens discrete actions alone"),
+        ({"skill": [{"far": 0.5}]}, "is given in far; give .* for each phase of robot/reach: far, near"),
+        ({"skill": [{"far": 0.5, "near": 0.5, "there": 1.0}]}, "is given in far, near, there; give .* far, near"),
     ],
 )
 def test_settings_that_do_not_go_with_the_task_are_refused(settings, sentence):

@@ -17,7 +17,7 @@ from ileed.fitting import OptimiserSettings, prepare
 from ileed.model.distributions import mixture, mixture_parts
 from ileed.nets import LSTM
 from ileed.simulation import demonstrate
-from ileed.tasks.reach import ReachExpert, ReachTask
+from ileed_lab.reach import ReachExpert, ReachTask
 
 CPU = torch.device("cpu")
 

@@ -10,17 +10,18 @@ from torch.distributions import Categorical
 from ileed.errors import IleedError
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
 from ileed.readers import shipped
-from ileed.simulation import (
-    POPULATIONS,
-    Biased,
-    Persistent,
-    demonstrate,
+from ileed.simulation import POPULATIONS, demonstrate, demonstrator_actor
+from ileed.tasks import AbstractTask, Playthrough, expert, task
+from ileed_lab.minigrid.noise import Biased, Persistent
+from ileed_lab.minigrid.sequence import (
+    STAGES,
+    actor_by_stage,
     demonstrator_rewards,
+    experts,
     multi_skill,
-    slipping,
+    multi_skill_task,
+    stage_seed,
 )
-from ileed.tasks import AbstractTask, Playthrough, expert, experts, task
-from ileed.tasks.succession import part_seed
 
 
 class Corridor(AbstractTask):
@@ -59,28 +60,29 @@ class Leaning:
 
 @pytest.mark.parametrize("skill", [0.0, 0.3, 0.9, 1.0])
 @pytest.mark.parametrize(
-    ("model", "sample", "expected"),
+    ("model", "temperature", "expected"),
     [
-        (UniformMixture(), False, lambda skill: skill + (1 - skill) / 5),
-        (UniformMixture(), True, lambda skill: 0.6 * skill + (1 - skill) / 5),
-        (OneVersusRest(), False, lambda skill: skill),
-        (OneVersusRest(), True, lambda skill: 0.6 * skill + 0.1 * (1 - skill)),
-        (Boltzmann(), True, lambda skill: 0.6**skill / (0.6**skill + 4 * 0.1**skill)),
-        (Persistent(), False, lambda skill: skill + (1 - skill) / 5),
-        (Biased((3,)), False, lambda skill: skill + (1 - skill) / 5),
-        (Biased((0, 4)), False, lambda skill: skill + (1 - skill) / 5),
+        (UniformMixture(), None, lambda skill: skill + (1 - skill) / 5),
+        (UniformMixture(), 1.0, lambda skill: 0.6 * skill + (1 - skill) / 5),
+        (OneVersusRest(), None, lambda skill: skill),
+        (OneVersusRest(), 1.0, lambda skill: 0.6 * skill + 0.1 * (1 - skill)),
+        (Boltzmann(), 1.0, lambda skill: 0.6**skill / (0.6**skill + 4 * 0.1**skill)),
+        (Persistent(), None, lambda skill: skill + (1 - skill) / 5),
+        (Biased((3,)), None, lambda skill: skill + (1 - skill) / 5),
+        (Biased((0, 4)), None, lambda skill: skill + (1 - skill) / 5),
     ],
     ids=[
         *("uniform", "uniform, sampled", "one versus rest", "one versus rest, sampled", "Boltzmann, sampled"),
         *("persistent", "favourite", "two favourites"),
     ],
 )
-def test_the_policy_is_followed_as_often_as_the_model_says(model, sample, expected, skill):
+def test_the_policy_is_followed_as_often_as_the_model_says(model, temperature, expected, skill):
     """20,000 steps with seed 0; five standard errors are at most 0.018, so a right program fails once in a million.
 
-    What is preferred in the corridor is noise, so that any habit agrees with it in one step of five.
+    What is preferred in the corridor is noise, so that any noise agrees with it in one step of five.
     """
-    data = demonstrate(Corridor(), Leaning(), skill=[skill] * 100, steps=200, seed=0, demonstrator=model, sample=sample)
+    settings = {"demonstrator": model, "temperature": temperature}
+    data = demonstrate(Corridor(), Leaning(), skill=[skill] * 100, steps=200, seed=0, **settings)
     followed = (data.actions == data.observations[:, 0]).mean()
     assert followed == pytest.approx(expected(skill), abs=0.018)
 
@@ -104,31 +106,30 @@ def test_one_versus_rest_is_at_random_where_skill_is_one_in_so_many():
 @pytest.mark.parametrize("temperature", [0.5, 2.0, 10.0])
 def test_temperature_softens_the_policy_that_is_followed(temperature):
     """Probabilities of 0.6 and four times 0.1 to the power 1 / temperature, by hand; the tolerance is as above."""
-    data = demonstrate(
-        Corridor(), Leaning(), skill=[1.0] * 100, steps=200, seed=0, sample=True, temperature=temperature
-    )
+    data = demonstrate(Corridor(), Leaning(), skill=[1.0] * 100, steps=200, seed=0, temperature=temperature)
     most, others = 0.6 ** (1 / temperature), 4 * 0.1 ** (1 / temperature)
     followed = (data.actions == data.observations[:, 0]).mean()
     assert followed == pytest.approx(most / (most + others), abs=0.018)
 
 
-# Habits, which no model of ours describes
+# Noise that no model of ours describes
 
 
-@pytest.mark.parametrize("habit", [Persistent(), Biased((2,)), Biased((0, 1))], ids=repr)
-def test_a_habit_is_a_distribution_that_skill_turns_into_the_policy(habit):
+@pytest.mark.parametrize("noise", [Persistent(), Biased((2,)), Biased((0, 1))], ids=repr)
+def test_noise_is_a_distribution_that_skill_turns_into_the_policy(noise):
     generator = torch.Generator().manual_seed(0)
     policy = Categorical(logits=torch.randn(60, 5, generator=generator, dtype=torch.float64))
     previous = torch.randint(-1, 5, (60,), generator=generator)
     for skill in (0.0, 0.3, 1.0):
-        seen = habit.observed(policy, torch.full((60,), skill, dtype=torch.float64), previous).probs
+        now = noise.after(previous) if hasattr(noise, "after") else noise
+        seen = now.observed(policy, torch.full((60,), skill, dtype=torch.float64)).probs
         torch.testing.assert_close(seen.sum(-1), torch.ones(60, dtype=torch.float64))
         assert (seen >= 0).all()
     torch.testing.assert_close(seen, policy.probs)
 
 
 def test_the_persistent_repeat_themselves_within_an_episode_only():
-    """Without any skill an episode is one action, ten times; which one is drawn anew for each of 2,000 episodes."""
+    """Without any skill an episode is one action, ten times; which one is drawn again for each of 2,000 episodes."""
     data = demonstrate(Corridor(), Leaning(), skill=[0.0] * 100, steps=200, seed=0, demonstrator=Persistent())
     episodes = data.actions.reshape(2_000, 10)
     assert (episodes == episodes[:, :1]).all()
@@ -203,8 +204,8 @@ def test_minigrid_demonstrations_are_whole_and_the_skilled_earn_more():
         ({"skill": [0.5, 1.2]}, "the skill of 'demonstrator 2' is 1.2"),
         ({"skill": {"ann": float("nan")}}, "the skill of 'ann' is nan"),
         ({"skill": []}, "names no demonstrator"),
-        ({"skill": [0.5], "sample": True}, "has no probabilities"),
-        ({"skill": [0.5], "demonstrator": VarianceScaling()}, "is for continuous actions"),
+        ({"skill": [0.5], "temperature": 1.0}, "has no probabilities"),
+        ({"skill": [0.5], "demonstrator": VarianceScaling()}, "which are discrete: use UniformMixture"),
     ],
 )
 def test_settings_that_make_no_demonstrator_are_refused(settings, sentence):
@@ -215,13 +216,12 @@ def test_settings_that_make_no_demonstrator_are_refused(settings, sentence):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"temperature": 2.0}, "pass sample=True"),
-        ({"temperature": 0.0, "sample": True}, "temperature is 0.0, but it must be above 0"),
+        ({"temperature": 0.0}, "temperature is 0.0, but it must be above 0"),
         ({"demonstrator": Biased((5,))}, "action 5 is a favourite, but there are 5"),
-        ({"skill": [{"corridor": 0.5, "attic": 0.5}]}, "names 'attic', which is no part of corridor"),
-        ({"skill": {"ann": {}}}, "the skill of 'ann' lacks corridor"),
+        ({"skill": [{"corridor": 0.5, "attic": 0.5}]}, "given in corridor, attic; give .* each phase of corridor"),
+        ({"skill": {"ann": {}}}, "the skill of 'ann' is given in no phase; give .*: corridor"),
         ({"skill": {"ann": {"corridor": 7}}}, "the skill of 'ann' in corridor is 7"),
-        ({"policy": {"attic": Leaning()}}, "the policy names 'attic'"),
+        ({"policy": {"attic": Leaning()}}, "cannot act: pass something with stable-baselines3's predict"),
     ],
 )
 def test_settings_that_contradict_the_task_or_each_other_are_refused(settings, sentence):
@@ -246,49 +246,47 @@ def test_an_expert_of_another_task_is_refused():
 @pytest.fixture(scope="module")
 def skills():
     pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
-    return task("minigrid/skills")
+    return multi_skill_task()
 
 
-def test_the_papers_three_are_perfect_in_one_part_each():
-    table = np.array([list(by_part.values()) for by_part in multi_skill(0.2).values()])
+def test_the_papers_three_are_perfect_in_one_stage_each():
+    table = np.array([list(by_stage.values()) for by_stage in multi_skill(0.2).values()])
     np.testing.assert_array_equal(table, np.where(np.eye(3), 1.0, 0.2))
-    assert {tuple(by_part) for by_part in multi_skill(0.2).values()} == {tuple(experts("minigrid/skills"))}
+    assert {tuple(by_stage) for by_stage in multi_skill(0.2).values()} == {STAGES}
 
 
-def test_skill_and_policy_follow_the_part_that_a_step_is_in(skills):
-    """In their own part everybody does what its expert would; elsewhere in 0.2 + 0.8 / 7 of the steps.
+def test_skill_and_policy_follow_the_stage_that_a_step_is_in(skills):
+    """In their own stage everybody does what its expert would; elsewhere in 0.2 + 0.8 / 7 of the steps.
 
     Five standard errors of the smallest count, some 100 steps, are 0.23.
     """
-    policies = experts("minigrid/skills")
-    data = demonstrate(skills, policies, skill=multi_skill(0.2), steps=1500, seed=0)
+    policies = experts(skills)
+    data = demonstrate(skills, actor_by_stage(policies, skills), skill=multi_skill(0.2), steps=1500, seed=0)
     visited = 0
-    for person, (name, by_part) in enumerate(multi_skill(0.2).items()):
-        for part, skill in by_part.items():
-            rows = (data.demonstrator == person) & (data.skills["phase"] == part)
+    for person, (name, by_stage) in enumerate(multi_skill(0.2).items()):
+        for stage, skill in by_stage.items():
+            rows = (data.demonstrator == person) & (data.skills["phase"] == stage)
             visited += rows.sum()
-            followed = (policies[part](data.observations[rows]) == data.actions[rows]).mean()
+            followed = (policies[stage](data.observations[rows]) == data.actions[rows]).mean()
             margin = 5 * (0.25 / rows.sum()) ** 0.5 if skill < 1 else 0
-            assert followed == pytest.approx(skill + (1 - skill) / 7, abs=margin), (name, part)
+            assert followed == pytest.approx(skill + (1 - skill) / 7, abs=margin), (name, stage)
     assert visited == len(data) == 4500
     assert all(len(set(data.skills["phase"][data.episode == number])) == 1 for number in range(data.episode_count))
 
 
-def test_one_skill_for_all_parts_is_the_same_skill_in_each(skills):
-    policies = experts("minigrid/skills")
-    once, spelled = (
-        demonstrate(
-            skills, policies, skill={"ann": skill, "bob": multi_skill(0.1)["skilled in lava"]}, steps=60, seed=0
-        )
-        for skill in (0.3, dict.fromkeys(policies, 0.3))
-    )
+def test_one_skill_for_all_stages_is_the_same_skill_in_each(skills):
+    def made(**skill):
+        return demonstrate(skills, actor_by_stage(experts(skills), skills), skill=skill, steps=60, seed=0)
+
+    bob = multi_skill(0.1)["skilled in lava"]
+    once, spelled = (made(ann=skill, bob=bob) for skill in (0.3, dict.fromkeys(STAGES, 0.3)))
     assert once.equals(spelled)
-    alone = demonstrate(skills, policies, skill={"bob": multi_skill(0.1)["skilled in lava"]}, steps=60, seed=0)
+    alone = made(bob=bob)
     np.testing.assert_array_equal(alone.actions, once.by("bob").actions)
     np.testing.assert_array_equal(alone.observations, once.by("bob").observations)
 
 
-def test_one_policy_for_all_parts_is_asked_once_a_step(skills):
+def test_one_policy_for_all_stages_is_asked_once_a_step(skills):
     asked = 0
 
     def policy(observations, starts):
@@ -304,18 +302,18 @@ def test_one_policy_for_all_parts_is_asked_once_a_step(skills):
 # Scoring a demonstrator
 
 
-def test_a_perfect_demonstrator_earns_what_the_experts_earn_each_in_their_part(skills):
-    policies = experts("minigrid/skills")
+def test_a_perfect_demonstrator_earns_what_the_experts_earn_each_in_their_stage(skills):
+    policies = experts(skills)
     rewards = demonstrator_rewards(skills, policies, skill=1.0, episodes=6, seed=2)
-    for row, part in zip(rewards, skills.parts, strict=True):
-        expected = part.score(policies[part.name], episodes=6, seed=part_seed(skills, part, 2))
+    for row, stage in zip(rewards, skills.stages, strict=True):
+        expected = stage.score(policies[stage.name], episodes=6, seed=stage_seed(skills, stage, 2))
         np.testing.assert_array_equal(row, expected)
 
 
 def test_a_demonstrator_earns_where_they_are_skilled(skills):
     """FixedBatch seed; without skill Unlock and Lava earn next to nothing, with it nearly all."""
     rewards = demonstrator_rewards(
-        skills, experts("minigrid/skills"), skill=multi_skill(0.01)["skilled in lava"], episodes=40, seed=0
+        skills, experts(skills), skill=multi_skill(0.01)["skilled in lava"], episodes=40, seed=0
     )
     assert rewards.shape == (3, 40)
     unlock, lava, _ = rewards.mean(axis=1)
@@ -323,26 +321,32 @@ def test_a_demonstrator_earns_where_they_are_skilled(skills):
     assert lava > 0.9
 
 
-def test_in_a_task_of_one_piece_a_demonstrator_earns_what_a_slipping_actor_does():
+def test_in_a_task_of_one_stage_a_demonstrator_earns_what_their_actor_does():
     pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
     world, policy = task("minigrid/lava"), expert("minigrid/lava")
-    actor = slipping(policy, world, skill=0.5, seed=4, demonstrator=Persistent())
+    actor = demonstrator_actor(policy, world, skill=0.5, seed=4, demonstrator=Persistent())
     rewards = demonstrator_rewards(world, policy, skill=0.5, episodes=20, seed=4, demonstrator=Persistent())
     np.testing.assert_array_equal(rewards, [world.score(actor, episodes=20, seed=4)])
     assert world.score(actor, episodes=3, seed=4).shape == (3,)  # used again, in fewer environments
 
 
-def test_an_actor_that_would_have_to_know_the_part_is_refused(skills):
+def test_an_actor_that_would_have_to_know_the_stage_is_refused(skills):
+    with pytest.raises(IleedError, match="cannot act"):
+        demonstrator_actor(experts(skills), skills, skill=0.5, seed=0)
     with pytest.raises(IleedError, match="demonstrator_rewards"):
-        slipping(experts("minigrid/skills"), skills, skill=0.5, seed=0)
-    with pytest.raises(IleedError, match="demonstrator_rewards"):
-        slipping(expert("minigrid/lava"), skills, skill=multi_skill(0.1)["skilled in lava"], seed=0)
+        demonstrator_actor(expert("minigrid/lava"), skills, skill=multi_skill(0.1)["skilled in lava"], seed=0)
+
+
+@pytest.mark.parametrize("stages", [STAGES[:2], (*STAGES, "minigrid/obstacles"), ()])
+def test_policies_that_are_not_those_of_the_stages_are_refused(skills, stages):
+    with pytest.raises(IleedError, match="give one for each stage of minigrid/skills"):
+        actor_by_stage({stage: expert(stage) for stage in stages}, skills)
 
 
 # What ships
 
 
-def test_the_data_that_ship_can_be_made_anew():
+def test_the_data_that_ship_can_be_made_again():
     pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
     name = "minigrid/obstacles"
     made = demonstrate(task(name), expert(name), skill=POPULATIONS["beta-1"], steps=1000, seed=0)

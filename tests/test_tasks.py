@@ -14,13 +14,10 @@ import torch
 from ileed.errors import IleedError, RunError
 from ileed.tasks import as_actor, expert, names, task
 from ileed.tasks import minigrid as ours
-from ileed.tasks.minigrid import (
-    ENVIRONMENTS,
-    Expert,
-    MiniGridTask,
-    expert_path,
-    flat_with_mission,
-)
+from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask, expert_path
+from ileed.tasks.rollout import episode_seed
+from ileed_lab.expert_files import load_expert, save_expert
+from ileed_lab.minigrid.mission import flat_with_mission
 from ileed_lab.minigrid.pretraining import Pretraining, pretrain
 
 
@@ -40,7 +37,7 @@ def engine(request):
 
 
 def chosen_by_view(action_count):
-    """An actor without memory or chance that uses every action: it looks only at what it is shown."""
+    """An actor without a hidden state or chance that uses every action: it looks only at what it is shown."""
     weights = np.arange(1, 148)
     return lambda observations, starts: (observations.astype(np.int64) @ weights) % action_count
 
@@ -65,8 +62,6 @@ def test_the_view_is_the_image_that_minigrid_draws(minigrid, name):
         lambda observations, starts: chance.integers(world.action_count, size=2), steps=700, seeds=[3, 4]
     )
     minigrid_world = reference(name).unwrapped
-    from ileed.tasks.minigrid import episode_seed
-
     for environment, seed in enumerate([3, 4]):
         rows = np.flatnonzero(played.environment == environment)
         first = played.episode[rows[0]]
@@ -100,7 +95,7 @@ def test_an_episode_depends_on_its_number_alone(engine, name, actor):
 
 
 def test_many_episodes_are_played_in_blocks_that_do_not_show(engine, monkeypatch):
-    """Each block begins all rows anew, so a row is never without an episode that it has begun."""
+    """Each block begins all rows again, so a row is never without an episode that it has begun."""
     world, policy, starts_seen = MiniGridTask("minigrid/obstacles", engine=engine), expert("minigrid/obstacles"), []
 
     def actor(observations, starts):
@@ -119,8 +114,6 @@ def test_many_episodes_are_played_in_blocks_that_do_not_show(engine, monkeypatch
 
 def test_the_score_is_what_minigrid_pays_episode_by_episode(minigrid):
     """An independent loop over one environment, so that no episode is lost, counted twice, or cut."""
-    from ileed.tasks.minigrid import episode_seed
-
     world, actor = MiniGridTask("minigrid/lava", engine="minigrid"), expert("minigrid/lava")
     minigrid_world = reference("minigrid/lava")
     paid = []
@@ -247,7 +240,7 @@ def test_a_policy_that_cannot_act_is_refused():
 
 
 def test_the_state_of_a_policy_is_carried_from_step_to_step_with_the_starts():
-    """A recurrent policy that counts its steps, row by row, and forgets where an episode starts."""
+    """A recurrent policy that counts its steps, row by row, from each start of an episode."""
 
     class Counting:
         def predict(self, observation, state=None, episode_start=None, deterministic=True):
@@ -267,9 +260,8 @@ import sys
 sys.modules.update(dict.fromkeys(["gymnasium", "minigrid", "stable_baselines3"]))
 import numpy as np
 from ileed.tasks import expert, task
-from ileed.tasks.minigrid import flat_with_mission
 world, actor = task("minigrid/obstacles"), expert("minigrid/obstacles")
-assert flat_with_mission(np.zeros((2, 147), np.uint8), world.name).shape == (2, 2835)
+assert (world.action_count, world.observation_size) == (3, 147)
 assert actor(np.zeros((2, 147), np.uint8)).shape == (2,)
 try:
     world.score(actor, episodes=1, seed=0)
@@ -311,8 +303,8 @@ def test_an_expert_takes_its_most_likely_action():
 
 def test_writing_an_expert_then_reading_it_changes_nothing(tmp_path):
     written = expert("minigrid/lava")
-    written.save(tmp_path / "copy.safetensors")
-    read = Expert.load(tmp_path / "copy.safetensors")
+    save_expert(written, tmp_path / "copy.safetensors")
+    read = load_expert(tmp_path / "copy.safetensors")
     assert read.origin == written.origin
     for (weight, bias), (other_weight, other_bias) in zip(read.layers, written.layers, strict=True):
         np.testing.assert_array_equal(weight, other_weight)
@@ -324,9 +316,9 @@ def test_a_file_that_holds_no_expert_is_refused(tmp_path):
     (tmp_path / "broken.safetensors").write_bytes(b"not weights")
     for path in (tmp_path / "broken.safetensors", tmp_path / "absent.safetensors"):
         with pytest.raises(RunError, match="does not hold an expert"):
-            Expert.load(path)
+            load_expert(path)
     with pytest.raises(RunError, match="cannot be written"):
-        expert("minigrid/lava").save(tmp_path / "no such directory" / "expert.safetensors")
+        save_expert(expert("minigrid/lava"), tmp_path / "no such directory" / "expert.safetensors")
 
 
 def test_retraining_repeats_itself_and_leaves_the_global_generators_alone(minigrid, tmp_path):
@@ -359,6 +351,12 @@ def test_an_expert_computes_what_the_trained_network_does(minigrid):
     observations = np.random.default_rng(0).integers(0, 11, size=(20, 147), dtype=np.uint8)
     theirs = model.policy.get_distribution(torch.as_tensor(observations)).distribution.probs.detach().numpy()
     np.testing.assert_allclose(_policy_network(model).probabilities(observations), theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_shipped_expert_passes_every_check_of_its_file(name):
+    read, shipped = load_expert(expert_path(name)), expert(name)
+    assert (read.origin, repr(read)) == (shipped.origin, repr(shipped))
 
 
 def test_every_known_task_ships_an_expert():

@@ -20,7 +20,10 @@ __all__ = ["COMMANDS", "TASKS", "contributed", "loaded", "refuse_without_lab"]
 
 COMMANDS, TASKS = "ileed.commands", "ileed.tasks"
 
-_LAB = {COMMANDS: ("demonstrate", "pretrain", "reproduce", "tables", "chess"), TASKS: ("robot/square",)}
+_LAB = {
+    COMMANDS: ("demonstrate", "pretrain", "reproduce", "tables", "chess"),
+    TASKS: ("minigrid/skills", "robot/reach", "robot/square"),
+}
 
 
 @cache

@@ -35,10 +35,11 @@ from ileed.readers import from_table, read_parquet, read_robomimic, write_parque
 from ileed.report.charts import Drawing
 from ileed.report.page import page
 from ileed.report.sections import Content
-from ileed.tasks.pretrained import Expert
+from ileed.tasks.minigrid import Expert
 from ileed_lab.baselines.gail import GailPolicy
 from ileed_lab.chess.extraction import extract
 from ileed_lab.chess.positions import SCHEMA, demonstrations, read_positions, write_positions
+from ileed_lab.expert_files import load_expert, save_expert
 
 NASTY: list[Any] = [
     *(None, True, False, -1, 0, 1, 2, 2**31, 2**53 + 1, 10**18, 2**63, -(2**63), 10**400, 0.5, -0.0, 1e308, 1e-320),
@@ -765,12 +766,12 @@ def make_expert(path: Path, chance: Random) -> None:
         (random.normal(size=(after, before)).astype(np.float32), random.normal(size=after).astype(np.float32))
         for before, after in pairwise(sizes)
     ]
-    Expert(tuple(layers), {"task": "minigrid/empty"}).save(path)
+    save_expert(Expert(tuple(layers), {"task": "minigrid/empty"}), path)
     sort_header(path)
 
 
 def read_expert(path: Path, chance: Random) -> None:
-    expert = Expert.load(path)
+    expert = load_expert(path)
     observations = np.ones((2, expert.layers[0][0].shape[1]), dtype=np.float32)
     repr(expert)
     with np.errstate(all="ignore"):
@@ -794,7 +795,7 @@ EXPERT = Reader(
 
 def make_gail(path: Path, chance: Random) -> None:
     make_expert(path, chance)
-    GailPolicy(Expert.load(path).layers).save(path)
+    GailPolicy(load_expert(path).layers).save(path)
     sort_header(path)
 
 

@@ -8,7 +8,7 @@ import pytest
 import ileed
 from ileed import simulation
 from ileed.tasks import task
-from ileed.tasks.reach import ReachExpert
+from ileed_lab.reach import ReachExpert
 
 EXPERTISE = np.array([1.0, 0.7, 0.45, 0.3, 0.15, 0.08])
 TRIALS, STEPS = 5, 8000

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ileed.tasks.reach import ReachTask
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
@@ -24,7 +25,6 @@ from ileed.model.distributions import Choice
 from ileed.model.expertise import AbstractExpertise, ExpertiseNet
 from ileed.model.policies import AbstractPolicyHead, CategoricalNet
 from ileed.nets import LSTM, MLP, uniform
-from ileed.tasks.reach import ReachTask
 
 
 @dataclass(frozen=True, kw_only=True)

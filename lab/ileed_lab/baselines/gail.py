@@ -19,9 +19,9 @@ from ileed.errors import DemonstrationError, RunError, SettingsError, brief, req
 from ileed.runtime import keep_freed_memory, stream, threads
 from ileed.tasks import AbstractTask, Progress
 from ileed.tasks.minigrid import MiniGridTask
-from ileed.tasks.pretrained import check_layers
 from ileed_lab.baselines.critic import Behaviour, Critic
 from ileed_lab.baselines.practice import Practice, vectorised
+from ileed_lab.expert_files import check_layers
 from ileed_lab.generators import generators_restored
 
 __all__ = ["FittedGail", "Gail", "GailPolicy", "Iteration"]

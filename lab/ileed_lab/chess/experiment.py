@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
-from ileed.evaluation import rank_correlation
 from ileed.fitted import Ensemble
 from ileed.methods import Ileed
 from ileed.model.demonstrators import Boltzmann
@@ -27,6 +26,7 @@ from ileed_lab.chess.judging import Judge
 from ileed_lab.chess.players import engine_moves
 from ileed_lab.chess.positions import centred, demonstrations, rating_bins, read_positions, with_mirror_images
 from ileed_lab.grid import AbstractExperiment, Learner, Measured, Setting
+from ileed_lab.ranking import rank_correlation
 
 __all__ = ["ChessEngines", "ChessExpertise", "ChessPolicy", "consulted_table", "fingerprint_of"]
 

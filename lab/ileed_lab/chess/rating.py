@@ -22,7 +22,6 @@ import torch
 
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, SettingsError, require
-from ileed.evaluation import rank_correlation
 from ileed.fitted import Fitted, Policy
 from ileed.fitted.rating import Ratings, rate
 from ileed.methods import bc
@@ -35,6 +34,7 @@ from ileed_lab.chess.experiment import consulted_table, fingerprint_of
 from ileed_lab.chess.extraction import extract
 from ileed_lab.chess.positions import by_player, demonstrations, rating_bins, read_positions
 from ileed_lab.grid import AbstractExperiment, Measured, Setting
+from ileed_lab.ranking import rank_correlation
 
 __all__ = ["ChessRating", "PlayerRating", "expected_points", "rate_players", "read_games"]
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from tyro.conf import Positional
 
 from ileed.cli.console import Output, at_least_one, bar
-
-if TYPE_CHECKING:
-    from ileed.demonstrations import Demonstrations
 
 __all__ = ["Demonstrate"]
 
@@ -27,7 +24,7 @@ class Demonstrate:
     population: Literal["beta-1", "beta-5", "beta-10", "unif"] = "unif"
     """One of the paper's groups of ten demonstrators; for tasks of one piece."""
     beta: float = 0.1
-    """What each of the paper's three demonstrators is worth outside their own part; for minigrid/skills."""
+    """What each of the paper's three demonstrators is worth outside their own stage; for minigrid/skills."""
     steps: int = 1000
     """Steps of each demonstrator."""
     episodes: int = 50
@@ -39,26 +36,20 @@ class Demonstrate:
         at_least_one(steps=self.steps, episodes=self.episodes)
         from ileed import simulation, tasks
         from ileed.readers import write_parquet
+        from ileed_lab.minigrid.sequence import actor_by_stage, experts, multi_skill
 
-        task = tasks.task(self.task)
-        with bar(f"playing {self.task}") as advance:
-            own = task.write_demonstrations(self.out, episodes=self.episodes, seed=self.seed, progress=advance)
-        if own is not None:
-            return self._wrote(own)
-        experts = tasks.experts(self.task)
-        with bar(f"playing {self.task}") as advance:
-            data = simulation.demonstrate(
-                task,
-                experts,
-                skill=simulation.multi_skill(self.beta)
-                if self.task == "minigrid/skills"
-                else simulation.POPULATIONS[self.population],
-                steps=self.steps,
-                seed=self.seed,
-                progress=advance,
-            )
-        write_parquet(data, self.out)
-        return self._wrote(data)
-
-    def _wrote(self, data: Demonstrations) -> None:
+        task: Any = tasks.task(self.task)
+        skill: Any = simulation.POPULATIONS[self.population]
+        if self.task == "minigrid/skills":
+            skill = multi_skill(self.beta)
+        if hasattr(task, "write_demonstrations"):  # a task with demonstrators of its own
+            with bar(f"playing {self.task}") as advance:
+                data = task.write_demonstrations(self.out, episodes=self.episodes, seed=self.seed, progress=advance)
+        else:
+            policy = actor_by_stage(experts(task), task)
+            with bar(f"playing {self.task}") as advance:
+                data = simulation.demonstrate(
+                    task, policy, skill=skill, steps=self.steps, seed=self.seed, progress=advance
+                )
+            write_parquet(data, self.out)
         Output().say(f"wrote {data.episode_count:,} episodes to {self.out}")

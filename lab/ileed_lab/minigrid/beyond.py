@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean, mode
 
-from ileed.simulation import multi_skill
 from ileed_lab.catalogue import EXPERIMENTS
 from ileed_lab.comparison import Estimate, Records, distinct, listed, shown, table
 from ileed_lab.grid import Measured
+from ileed_lab.minigrid.sequence import multi_skill
 
 __all__ = ["beyond_the_paper"]
 

@@ -14,23 +14,23 @@ from ileed.demonstrations import Demonstrations
 from ileed.evaluation import rank_loss
 from ileed.fitted import Ensemble, Fitted
 from ileed.methods import Ileed, bc
-from ileed.model.demonstrators import AbstractDemonstratorModel, Boltzmann, OneVersusRest, UniformMixture
+from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded
 from ileed.model.policies import CategoricalMLP
-from ileed.simulation import (
-    POPULATIONS,
-    AbstractHabit,
-    Biased,
-    Persistent,
-    demonstrate,
-    demonstrator_rewards,
-    multi_skill,
-)
+from ileed.simulation import POPULATIONS, Noise, demonstrate
 from ileed.tasks import AbstractTask
-from ileed.tasks.succession import Succession
 from ileed_lab.baselines import FittedGail, Gail
 from ileed_lab.grid import AbstractExperiment, Measured, Setting, scoring_seed
+from ileed_lab.minigrid.noise import Biased, Persistent
+from ileed_lab.minigrid.sequence import (
+    TaskSequence,
+    actor_by_stage,
+    demonstrator_rewards,
+    experts,
+    multi_skill,
+    multi_skill_task,
+)
 
 __all__ = ["MINIGRID", "WIDER"]
 
@@ -69,7 +69,7 @@ class Experts(AbstractExperiment):
         return tasks.task(setting["task"])
 
     def measured(self, setting: Setting, method: str, trial: int, found: Any) -> Measured:
-        noise: AbstractDemonstratorModel[Any] | AbstractHabit = UniformMixture()
+        noise: Noise = UniformMixture()
         if method == "turning noise":
             noise = Biased((0, 1))
         return _earned(self.task(setting), setting["beta"], episodes=self.episodes, trial=trial, noise=noise)
@@ -239,7 +239,7 @@ class Ranking(AbstractExperiment):
 @final
 @dataclass(frozen=True)
 class ManySkills(AbstractExperiment):
-    """Unlock, Lava and Empty in succession; three demonstrators, each perfect in one of them and `beta` elsewhere."""
+    """Unlock, Lava and Empty in a row; three demonstrators, each perfect in one of them and `beta` elsewhere."""
 
     name: str = "minigrid/skills"
     trials: int = 100
@@ -271,30 +271,28 @@ class ManySkills(AbstractExperiment):
         skills = {trial: multi_skill(setting["beta"]) for trial in trials}
         return _shown("minigrid/skills", skills, steps=self.steps)
 
-    def task(self, setting: Setting) -> Succession:
-        task = tasks.task("minigrid/skills")
-        assert isinstance(task, Succession)
-        return task
+    def task(self, setting: Setting) -> TaskSequence:
+        return multi_skill_task()
 
     def measured(self, setting: Setting, method: str, trial: int, found: Ensemble | None) -> Measured:
         task = self.task(setting)
         if found is None:
-            rewards = {
+            earned = {
                 name: demonstrator_rewards(
-                    task, tasks.experts(task.name), skill=skill, episodes=self.episodes, seed=scoring_seed(trial)
+                    task, experts(task), skill=skill, episodes=self.episodes, seed=scoring_seed(trial)
                 ).mean()
                 for name, skill in multi_skill(setting["beta"]).items()
             }
-            return {"demonstrators": {name: float(reward) for name, reward in rewards.items()}}
+            return {"demonstrators": {name: float(reward) for name, reward in earned.items()}}
         measured: Measured = {}
         for kind, committee in (("", 1), ("committee_", COMMITTEE)):
             fitted = found.top(committee).fitted()
-            parts = task.score_parts(
+            rewards = task.score_stages(
                 tasks.as_actor(fitted.policy), episodes=self.episodes, seed=scoring_seed(trial)
             ).mean(axis=1)
-            measured[f"{kind}reward"] = float(parts.mean())
-            measured[f"{kind}parts"] = {
-                part.name: float(reward) for part, reward in zip(task.parts, parts, strict=True)
+            measured[f"{kind}reward"] = float(rewards.mean())
+            measured[f"{kind}parts"] = {  # as the records call the stages
+                stage.name: float(reward) for stage, reward in zip(task.stages, rewards, strict=True)
             }
         fitted = found.best().fitted()
         measured["nats_per_action"] = fitted.nats_per_action
@@ -348,7 +346,7 @@ class HowMuch(AbstractExperiment):
 GENERATORS: Mapping[str, dict[str, Any]] = {
     "uniform": {"demonstrator": UniformMixture()},
     "one-versus-rest": {"demonstrator": OneVersusRest()},
-    "boltzmann": {"demonstrator": Boltzmann(), "sample": True, "temperature": 3.0},
+    "boltzmann": {"demonstrator": Boltzmann(), "temperature": 3.0},
     "persistent": {"demonstrator": Persistent()},
     "biased": {"demonstrator": Biased((2,))},
 }
@@ -400,7 +398,9 @@ def _shown(
     """
     named = {trial: _names(people) for trial, people in skills.items()}
     everybody = {f"{name}, trial {trial}": skill for trial, own in named.items() for name, skill in own.items()}
-    played = demonstrate(tasks.task(task), tasks.experts(task), skill=everybody, steps=steps, seed=0, **noise)
+    world = tasks.task(task)
+    policy = tasks.expert(task) if task in tasks.names() else actor_by_stage(experts(world), world)
+    played = demonstrate(world, policy, skill=everybody, steps=steps, seed=0, **noise)
     return [
         replace(played.by(*(f"{name}, trial {trial}" for name in own)), names=tuple(own))
         for trial, own in named.items()
@@ -424,7 +424,7 @@ def _earned(
     *,
     episodes: int,
     trial: int,
-    noise: AbstractDemonstratorModel[Any] | AbstractHabit = UniformMixture(),  # noqa: B008 (frozen)
+    noise: Noise = UniformMixture(),  # noqa: B008 (frozen)
 ) -> Measured:
     """What a demonstrator of known skill earns, with the standard error of that mean."""
     rewards = demonstrator_rewards(

@@ -20,7 +20,7 @@ import numpy as np
 
 from ileed import runs
 from ileed.errors import require
-from ileed.simulation import POPULATIONS, multi_skill
+from ileed.simulation import POPULATIONS
 from ileed_lab.comparison import Estimate, Records
 from ileed_lab.drawing import (
     BLUE,
@@ -54,6 +54,7 @@ from ileed_lab.grid import Measured
 from ileed_lab.minigrid.beyond_figures import how_much, wrong_noise
 from ileed_lab.minigrid.experiment import TASKS
 from ileed_lab.minigrid.page import published
+from ileed_lab.minigrid.sequence import multi_skill
 
 __all__ = ["figures"]
 

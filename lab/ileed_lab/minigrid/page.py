@@ -14,7 +14,6 @@ from typing import Any, final
 
 from ileed import runs
 from ileed.methods import Ileed
-from ileed.simulation import multi_skill
 from ileed_lab.catalogue import EXPERIMENTS
 from ileed_lab.comparison import (
     Comparison,
@@ -33,6 +32,7 @@ from ileed_lab.comparison import (
 from ileed_lab.grid import Measured
 from ileed_lab.minigrid.beyond import beyond_the_paper
 from ileed_lab.minigrid.experiment import WIDER
+from ileed_lab.minigrid.sequence import multi_skill
 from ileed_lab.provenance import provenance
 
 __all__ = ["page", "published", "write_page"]

@@ -17,9 +17,8 @@ from ileed.checking import at_least_one
 from ileed.errors import RunError, require
 from ileed.runtime import threads
 from ileed.tasks import Progress
-from ileed.tasks.drawing import OBSERVATION_SIZE
-from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask, make_environment
-from ileed.tasks.pretrained import Expert
+from ileed.tasks.minigrid import ENVIRONMENTS, OBSERVATION_SIZE, Expert, MiniGridTask, make_environment
+from ileed_lab.expert_files import save_expert
 from ileed_lab.generators import generators_restored
 
 __all__ = ["PRETRAINING", "Pretraining", "pretrain"]
@@ -141,7 +140,7 @@ def pretrain(
             "reward": f"{rewards.mean():.4f} over {len(rewards)} episodes of seed 1, most likely actions",
         },
     )
-    expert.save(path)
+    save_expert(expert, path)
     return expert
 
 

@@ -16,15 +16,16 @@ from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from ileed import runs, tasks
+from ileed import runs
 from ileed.errors import SettingsError
 from ileed.fitted import Policy
 from ileed.runtime import stream
-from ileed.simulation import multi_skill, slipping
+from ileed.simulation import demonstrator_actor
 from ileed.tasks import Actor, as_actor
-from ileed.tasks.minigrid import episode_seed, make_environment
-from ileed.tasks.succession import part_seed
+from ileed.tasks.minigrid import make_environment
+from ileed.tasks.rollout import episode_seed
 from ileed_lab.minigrid.experiment import ManySkills
+from ileed_lab.minigrid.sequence import experts, multi_skill, multi_skill_task, stage_seed
 
 __all__ = ["Thing", "Walk", "drawn", "learned_policy", "walks"]
 
@@ -109,13 +110,13 @@ def walks(policy: Any, *, beta: float, seed: int) -> dict[str, dict[str, Walk]]:
 
     All of them begin a part in the same place of the same grid. How often each solves it is found in more episodes.
     """
-    task, experts = ManySkills().task({"beta": beta}), tasks.experts("minigrid/skills")
+    task, policies = multi_skill_task(), experts(multi_skill_task())
     found: dict[str, dict[str, Walk]] = {}
-    for part in task.parts:
-        beginning = episode_seed(part_seed(task, part, seed), 0)
+    for part in task.stages:
+        beginning = episode_seed(stage_seed(task, part, seed), 0)
         actors = {"learned policy": as_actor(policy)} | {
-            name: slipping(
-                experts[part.name],
+            name: demonstrator_actor(
+                policies[part.name],
                 part,
                 skill=skill[part.name],
                 seed=stream(seed, "walk of", name, part.name).initial_seed(),
@@ -124,7 +125,7 @@ def walks(policy: Any, *, beta: float, seed: int) -> dict[str, dict[str, Walk]]:
         }
         for name, actor in actors.items():
             walk = walked(part.name, actor, reset_seed=beginning)
-            rewards = part.score(actor, episodes=_EPISODES, seed=part_seed(task, part, seed))
+            rewards = part.score(actor, episodes=_EPISODES, seed=stage_seed(task, part, seed))
             found.setdefault(name, {})[part.name] = replace(walk, solved_share=float((rewards > 0).mean()))
     return found
 

@@ -25,16 +25,8 @@ from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.readers import write_robomimic
 from ileed.runtime import stream
-from ileed.tasks import (
-    AbstractTask,
-    Actor,
-    Playthrough,
-    Progress,
-    World,
-    answered,
-    as_actor,
-    in_lockstep,
-)
+from ileed.tasks import AbstractTask, Actor, Numbers, Playthrough, Progress, actions_of, as_actor
+from ileed.tasks.rollout import SeparateEnvironments, play_rows
 from ileed_lab.square.operators import demonstrate_square
 from ileed_lab.square.world import LIMIT, OBSERVATIONS, PEG, PHASES, TABLE, Layout, SquareWorld
 
@@ -76,6 +68,11 @@ class SquareTask(AbstractTask):
     takes most of the time (`docs/decisions/robot-task.md`).
     """
 
+    name = "robot/square"
+    observation_size = sum(OBSERVATIONS.values())
+    action_count = 0
+    action_size = 7
+    phases = PHASES
     layout: Layout = field(default="robosuite-1.5", kw_only=True)
     """Order of the parts of `object`: robosuite 1.5 puts the nut as seen from the hand first, one step old, and 1.4 and
     older put it last. Choose the one that wrote the data that a policy learned from."""
@@ -84,27 +81,7 @@ class SquareTask(AbstractTask):
         if self.layout not in get_args(Layout):
             raise SettingsError(f"there is no layout {self.layout!r}; choose one of {', '.join(get_args(Layout))}")
 
-    @property
-    def name(self) -> str:
-        return "robot/square"
-
-    @property
-    def observation_size(self) -> int:
-        return sum(OBSERVATIONS.values())
-
-    @property
-    def action_count(self) -> int:
-        return 0
-
-    @property
-    def action_size(self) -> int:
-        return 7
-
-    @property
-    def phases(self) -> tuple[str, ...]:
-        return PHASES
-
-    def phase(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    def phase(self, observations: npt.NDArray[Any], episodes: Numbers | None = None) -> Numbers:
         """Which of the `phases` each of (step, feature) observations belongs to, (step,).
 
         Told from where hand and nut are: grasping begins less than 5 cm above the handle, carrying when the nut is off
@@ -196,11 +173,10 @@ class SquareTask(AbstractTask):
         """
         worlds = [SquareWorld(layout=self.layout) for _ in seeds]
 
-        def begin(environment: int, episode: int) -> tuple[World, Array]:
-            world = worlds[environment]
-            return world, world.reset(_reset_seed(seeds[environment], episode))
+        def begin(row: int, episode: int) -> tuple[SquareWorld, Array]:
+            return worlds[row], worlds[row].reset(_reset_seed(seeds[row], episode))
 
-        return in_lockstep(self, actor, begin, steps=steps, environments=len(seeds), progress=progress)
+        return play_rows(self, actor, SeparateEnvironments(begin), steps, len(seeds), progress)
 
     def write_demonstrations(
         self, path: Path, *, episodes: int, seed: int, progress: Progress | None = None
@@ -274,7 +250,7 @@ def _played_together(
         begin(row)
     while (place >= 0).any():
         furthest = np.maximum(furthest, task.phase(seen))
-        actions = answered(actor, task, seen, starts)
+        actions = actions_of(actor, task, seen, starts)
         starts[:] = False
         for row in np.flatnonzero(place >= 0).tolist():
             seen[row], _, success, limit, _ = worlds[row].step(actions[row])

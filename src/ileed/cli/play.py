@@ -112,7 +112,9 @@ class Demo:
         players = {
             "BC": cloned.policy,
             "ILEED": fitted.policy,
-            "best demonstrator": simulation.slipping(tasks.expert(task.name), task, skill=truth[best], seed=self.seed),
+            "best demonstrator": simulation.demonstrator_actor(
+                tasks.expert(task.name), task, skill=truth[best], seed=self.seed
+            ),
         }
         scores: dict[str, Scores] = {}
         for name, player in players.items():

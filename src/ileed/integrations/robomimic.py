@@ -33,7 +33,6 @@ class OperatorExpertise(nn.Module):
         self.logits = nn.Parameter(torch.zeros(operators))
 
     def forward(self, operator: Tensor) -> Tensor:
-        """The expertise of whoever took each step."""
         return self.logits.sigmoid()[operator]
 
 
@@ -60,25 +59,8 @@ def register() -> None:
             "docs/howto/robomimic.md says how"
         ) from error
 
-    class IleedConfig(config.BCConfig):  # type: ignore[misc]
-        """robomimic's BC-RNN-GMM settings, and ours. Being defined registers it."""
-
-        ALGO_NAME = "ileed"
-
-        def train_config(self) -> None:
-            super().train_config()
-            self.train.dataset_keys = (*self.train.dataset_keys, "demonstrator")
-            self.train.seq_length = 10
-
-        def algo_config(self) -> None:
-            super().algo_config()
-            self.algo.actor_layer_dims = ()
-            self.algo.gmm.enabled = True
-            self.algo.rnn.enabled = True
-            self.algo.ileed.demonstrators = []
-            self.algo.ileed.skill_learning_rate = 1e-4
-            self.algo.ileed.exempt_actions = [-1]
-            self.algo.ileed.scaled = "variance"
+    class IleedConfig(_Settings, config.BCConfig):  # type: ignore[misc]
+        ALGO_NAME = "ileed"  # robomimic knows a config by this name once its class is defined
 
     class Ileed(_JointlyWithExpertise, algo.BC_GMM):  # type: ignore[misc]
         """robomimic's mixture policy, each step on its own."""
@@ -91,12 +73,8 @@ def register() -> None:
 
     @algo.register_algo_factory_func("ileed")  # type: ignore[untyped-decorator]
     def algorithm(settings: Any) -> tuple[type, dict[str, Any]]:
-        if (
-            not settings.gmm.enabled
-            or settings.gaussian.enabled
-            or settings.vae.enabled
-            or settings.transformer.enabled
-        ):
+        others = (settings.gaussian, settings.vae, settings.transformer)
+        if not settings.gmm.enabled or any(other.enabled for other in others):
             raise SettingsError(
                 "ileed scales the variances of a mixture: set algo.gmm.enabled, with or without algo.rnn.enabled, and "
                 "neither gaussian, vae nor transformer"
@@ -104,17 +82,29 @@ def register() -> None:
         return (IleedRnn if settings.rnn.enabled else Ileed), {}
 
 
-_Algorithm: Any = object  # what robomimic's classes are to a type checker that does not see them
+_Robomimic: Any = object  # what robomimic's classes are to a type checker that does not see them
 
 
-class _JointlyWithExpertise(_Algorithm):  # type: ignore[misc]
+class _Settings(_Robomimic):  # type: ignore[misc]
+    """robomimic's BC-RNN-GMM settings, and ours."""
+
+    def train_config(self) -> None:
+        super().train_config()
+        self.train.dataset_keys = (*self.train.dataset_keys, "demonstrator")
+        self.train.seq_length = 10
+
+    def algo_config(self) -> None:
+        super().algo_config()
+        self.algo.actor_layer_dims = ()
+        self.algo.gmm.enabled = self.algo.rnn.enabled = True
+        self.algo.ileed.demonstrators = []
+        self.algo.ileed.skill_learning_rate = 1e-4
+        self.algo.ileed.exempt_actions = [-1]
+        self.algo.ileed.scaled = "variance"
+
+
+class _JointlyWithExpertise(_Robomimic):  # type: ignore[misc]
     """Adds expertise to one of robomimic's mixture policies: it overrides the hooks that robomimic's `BC` offers."""
-
-    nets: Any
-    optimizers: dict[str, torch.optim.Optimizer]
-    algo_config: Any
-    global_config: Any
-    device: torch.device
 
     def _create_networks(self) -> None:
         super()._create_networks()
@@ -152,8 +142,7 @@ class _JointlyWithExpertise(_Algorithm):  # type: ignore[misc]
 
     def _forward_training(self, batch: Batch) -> OrderedDict[str, Tensor]:
         policy = self.nets["policy"].forward_train(obs_dict=batch["obs"], goal_dict=batch["goal_obs"])
-        expertise = self.nets["skill"](batch["operator"])
-        observed = self.demonstrator_model.observed(policy, expertise)
+        observed = self.demonstrator_model.observed(policy, self.nets["skill"](batch["operator"]))
         return OrderedDict(log_probs=observed.log_prob(batch["actions"]))
 
     def _train_step(self, losses: dict[str, Tensor]) -> Any:
@@ -186,22 +175,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     script: Any = import_module("robomimic.scripts.train")
     # robomimic's main prints what went wrong and returns as if nothing had: a shell must learn of it.
-    failures: list[Exception] = []
-    train = script.train
+    train, trained = script.train, []
 
-    def remembered(*settings: Any, **named: Any) -> None:
-        try:
-            train(*settings, **named)
-        except Exception as error:
-            failures.append(error)
-            raise
+    def train_and_note(*settings: Any, **named: Any) -> None:
+        train(*settings, **named)
+        trained.append(settings)
 
-    script.train = remembered
+    script.train = train_and_note
     try:
         script.main(given)
     finally:
         script.train = train
-    return 1 if failures else 0
+    return 0 if trained else 1
 
 
 if __name__ == "__main__":

@@ -9,78 +9,55 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ileed import plugins
-from ileed.checking import at_least_one
 from ileed.errors import SettingsError
 from ileed.wording import did_you_mean
 
 if TYPE_CHECKING:
-    from ileed.demonstrations import Demonstrations
     from ileed.tasks.minigrid import Expert
 
-__all__ = [
-    "AbstractTask",
-    "Actor",
-    "Playthrough",
-    "Progress",
-    "World",
-    "Worlds",
-    "all_names",
-    "all_together",
-    "answered",
-    "as_actor",
-    "expert",
-    "experts",
-    "in_lockstep",
-    "names",
-    "score_in_lockstep",
-    "task",
-]
+__all__ = ["AbstractTask", "Actor", "Playthrough", "Progress", "all_names", "as_actor", "expert", "names", "task"]
 
+Array = npt.NDArray[Any]
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Progress = Callable[[int, int], None]
-"""Told how much is done, and of how much, from time to time; the last call says all."""
+"""A callback that receives how much is done, and of how much; the last call says all."""
 
 
 class Actor(Protocol):
     """Anything that answers a batch of observations with one action each.
 
-    Row e of every call within one `score` or `play` is the same environment e, so an actor with a memory can keep it by
-    row. `starts[e]` is True where row e shows the first observation of an episode: forget what came before.
+    Row e of every call within one `score` or `play` is the same environment e, so a recurrent actor can keep a hidden
+    state for each row. `starts[e]` is True where row e shows the first observation of an episode.
     """
 
-    def __call__(self, observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    def __call__(self, observations: Array, starts: Flags) -> Array:
         """Actions for observations (env, feature): (env,) numbers of actions, or (env, dimension) where continuous."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Playthrough:
-    """Every step that was played, one environment after the other, each in the order of time.
+    """Every step that was played, one environment after the other, each in the order of time; a row for each step."""
 
-    All columns have as many rows as steps were played in all environments together.
-    """
-
-    observations: npt.NDArray[Any]
+    observations: Array
     """What was seen before acting, (step, feature)."""
-    actions: npt.NDArray[np.int64] | npt.NDArray[np.float64]
+    actions: Array
     """What was done: (step,) numbers of actions, or (step, dimension) where they are continuous."""
     rewards: npt.NDArray[np.float32]
-    """What the action earned, (step,)."""
-    terminals: npt.NDArray[np.bool_]
-    """True where the task itself ended the episode; an episode cut by a limit of time or steps has none, (step,)."""
-    episode: npt.NDArray[np.int64]
-    """Which episode the step belongs to, counted through all environments, (step,)."""
-    environment: npt.NDArray[np.int64]
-    """Which environment the step was played in, (step,)."""
-    phase: npt.NDArray[np.int64] | None = None
-    """Which part of a succession or which of a task's `phases` the step was in, by its place there, (step,); None for a
-    task of one piece."""
+    terminals: Flags
+    """True where the task itself ended the episode; an episode cut by a limit of time or steps has none."""
+    episode: Numbers
+    """Counted through all environments."""
+    environment: Numbers
+    phase: Numbers | None = None
+    """Which of the task's `phases` the step was in, by its index; None for a task without phases."""
 
 
 class AbstractTask(ABC):
@@ -99,36 +76,22 @@ class AbstractTask(ABC):
     5. No global random generator is read or moved.
     """
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What `task` calls it, as in 'minigrid/obstacles'."""
+    name: str
+    """What `task` calls it, as in 'minigrid/obstacles'."""
+    observation_size: int
+    """How many numbers an observation has."""
+    action_count: int
+    """How many actions there are, numbered from 0; none where they are continuous."""
+    action_size: int = 0
+    """How many numbers a continuous action has; 0 where actions are numbered."""
+    phases: tuple[str, ...] = ()
+    """What skill may differ between: the phases of an episode, or the stages of a sequence of tasks; often none."""
 
-    @property
-    @abstractmethod
-    def observation_size(self) -> int:
-        """How many numbers an observation has."""
+    def phase(self, observations: Array, episodes: Numbers | None = None) -> Numbers:
+        """Which of the `phases` each of (step, feature) observations belongs to, (step,).
 
-    @property
-    @abstractmethod
-    def action_count(self) -> int:
-        """How many actions there are, numbered from 0; none where they are continuous."""
-
-    @property
-    def action_size(self) -> int:
-        """How many numbers a continuous action has; 0 where actions are numbered."""
-        return 0
-
-    @property
-    def phases(self) -> tuple[str, ...]:
-        """What the steps of an episode call for by turns, where an observation shows it; a task of one piece has none.
-
-        Not the parts of a succession, which no observation tells apart.
+        `episodes`, the number of each step's episode in its environment, is not needed where an observation shows it.
         """
-        return ()
-
-    def phase(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Which of the `phases` each of (step, feature) observations belongs to, (step,)."""
         raise SettingsError(f"{self.name} has no phases; ask a task that names some")
 
     def actor_from(self, policy: Any) -> Actor:
@@ -145,17 +108,9 @@ class AbstractTask(ABC):
     def play(self, actor: Actor, *, steps: int, seeds: Sequence[int], progress: Progress | None = None) -> Playthrough:
         """Play `steps` steps in each of `len(seeds)` environments at once, episode after episode, and keep them all.
 
-        The last episode of an environment is cut where its steps are spent.
+        Episode k of environment e is episode k of `score` with the seed `seeds[e]`, played with the same engine. The
+        last episode of an environment is cut where its steps are spent.
         """
-
-    def write_demonstrations(
-        self, path: Path, *, episodes: int, seed: int, progress: Progress | None = None
-    ) -> Demonstrations | None:
-        """Write `episodes` episodes of each of this task's own demonstrators to `path`.
-
-        None, and nothing is written, where a task has none: `ileed.simulation.demonstrate` simulates some from experts.
-        """
-        return None
 
 
 def as_actor(policy: Any) -> Actor:
@@ -165,15 +120,15 @@ def as_actor(policy: Any) -> Actor:
     state is carried from step to step, or an actor already, which is returned as it is.
     """
     if not hasattr(policy, "predict"):
-        if not callable(policy):
-            raise SettingsError(
-                f"{policy!r} cannot act: pass something with stable-baselines3's predict, or a function of "
-                "(observations, starts) that returns actions"
-            )
-        return cast(Actor, policy)
+        if callable(policy):
+            return cast(Actor, policy)
+        raise SettingsError(
+            f"{policy!r} cannot act: pass something with stable-baselines3's predict, or a function of (observations, "
+            "starts) that returns actions"
+        )
     state: Any = None
 
-    def act(observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    def act(observations: Array, starts: Flags) -> Array:
         nonlocal state
         actions, state = policy.predict(observations, state=state, episode_start=starts, deterministic=True)
         return np.asarray(actions)
@@ -181,269 +136,58 @@ def as_actor(policy: Any) -> Actor:
     return act
 
 
-def answered(
-    actor: Actor, task: AbstractTask, observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]
-) -> npt.NDArray[Any]:
-    """What an actor does in a task, or one sentence on why the task cannot take it.
-
-    (env,) whole numbers where the task's actions are numbered, (env, dimension) of 64 bits where they are continuous.
-    """
+def actions_of(actor: Actor, task: AbstractTask, observations: Array, starts: Flags) -> Array:
+    """What an actor does in a task, (env,) or (env, dimension), or one sentence on why the task cannot take it."""
     # The actor is given copies, since it may keep what it was shown while the task writes the next step in place.
     actions = np.asarray(actor(observations.copy(), starts.copy()))
-    return _measured(actions, task, len(starts)) if task.action_size else _numbered(actions, task, len(starts))
-
-
-def _numbered(actions: npt.NDArray[Any], task: AbstractTask, environments: int) -> npt.NDArray[np.int64]:
-    if actions.shape != (environments,) or actions.dtype.kind not in "iu":
+    size = task.action_size
+    shape = (len(starts), size) if size else (len(starts),)
+    if actions.shape != shape or actions.dtype.kind not in ("f" if size else "iu"):
         raise SettingsError(
-            f"the actor answered {environments} observations with {actions.dtype} of shape {actions.shape}; "
-            f"it must return one whole number for each, shape {(environments,)}"
+            f"the actor answered {len(starts)} observations with {actions.dtype} of shape {actions.shape}; {task.name} "
+            f"takes {f'{size} floating-point numbers' if size else 'one whole number'} for each, shape {shape}"
         )
-    stray = actions[(actions < 0) | (actions >= task.action_count)]
-    if len(stray):
+    unfit = ~np.isfinite(actions).all(axis=-1) if size else (actions < 0) | (actions >= task.action_count)
+    if unfit.any():
+        found = actions[unfit][0].tolist()
         raise SettingsError(
-            f"the actor chose action {stray[0]}, but {task.name} has {task.action_count} actions, numbered from 0; "
+            f"the actor answered {found}, but {task.name} takes finite numbers; did its fit become non-finite?"
+            if size
+            else f"the actor chose action {found}, but {task.name} has {task.action_count} actions, numbered from 0; "
             "was it made for another task?"
         )
-    return actions.astype(np.int64)
-
-
-def _measured(actions: npt.NDArray[Any], task: AbstractTask, environments: int) -> npt.NDArray[np.float64]:
-    if actions.shape != (environments, task.action_size) or actions.dtype.kind != "f":
-        raise SettingsError(
-            f"the actor answered {environments} observations with {actions.dtype} of shape {actions.shape}; "
-            f"{task.name} takes {task.action_size} floating-point numbers for each, "
-            f"shape {(environments, task.action_size)}"
-        )
-    finite = np.isfinite(actions).all(axis=-1)
-    if not finite.all():
-        raise SettingsError(
-            f"the actor answered {actions[~finite][0].tolist()}, but {task.name} takes finite numbers; "
-            "did its fit become non-finite?"
-        )
-    return actions.astype(np.float64)
-
-
-class World(Protocol):
-    """One environment that is being played, stepped as gymnasium steps it."""
-
-    def step(self, action: Any, /) -> tuple[npt.NDArray[Any], float, bool, bool, dict[str, Any]]:
-        """What is seen next, the reward, whether the task ended the episode, whether a limit did, and the rest.
-
-        `action` is the number of one, or (dimension,) where they are continuous.
-        """
-        ...
-
-
-class Worlds(Protocol):
-    """Environments side by side, one for each row, that are begun and stepped together."""
-
-    def begin(self, rows: npt.NDArray[np.int64], episodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Let each of these rows play its own episode of that number; what is seen there first, (row, feature)."""
-        ...
-
-    def step(
-        self, actions: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """What every row sees next, its reward, whether the task ended its episode, and whether a limit did."""
-        ...
-
-
-def in_lockstep(
-    task: AbstractTask,
-    actor: Actor,
-    begin: Callable[[int, int], tuple[World, npt.NDArray[Any]]],
-    *,
-    steps: int,
-    environments: int,
-    progress: Progress | None = None,
-) -> Playthrough:
-    """What `AbstractTask.play` promises, for a task that has worlds to step: all environments together, step by step.
-
-    `begin(environment, episode)` gives the world in which an environment plays its episode of that number, and what is
-    seen there first. Each environment begins its episodes in order, from 0.
-    """
-    return all_together(task, actor, _Separate(begin), steps=steps, environments=environments, progress=progress)
-
-
-@final
-class _Separate:
-    """Worlds that are stepped one by one."""
-
-    def __init__(self, begin: Callable[[int, int], tuple[World, npt.NDArray[Any]]]) -> None:
-        self._begin, self._worlds = begin, dict[int, World]()
-
-    def begin(self, rows: npt.NDArray[np.int64], episodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        seen = []
-        for row, episode in zip(rows.tolist(), episodes.tolist(), strict=True):
-            self._worlds[row], first = self._begin(row, episode)
-            seen.append(first)
-        return np.stack(seen)
-
-    def step(
-        self, actions: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        each = actions.tolist() if actions.ndim == 1 else actions
-        stepped = [self._worlds[row].step(action) for row, action in enumerate(each)]
-        seen, rewards, terminated, truncated, _ = zip(*stepped, strict=True)
-        return np.stack(seen), np.array(rewards), np.array(terminated, bool), np.array(truncated, bool)
-
-
-class Rows(Protocol):
-    """Environments side by side, of which some are stepped: those whose episodes are not over."""
-
-    def begin(self, rows: npt.NDArray[np.int64], episodes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Let each of these rows play an episode from now on; what is seen there first, (row, feature)."""
-        ...
-
-    def step(
-        self, rows: npt.NDArray[np.int64], actions: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """What these rows see next, (row, feature), what they earned, and whose episode is over, (row,)."""
-        ...
-
-
-def score_in_lockstep(
-    task: AbstractTask, actor: Actor, worlds: Rows, *, episodes: int, width: int, tell: Callable[[int], None]
-) -> npt.NDArray[np.float64]:
-    """What `AbstractTask.score` promises, for `width` rows that are stepped together.
-
-    A row that has finished an episode takes the next that nobody has started; when none are left it stays in the batch,
-    unmoved, and its actions are not used. `tell` is told how many episodes are over.
-    """
-    rewards = np.zeros(episodes)
-    rows, playing = np.arange(width), np.arange(width)
-    observations, starts = worlds.begin(rows, playing), np.ones(width, dtype=bool)
-    begun, done = width, 0
-    while len(rows):
-        actions = answered(actor, task, observations, starts)
-        starts[:] = False
-        observations[rows], earned, over = worlds.step(rows, actions[rows])
-        rewards[playing[rows]] += earned
-        if not over.any():
-            continue
-        ended = rows[over]
-        again, idle = np.split(ended, [episodes - begun])
-        playing[again] = np.arange(begun, begun + len(again))
-        if len(again):
-            observations[again], starts[again] = worlds.begin(again, playing[again]), True
-        rows = np.setdiff1d(rows, idle, assume_unique=True)
-        begun += len(again)
-        for _ in ended:
-            done += 1
-            tell(done)
-    return rewards
-
-
-def all_together(
-    task: AbstractTask,
-    actor: Actor,
-    worlds: Worlds,
-    *,
-    steps: int,
-    environments: int,
-    progress: Progress | None = None,
-) -> Playthrough:
-    """What `AbstractTask.play` promises, for worlds that are stepped together; each row begins its episodes from 0."""
-    at_least_one(steps=steps, environments=environments)
-    number = np.zeros(environments, dtype=np.int64)
-    now = worlds.begin(np.arange(environments), number)
-    starts = np.ones(environments, dtype=bool)
-    observations = np.empty((environments, steps, task.observation_size), dtype=now.dtype)
-    actions: npt.NDArray[Any] = (
-        np.empty((environments, steps, task.action_size))
-        if task.action_size
-        else np.empty((environments, steps), dtype=np.int64)
-    )
-    rewards = np.empty((environments, steps), dtype=np.float32)
-    terminals = np.zeros((environments, steps), dtype=bool)
-    episode = np.zeros((environments, steps), dtype=np.int64)
-    for step in range(steps):
-        chosen = answered(actor, task, now, starts)
-        observations[:, step], actions[:, step], episode[:, step] = now, chosen, number
-        now, rewards[:, step], terminals[:, step], truncated = worlds.step(chosen)
-        starts = terminals[:, step] | truncated
-        number += starts
-        if starts.any():
-            over = np.flatnonzero(starts)
-            now[over] = worlds.begin(over, number[over])
-        if progress is not None:
-            progress(step + 1, steps)
-    first_episode = np.concatenate([[0], np.cumsum(episode[:, -1] + 1)[:-1]])
-    return Playthrough(
-        observations=observations.reshape(environments * steps, task.observation_size),
-        actions=actions.reshape(environments * steps, *actions.shape[2:]),
-        rewards=rewards.ravel(),
-        terminals=terminals.ravel(),
-        episode=(episode + first_episode[:, None]).ravel(),
-        environment=np.repeat(np.arange(environments), steps),
-    )
+    return actions.astype(np.float64 if size else np.int64)
 
 
 def task(name: str) -> AbstractTask:
-    """The task of that name: one of `names()`, a succession of several, 'minigrid/skills', or one of a robot's.
+    """The task of that name: one of `names()`, or one that another package contributes.
 
-    Other packages contribute tasks by entry points of the group `ileed.tasks`; ileed-lab brings 'robot/square'.
+    They do so by entry points of the group `ileed.tasks`; ileed-lab brings minigrid/skills, robot/reach, robot/square.
 
     >>> task("minigrid/lava").action_count
     7
-    >>> task("minigrid/skills")
-    Succession('minigrid/skills', minigrid/unlock > minigrid/lava > minigrid/empty)
-    >>> task("robot/reach").action_size
-    3
     """
-    if name == "robot/reach":
-        from ileed.tasks.reach import ReachTask
-
-        return ReachTask()
-    if name not in _own_names() and name in plugins.contributed(plugins.TASKS):
-        made: AbstractTask = plugins.loaded(plugins.contributed(plugins.TASKS)[name])()
-        return made
     from ileed.tasks.minigrid import MiniGridTask
-    from ileed.tasks.succession import SUCCESSIONS, Succession
 
-    if name in SUCCESSIONS:
-        return Succession(name, tuple(MiniGridTask(part) for part in SUCCESSIONS[name]))
-    return MiniGridTask(_known(name))
+    if name in names():
+        return MiniGridTask(name)
+    _check_known(name)
+    made: AbstractTask = plugins.loaded(plugins.contributed(plugins.TASKS)[name])()
+    return made
 
 
 def expert(name: str) -> Expert:
     """The trained policy that ships for a task; needs neither the task's library nor the one that trained it.
 
-    A succession has none of its own: `experts` gives those of its parts. Nor has a robot's task, whose policy is known
-    rather than trained: `ileed.tasks.reach.ReachExpert`.
-
     >>> expert("minigrid/empty").action_count
     7
     """
-    from ileed.tasks.minigrid import Expert, expert_path
-    from ileed.tasks.succession import SUCCESSIONS
+    from ileed.tasks.minigrid import shipped_expert
 
-    if name in SUCCESSIONS:
-        raise SettingsError(
-            f"{name} has no expert of its own, but one for each of {', '.join(SUCCESSIONS[name])}: "
-            f"ileed.tasks.experts({name!r}) gives them by name"
-        )
-    if name in _ROBOTS and name in all_names():
-        raise SettingsError(f"no trained expert ships for {name}: {_ROBOTS[name]} instead")
-    return Expert.load(expert_path(_known(name)))
-
-
-_ROBOTS = {
-    "robot/reach": "ask ileed.tasks.reach.ReachExpert(), whose actions follow a known law,",
-    "robot/square": "ask the scripted controller of ileed_lab.square.operators",
-}
-
-
-def experts(name: str) -> dict[str, Expert]:
-    """The trained policy of every part of a task, by the part's name; a task of one piece is its only part.
-
-    >>> list(experts("minigrid/skills"))
-    ['minigrid/unlock', 'minigrid/lava', 'minigrid/empty']
-    """
-    from ileed.tasks.succession import SUCCESSIONS
-
-    return {part: expert(part) for part in SUCCESSIONS.get(name, (name,))}
+    _check_known(name)
+    if name not in names():
+        raise SettingsError(f"no trained expert ships for {name}: those that ship are for {', '.join(names())}")
+    return shipped_expert(name)
 
 
 def names() -> tuple[str, ...]:
@@ -455,20 +199,10 @@ def names() -> tuple[str, ...]:
 
 def all_names() -> tuple[str, ...]:
     """Every name that `task` knows."""
-    own = _own_names()
-    return (*own, *(name for name in plugins.contributed(plugins.TASKS) if name not in own))
+    return tuple(dict.fromkeys((*names(), *plugins.contributed(plugins.TASKS))))
 
 
-def _own_names() -> tuple[str, ...]:
-    """Those that need no other package."""
-    from ileed.tasks.succession import SUCCESSIONS
-
-    return (*names(), *SUCCESSIONS, "robot/reach")
-
-
-def _known(name: str) -> str:
-    if name not in names():
-        plugins.refuse_without_lab(plugins.TASKS, name)
-        known = all_names()
+def _check_known(name: str) -> None:
+    plugins.refuse_without_lab(plugins.TASKS, name)
+    if name not in (known := all_names()):
         raise SettingsError(f"there is no task {name!r}{did_you_mean(name, known)}; the tasks are {', '.join(known)}")
-    return name

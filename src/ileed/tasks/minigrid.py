@@ -1,71 +1,56 @@
-"""The paper's four MiniGrid tasks."""
+"""The paper's four MiniGrid tasks, what steps them, and the experts that ship for them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, final, get_args
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, final, get_args
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import safe_open
 
-from ileed._torch import stream
 from ileed.checking import at_least_one
 from ileed.errors import IleedError, SettingsError, require
-from ileed.tasks import (
-    AbstractTask,
-    Actor,
-    Playthrough,
-    Progress,
-    World,
-    in_lockstep,
-    score_in_lockstep,
-)
-from ileed.tasks.drawing import OBSERVATION_SIZE, flat_view
-from ileed.tasks.pool import Pool
-from ileed.tasks.pretrained import Expert, expert_path
+from ileed.tasks import AbstractTask, Actor, Array, Flags, Numbers, Playthrough, Progress
+from ileed.tasks.rollout import Environments, Stepped, episode_seed, open_rows, play_rows, score_rows
 
-__all__ = [
-    "ENVIRONMENTS",
-    "Expert",
-    "MiniGridTask",
-    "episode_seed",
-    "expert_path",
-    "flat_with_mission",
-    "make_environment",
-]
+__all__ = ["ENVIRONMENTS", "Expert", "MiniGridTask", "Pool", "expert_path", "make_environment", "shipped_expert"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Environment:
+class Environment(NamedTuple):
     """What is known of a MiniGrid environment without importing it."""
 
     id: str
     action_count: int
-    mission: str
 
 
 ENVIRONMENTS = {
-    "minigrid/empty": Environment(
-        id="MiniGrid-Empty-Random-6x6-v0", action_count=7, mission="get to the green goal square"
-    ),
-    "minigrid/obstacles": Environment(
-        id="MiniGrid-Dynamic-Obstacles-Random-6x6-v0", action_count=3, mission="get to the green goal square"
-    ),
-    "minigrid/lava": Environment(
-        id="MiniGrid-LavaGapS5-v0", action_count=7, mission="avoid the lava and get to the green goal square"
-    ),
-    "minigrid/unlock": Environment(id="MiniGrid-Unlock-v0", action_count=7, mission="open the door"),
+    "minigrid/empty": Environment("MiniGrid-Empty-Random-6x6-v0", action_count=7),
+    "minigrid/obstacles": Environment("MiniGrid-Dynamic-Obstacles-Random-6x6-v0", action_count=3),
+    "minigrid/lava": Environment("MiniGrid-LavaGapS5-v0", action_count=7),
+    "minigrid/unlock": Environment("MiniGrid-Unlock-v0", action_count=7),
 }
 """The tasks by name, with the environment that each one is."""
+
+OBSERVATION_SIZE = 7 * 7 * 3
 
 Engine = Literal["envpool", "minigrid"]
 """What steps the environments: C++ or Python."""
 
 BLOCK = 1_024
 """Episodes for which environments are there at once, at least; a pool takes some 10 KB for each."""
+
+_drawn: dict[tuple[str, bytes], Array] = {}
+"""What minigrid draws in each state of an environment: drawing takes nine tenths of its time, and states recur."""
+
+VIEWS = 100_000  # are kept at most; they take some 50 MB
+NOTHING = (1, 0, 0)  # is how minigrid encodes an empty cell
 
 
 @final
@@ -74,39 +59,30 @@ class MiniGridTask(AbstractTask):
     """A MiniGrid environment seen as the 147 numbers of its 7 x 7 x 3 view, in whole numbers of 8 bits.
 
     The observation is minigrid's own image, flattened; what is left out is the mission, which never varies within a
-    task (`flat_with_mission` puts it back), and the compass. Playing needs the extra `minigrid`; the rest does not.
+    task, and the compass. Playing needs the extra `minigrid`; the rest does not.
 
     `score` is many times faster with EnvPool, from the extra `fast`. Its environments obey the same rules, but draw
-    their chance in another way: the same seed gives other episodes than with minigrid.
+    their chance in another way: the same seed gives other episodes than with minigrid, with rewards of 32 bits. `play`
+    always takes minigrid, so that a seed names the same data everywhere.
     """
 
-    _name: str
+    name: str
     engine: Literal["auto"] | Engine = field(default="auto", kw_only=True)
-    """What `score` steps environments with; 'auto' is EnvPool where it is installed. `play` always takes minigrid."""
+    """What `score` steps environments with; 'auto' is EnvPool where it is installed."""
+    observation_size = OBSERVATION_SIZE
 
     def __post_init__(self) -> None:
-        if self._name not in ENVIRONMENTS:
-            raise SettingsError(f"there is no MiniGrid task {self._name!r}; the tasks are {', '.join(ENVIRONMENTS)}")
+        if self.name not in ENVIRONMENTS:
+            raise SettingsError(f"there is no MiniGrid task {self.name!r}; the tasks are {', '.join(ENVIRONMENTS)}")
         if self.engine not in ("auto", *get_args(Engine)):
             raise SettingsError(f"there is no engine {self.engine!r}; choose 'auto', 'envpool' or 'minigrid'")
         if self.engine == "envpool":
             require("envpool.minigrid", extra="fast")
+        object.__setattr__(self, "action_count", ENVIRONMENTS[self.name].action_count)
 
     def __repr__(self) -> str:
         engine = "" if self.engine == "auto" else f", engine={self.engine!r}"
-        return f"MiniGridTask(name={self._name!r}{engine})"
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def observation_size(self) -> int:
-        return OBSERVATION_SIZE
-
-    @property
-    def action_count(self) -> int:
-        return ENVIRONMENTS[self._name].action_count
+        return f"MiniGridTask(name={self.name!r}{engine})"
 
     @property
     def scoring_engine(self) -> Engine:
@@ -122,101 +98,24 @@ class MiniGridTask(AbstractTask):
     def score(
         self, actor: Actor, *, episodes: int, seed: int, environments: int = 256, progress: Progress | None = None
     ) -> npt.NDArray[np.float64]:
-        """Sum of rewards of each of exactly `episodes` episodes, in the order of their numbers.
-
-        Episode k starts from the reset seed of `(seed, k)`. An environment that has finished one takes the next that
-        nobody has started, so that long episodes are counted like short ones; when none are left its row stays in the
-        batch, unmoved, and its actions are not used. EnvPool works rewards out in 32 bits, so they may differ from
-        minigrid's by 1e-7.
-        """
         at_least_one(episodes=episodes, environments=environments)
-        width = min(environments, episodes)
-        rewards = np.zeros(episodes)
-        # No block is shorter than the batch is wide, so that every row begins anew with each of them.
+        width, rewards = min(environments, episodes), list[npt.NDArray[np.float64]]()
+        # No block is shorter than the batch is wide, so that every row begins again with each of them.
         for block in np.array_split(np.arange(episodes), max(1, episodes // max(BLOCK, width))):
-            tell = partial(_tell, progress, int(block[0]), episodes)
-            with closing(self._worlds([episode_seed(seed, episode) for episode in block.tolist()], width)) as worlds:
-                rewards[block] = score_in_lockstep(self, actor, worlds, episodes=len(block), width=width, tell=tell)
-        return rewards
+            tell = None if progress is None else lambda done, _, b=int(block[0]), p=progress: p(b + done, episodes)
+            with self._environments(seed, block, width) as rows:
+                rewards.append(score_rows(self, actor, rows, block, width, tell))
+        return np.concatenate(rewards)
 
-    def _worlds(self, seeds: Sequence[int], width: int) -> Pool | _Worlds:
-        if self.scoring_engine == "envpool":
-            return Pool(ENVIRONMENTS[self._name].id, seeds, rows=width)
-        return _Worlds(self._name, seeds, rows=width)
+    def _environments(self, seed: int, episodes: Numbers, width: int) -> AbstractContextManager[Environments]:
+        if self.scoring_engine == "minigrid":
+            return open_rows(partial(make_environment, self.name), [seed] * width)
+        seeds = [episode_seed(seed, episode) for episode in episodes.tolist()]
+        return closing(Pool(ENVIRONMENTS[self.name].id, seeds, rows=width, first=int(episodes[0])))
 
     def play(self, actor: Actor, *, steps: int, seeds: Sequence[int], progress: Progress | None = None) -> Playthrough:
-        """Play `steps` steps in each of `len(seeds)` environments at once, episode after episode, and keep them all.
-
-        Episode k of environment e starts from the reset seed of `(seeds[e], k)`. The last episode of an environment is
-        cut where its steps are spent. Always plays in minigrid, so that a seed names the same data everywhere.
-        """
-        worlds = [make_environment(self._name) for _ in seeds]
-
-        def begin(environment: int, episode: int) -> tuple[World, npt.NDArray[np.uint8]]:
-            world = worlds[environment]
-            return world, world.reset(seed=episode_seed(seeds[environment], episode))[0]
-
-        return in_lockstep(self, actor, begin, steps=steps, environments=len(seeds), progress=progress)
-
-
-@final
-class _Worlds:
-    """What `Pool` is, in Python: one minigrid environment for each row, reset to the seed of every episode."""
-
-    def __init__(self, name: str, seeds: Sequence[int], *, rows: int) -> None:
-        self._worlds = [make_environment(name) for _ in range(rows)]
-        self._seeds = seeds
-
-    def begin(self, rows: npt.NDArray[np.int64], episodes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        seen = np.empty((len(rows), OBSERVATION_SIZE), dtype=np.uint8)
-        for place, (row, episode) in enumerate(zip(rows.tolist(), episodes.tolist(), strict=True)):
-            seen[place], _ = self._worlds[row].reset(seed=self._seeds[episode])
-        return seen
-
-    def step(
-        self, rows: npt.NDArray[np.int64], actions: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        seen = np.empty((len(rows), OBSERVATION_SIZE), dtype=np.uint8)
-        rewards, over = np.empty(len(rows)), np.empty(len(rows), dtype=bool)
-        for place, (row, action) in enumerate(zip(rows.tolist(), actions.tolist(), strict=True)):
-            seen[place], rewards[place], terminated, truncated, _ = self._worlds[row].step(action)
-            over[place] = terminated or truncated
-        return seen, rewards, over
-
-    def close(self) -> None:
-        for world in self._worlds:
-            world.close()
-
-
-def flat_with_mission(observations: npt.NDArray[np.uint8], task: str) -> npt.NDArray[np.uint8]:
-    """The observations with the task's mission appended, as minigrid's `FlatObsWrapper` gives them: 2,835 numbers.
-
-    The mission is written as 96 letters of 28 numbers each, one of them 1. It is the same in every observation of a
-    task, so it tells a policy nothing; it is here because the paper's policies were given it. Does not need minigrid.
-    """
-    if task not in ENVIRONMENTS:
-        raise SettingsError(f"there is no MiniGrid task {task!r}; the tasks are {', '.join(ENVIRONMENTS)}")
-    if observations.shape[-1:] != (OBSERVATION_SIZE,):
-        raise IleedError(
-            f"these observations have shape {observations.shape}; their last axis must be the {OBSERVATION_SIZE} "
-            "numbers of the view"
-        )
-    letters = np.zeros((96, 28), dtype=np.uint8)
-    for place, letter in enumerate(ENVIRONMENTS[task].mission):
-        letters[place, "abcdefghijklmnopqrstuvwxyz ,".index(letter)] = 1
-    mission = np.broadcast_to(letters.ravel(), (*observations.shape[:-1], letters.size))
-    return np.concatenate([observations, mission], axis=-1, dtype=np.uint8)
-
-
-def _tell(progress: Progress | None, before: int, total: int, done: int) -> None:
-    if progress is not None:
-        progress(before + done, total)
-
-
-def episode_seed(seed: int, episode: int) -> int:
-    """The seed to reset an environment with for its episode of that number, as `MiniGridTask` does."""
-    # 31 bits, because other builds of the same environments take no longer seeds.
-    return stream(seed, "episode", episode).initial_seed() & 0x7FFF_FFFF
+        with open_rows(partial(make_environment, self.name), seeds) as rows:
+            return play_rows(self, actor, rows, steps, len(seeds), progress)
 
 
 def make_environment(name: str) -> Any:
@@ -227,5 +126,100 @@ def make_environment(name: str) -> Any:
     gymnasium = require("gymnasium", extra="minigrid")
     require("minigrid", extra="minigrid")
     world = gymnasium.make(ENVIRONMENTS[name].id, disable_env_checker=True).unwrapped
-    world.gen_obs = flat_view(world, ENVIRONMENTS[name].id)
+    draw = world.gen_obs
+
+    def view() -> Array:
+        things = [NOTHING if thing is None else thing.encode() for thing in (world.carrying, *world.grid.grid)]
+        state = name, bytes([*world.agent_pos, world.agent_dir, *chain.from_iterable(things)])
+        if state not in _drawn:
+            if len(_drawn) >= VIEWS:
+                _drawn.clear()
+            _drawn[state] = draw()["image"].ravel()
+        return _drawn[state].copy()
+
+    world.gen_obs = view
     return world
+
+
+@final
+class Pool:
+    """Episodes of a MiniGrid environment, numbered from `first`, each in a C++ environment of EnvPool of its own.
+
+    EnvPool seeds an environment when it is made, and no more when it is reset: so that an episode depends on its own
+    seed and on nothing that was played before, no environment plays a second one. All of them are made and reset
+    together, which takes some 20 microseconds each. One thread steps them beside the caller's; it ends with `close`.
+    """
+
+    def __init__(self, environment: str, seeds: Sequence[int], *, rows: int, first: int = 0) -> None:
+        envpool = require("envpool", extra="fast")
+        self._pool: Any = envpool.make_gymnasium(environment, num_envs=len(seeds), seed=list(seeds), num_threads=1)
+        self._seen_first = self._pool.reset()[0]["image"].reshape(len(seeds), -1)
+        self._playing, self._first = np.zeros(rows, dtype=np.int32), first
+
+    def begin(self, rows: Numbers, episodes: Numbers) -> Array:
+        self._playing[rows] = episodes - self._first
+        return np.asarray(self._seen_first[self._playing[rows]])
+
+    def step(self, rows: Numbers, actions: Array) -> Stepped:
+        episodes = self._playing[rows]
+        # All that EnvPool could work out by itself is said, because to do so it copies every seed at every step.
+        step = {"action": actions.astype(np.int32), "env_id": episodes, "players": {"env_id": episodes}}
+        seen, rewards, terminated, truncated, _ = self._pool.step(step)
+        return seen["image"].reshape(len(rows), -1), rewards, terminated, truncated
+
+    def close(self) -> None:
+        """End the thread, which lives as long as the pool does."""
+        self._pool = None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Expert:
+    """A trained policy: two layers of tanh and a score for every action; an `Actor` that takes the most likely action.
+
+    Reads observations of 147 numbers as they are. Runs on numpy alone.
+    """
+
+    layers: tuple[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]], ...]
+    """Weight (out, in) and bias (out,) of each layer, the last one giving the actions' scores."""
+    origin: dict[str, str]
+    """Where it comes from: task, settings, seed, versions, and the reward that it reached."""
+
+    def __repr__(self) -> str:
+        sizes = [weight.shape[1] for weight, _ in self.layers] + [self.action_count]
+        return f"Expert({self.origin.get('task', 'task unknown')}, {' x '.join(map(str, sizes))})"
+
+    @property
+    def action_count(self) -> int:
+        """How many actions there are."""
+        return len(self.layers[-1][1])
+
+    def __call__(self, observations: Array, starts: Flags | None = None) -> Numbers:
+        """The most likely action (env,) for observations (env, 147); of equals the first."""
+        return np.asarray(self._scores(observations).argmax(axis=-1))
+
+    def probabilities(self, observations: Array) -> npt.NDArray[np.float64]:
+        """The probability of every action, (env, action), for observations (env, 147)."""
+        scores = self._scores(observations).astype(np.float64)
+        likelihoods = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return np.asarray(likelihoods / likelihoods.sum(axis=-1, keepdims=True))
+
+    def _scores(self, observations: Array) -> npt.NDArray[np.float32]:
+        values = np.asarray(observations, dtype=np.float32)
+        *hidden, (weight, bias) = self.layers
+        for hidden_weight, hidden_bias in hidden:
+            values = np.tanh(values @ hidden_weight.T + hidden_bias)
+        return np.asarray(values @ weight.T + bias)
+
+
+def expert_path(task: str) -> Path:
+    """Where the expert that ships for a task lies."""
+    return Path(__file__).parent / "experts" / f"{task.replace('/', '-')}.safetensors"
+
+
+def shipped_expert(task: str) -> Expert:
+    """The expert that ships for one of `ENVIRONMENTS`."""
+    with safe_open(expert_path(task), framework="numpy") as file:
+        numbers = range(len(file.keys()) // 2)
+        layers = tuple((file.get_tensor(f"{n}.weight"), file.get_tensor(f"{n}.bias")) for n in numbers)
+        return Expert(layers, json.loads(file.metadata()["origin"]))

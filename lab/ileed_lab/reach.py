@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -11,9 +11,10 @@ import numpy.typing as npt
 import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
-from ileed._torch import stream
 from ileed.checking import at_least_one
-from ileed.tasks import AbstractTask, Actor, Playthrough, Progress, all_together, answered
+from ileed.runtime import stream
+from ileed.tasks import AbstractTask, Actor, Array, Numbers, Playthrough, Progress, actions_of
+from ileed.tasks.rollout import Stepped, play_rows
 
 __all__ = ["ReachExpert", "ReachTask"]
 
@@ -35,27 +36,13 @@ class ReachTask(AbstractTask):
     An observation shows which of two phases it belongs to: "near" the target, within 0.35, or "far".
     """
 
-    @property
-    def name(self) -> str:
-        return "robot/reach"
+    name = "robot/reach"
+    observation_size = 5
+    action_count = 0
+    action_size = 3
+    phases = ("far", "near")
 
-    @property
-    def observation_size(self) -> int:
-        return 5
-
-    @property
-    def action_count(self) -> int:
-        return 0
-
-    @property
-    def action_size(self) -> int:
-        return 3
-
-    @property
-    def phases(self) -> tuple[str, ...]:
-        return ("far", "near")
-
-    def phase(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    def phase(self, observations: Array, episodes: Numbers | None = None) -> Numbers:
         return (_distance(observations) < _NEAR).astype(np.int64)
 
     def score(
@@ -76,12 +63,11 @@ class ReachTask(AbstractTask):
             now[rows] = hands.begin(rows, playing)
             starts = np.arange(width) < len(playing)
             while len(rows):
-                actions = answered(actor, self, now, starts)
+                actions = actions_of(actor, self, now, starts)
                 starts[:] = False
-                seen, earned, arrived, late = hands.step(actions)
-                now[rows] = seen[rows]
-                rewards[playing[rows]] += earned[rows]
-                rows = rows[~(arrived | late)[rows]]
+                now[rows], earned, arrived, late = hands.step(rows, actions[rows])
+                rewards[playing[rows]] += earned
+                rows = rows[~(arrived | late)]
             if progress is not None:
                 progress(int(playing[-1]) + 1, episodes)
         return rewards
@@ -92,8 +78,7 @@ class ReachTask(AbstractTask):
         Episode k of environment e starts from `(seeds[e], k)`, as episode k of `score` does with that seed. The last
         episode of an environment is cut where its steps are spent. `phase` is kept for every step.
         """
-        played = all_together(self, actor, _Hands(seeds), steps=steps, environments=len(seeds), progress=progress)
-        return replace(played, phase=self.phase(played.observations))
+        return play_rows(self, actor, _Hands(seeds), steps, len(seeds), progress)
 
 
 @final
@@ -148,16 +133,15 @@ class _Hands:
         self._steps[rows] = 0
         return self._seen[rows]
 
-    def step(
-        self, actions: npt.NDArray[np.float64]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        closed = actions[:, 2] > 0
-        arrived = closed & (_distance(self._seen) < _TOLERANCE)
-        moved = self._seen[:, :2] + _STRIDE * actions[:, :2].clip(-1, 1)
-        self._seen[:, :2] = moved.clip(-1, 1)
-        self._seen[:, 4] = np.where(closed, 1, -1)
-        self._steps += 1
-        return self._seen.copy(), arrived.astype(np.float64), arrived, ~arrived & (self._steps >= _LIMIT)
+    def step(self, rows: npt.NDArray[np.int64], actions: npt.NDArray[np.float64]) -> Stepped:
+        seen, closed = self._seen[rows], actions[:, 2] > 0
+        arrived = closed & (_distance(seen) < _TOLERANCE)
+        moved = seen[:, :2] + _STRIDE * actions[:, :2].clip(-1, 1)
+        seen[:, :2] = moved.clip(-1, 1)
+        seen[:, 4] = np.where(closed, 1, -1)
+        self._seen[rows] = seen
+        self._steps[rows] += 1
+        return seen, arrived.astype(np.float64), arrived, ~arrived & (self._steps[rows] >= _LIMIT)
 
 
 def _distance(observations: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

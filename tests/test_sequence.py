@@ -1,4 +1,4 @@
-"""Successions: part after part as minigrid plays them, scored part by part, under the laws that every task keeps."""
+"""Sequences of tasks: stage after stage as minigrid plays them, scored stage by stage, under every task's laws."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from ileed.errors import IleedError
-from ileed.tasks import as_actor, expert, experts, names, task
+from ileed.tasks import as_actor, expert, names, task
 from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask
-from ileed.tasks.succession import SUCCESSIONS, Succession, part_seed, parts_of
+from ileed.tasks.rollout import episode_seed
+from ileed_lab.minigrid.sequence import STAGES, TaskSequence, experts, multi_skill_task, stage_seed, stages_of
 
-PARTS = ("minigrid/unlock", "minigrid/lava", "minigrid/empty")
 LONGEST = (288, 100, 144)  # minigrid's own limits of time: 8 x 6 x 6, 4 x 5 x 5 and 4 x 6 x 6 steps
 
 
@@ -21,11 +21,11 @@ LONGEST = (288, 100, 144)  # minigrid's own limits of time: 8 x 6 x 6, 4 x 5 x 5
 def skills():
     """The paper's multi-skill task; without the extra `minigrid` it cannot be played."""
     pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
-    return task("minigrid/skills")
+    return multi_skill_task()
 
 
 def by_view(observations, starts):
-    """An actor without memory or chance that uses every action: it looks only at what it is shown."""
+    """An actor without a hidden state or chance that uses every action: it looks only at what it is shown."""
     return (observations.astype(np.int64) @ np.arange(1, 148)) % 7
 
 
@@ -37,14 +37,12 @@ def idle(observations, starts):
 # Playing
 
 
-def test_the_parts_are_played_in_turn_as_minigrid_plays_them(skills):
+def test_the_stages_are_played_in_turn_as_minigrid_plays_them(skills):
     """Minigrid's own environments are stepped beside ours, with the same seeds and actions."""
     gymnasium = pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
-    from ileed.tasks.minigrid import episode_seed
-
     chance = np.random.default_rng(0)
     played = skills.play(lambda observations, starts: chance.integers(7, size=2), steps=1200, seeds=[3, 4])
-    worlds = [gymnasium.make(ENVIRONMENTS[part].id, disable_env_checker=True).unwrapped for part in PARTS]
+    worlds = [gymnasium.make(ENVIRONMENTS[stage].id, disable_env_checker=True).unwrapped for stage in STAGES]
     assert set(played.phase) == {0, 1, 2}
     for environment, seed in enumerate([3, 4]):
         number, over = -1, True
@@ -61,14 +59,14 @@ def test_the_parts_are_played_in_turn_as_minigrid_plays_them(skills):
             over = terminated or truncated
 
 
-def test_a_failure_leads_on_to_the_next_part_and_the_last_episode_is_cut(skills):
+def test_a_failure_leads_on_to_the_next_stage_and_the_last_episode_is_cut(skills):
     played = skills.play(idle, steps=sum(LONGEST) + 300, seeds=[0])
     np.testing.assert_array_equal(np.bincount(played.episode), [*LONGEST, LONGEST[0], 12])
     np.testing.assert_array_equal(played.phase, np.repeat([0, 1, 2, 0, 1], [*LONGEST, LONGEST[0], 12]))
     assert not played.terminals.any()
 
 
-def test_the_actor_is_told_where_a_part_begins(skills):
+def test_the_actor_is_told_where_a_stage_begins(skills):
     told = []
 
     def actor(observations, starts):
@@ -87,12 +85,12 @@ def test_an_environment_does_not_depend_on_its_neighbours(skills):
     np.testing.assert_array_equal(among.episode[own] - among.episode[own][0], alone.episode)
 
 
-def test_a_succession_of_one_task_plays_like_the_task(skills):
+def test_a_sequence_of_one_task_plays_like_the_task(skills):
     """Only that it says so: `phase` is 0 throughout, where a task of one piece has none."""
     lava = MiniGridTask("minigrid/lava")
     whole, only = (
         lava.play(by_view, steps=250, seeds=[1, 2]),
-        Succession("x", (lava,)).play(by_view, steps=250, seeds=[1, 2]),
+        TaskSequence("x", (lava,)).play(by_view, steps=250, seeds=[1, 2]),
     )
     for column in ("observations", "actions", "rewards", "terminals", "episode", "environment"):
         np.testing.assert_array_equal(getattr(only, column), getattr(whole, column))
@@ -113,14 +111,14 @@ def test_playing_leaves_the_global_generators_alone(skills):
 # Scoring
 
 
-def test_an_episode_is_worth_the_mean_of_its_parts(skills):
-    """Each part is scored as the task that it is, with a seed of its own; experts earn next to all, strangers not."""
+def test_an_episode_is_worth_the_mean_of_its_stages(skills):
+    """Each stage is scored as the task that it is, with a seed of its own; experts earn next to all, strangers not."""
     actor = expert("minigrid/empty")
-    rewards = skills.score_parts(actor, episodes=12, seed=3)
-    for row, part in zip(rewards, skills.parts, strict=True):
-        np.testing.assert_array_equal(row, part.score(actor, episodes=12, seed=part_seed(skills, part, 3)))
+    rewards = skills.score_stages(actor, episodes=12, seed=3)
+    for row, stage in zip(rewards, skills.stages, strict=True):
+        np.testing.assert_array_equal(row, stage.score(actor, episodes=12, seed=stage_seed(skills, stage, 3)))
     np.testing.assert_allclose(skills.score(actor, episodes=12, seed=3), sum(rewards) / 3, rtol=1e-15)
-    assert len({part_seed(skills, part, 3) for part in skills.parts} | {3}) == 4
+    assert len({stage_seed(skills, stage, 3) for stage in skills.stages} | {3}) == 4
     assert rewards[2].mean() > 0.9
     assert rewards[0].mean() < 0.5
 
@@ -135,8 +133,8 @@ def test_an_episode_depends_on_its_number_alone(skills):
     assert not np.array_equal(skills.score(actor, episodes=5, seed=2), one_at_a_time)
 
 
-def test_rows_keep_their_environment_and_say_where_parts_start(skills):
-    """Of 7 episodes in 3 parts each start is told once, in a batch that never changes its width."""
+def test_rows_keep_their_environment_and_say_where_stages_start(skills):
+    """Of 7 episodes in 3 stages each start is told once, in a batch that never changes its width."""
     widths, told = set(), 0
 
     def actor(observations, starts):
@@ -149,8 +147,8 @@ def test_rows_keep_their_environment_and_say_where_parts_start(skills):
     assert (widths, told) == ({4}, 21)
 
 
-def test_a_policy_with_a_memory_forgets_between_the_parts(skills):
-    """It counts its steps since the last start: never more than the longest part takes."""
+def test_a_recurrent_policy_begins_each_stage_without_a_hidden_state(skills):
+    """It counts its steps since the last start: never more than the longest stage takes."""
     longest = 0
 
     class Counting:
@@ -164,7 +162,7 @@ def test_a_policy_with_a_memory_forgets_between_the_parts(skills):
     assert longest == max(LONGEST)
 
 
-def test_progress_counts_every_part_and_ends_with_everything_done(skills):
+def test_progress_counts_every_stage_and_ends_with_everything_done(skills):
     told = []
     skills.score(by_view, episodes=4, seed=0, progress=lambda done, total: told.append((done, total)))
     assert told == [(done, 12) for done in range(1, 13)]
@@ -173,35 +171,34 @@ def test_progress_counts_every_part_and_ends_with_everything_done(skills):
 # Names and refusals
 
 
-def test_the_multi_skill_task_has_the_papers_parts_and_looks_like_each_of_them():
-    world = task("minigrid/skills")
-    assert (world.name, tuple(part.name for part in world.parts)) == ("minigrid/skills", PARTS)
+def test_the_multi_skill_task_has_the_papers_stages_and_looks_like_each_of_them():
+    world = multi_skill_task()
+    assert (world.name, tuple(stage.name for stage in world.stages)) == ("minigrid/skills", STAGES)
     assert (world.observation_size, world.action_count) == (147, 7)
-    assert [part.name for part in parts_of(world)] == list(PARTS)
-    assert parts_of(task("minigrid/lava")) == (task("minigrid/lava"),)
+    assert [stage.name for stage in stages_of(world)] == list(STAGES)
+    assert stages_of(task("minigrid/lava")) == (task("minigrid/lava"),)
 
 
-def test_experts_come_by_part_and_a_succession_has_none_of_its_own():
-    assert {part: found.origin["task"] for part, found in experts("minigrid/skills").items()} == {p: p for p in PARTS}
-    assert list(experts("minigrid/lava")) == ["minigrid/lava"]
-    with pytest.raises(IleedError, match=r"no expert of its own.*tasks\.experts\('minigrid/skills'\)"):
+def test_experts_come_by_stage_and_a_sequence_has_none_of_its_own():
+    found = experts(multi_skill_task())
+    assert {stage: policy.origin["task"] for stage, policy in found.items()} == {stage: stage for stage in STAGES}
+    assert list(experts(task("minigrid/lava"))) == ["minigrid/lava"]
+    with pytest.raises(IleedError, match="no trained expert ships for minigrid/skills: those that ship"):
         expert("minigrid/skills")
-    with pytest.raises(IleedError, match=r"no task 'chess'; the tasks are .*, minigrid/skills"):
-        experts("chess")
-    assert not set(SUCCESSIONS) & set(names())
+    assert "minigrid/skills" not in names()
 
 
 @pytest.mark.parametrize(
-    ("parts", "sentence"),
+    ("stages", "sentence"),
     [
-        ((), "no parts"),
-        (("minigrid/lava", "minigrid/lava"), "same part twice"),
+        ((), "no stages"),
+        (("minigrid/lava", "minigrid/lava"), "same stage twice"),
         (("minigrid/lava", "minigrid/obstacles"), "differ in action_count"),
     ],
 )
-def test_parts_that_make_no_succession_are_refused(parts, sentence):
+def test_stages_that_make_no_sequence_are_refused(stages, sentence):
     with pytest.raises(IleedError, match=sentence):
-        Succession("odd", tuple(MiniGridTask(part) for part in parts))
+        TaskSequence("odd", tuple(MiniGridTask(stage) for stage in stages))
 
 
 @pytest.mark.parametrize("counts", [{"steps": 0, "seeds": [1]}, {"steps": 5, "seeds": []}])
