@@ -20,6 +20,7 @@ from ileed_lab.square.experiment import (
     ROLLOUTS,
     ROLLOUTS_OF_OTHERS,
     STEPS,
+    STEPS_OF_LARGE,
     SUBSETS,
     Scaling,
     Square,
@@ -44,7 +45,7 @@ _OTHERS: Mapping[str, tuple[str, Any]] = {
     "bcq": ("BCQ", Bcq),
     "cql": ("CQL", Cql),
 }
-_NAMES = _METHODS | {method: name for method, (name, _) in _OTHERS.items()}
+_NAMES = _METHODS | _LARGE | {method: name for method, (name, _) in _OTHERS.items()}
 _KNOWN_SKILL = {operator.name: -sum(deviation**2 for deviation in operator.noise) for operator in OPERATORS}
 """Higher is better: everybody's noise, as a mean square over phases."""
 
@@ -224,8 +225,9 @@ def _large(done: Done, paper: Mapping[str, Mapping[str, Sequence[float]]]) -> li
     if not rows:
         return []
     return [
-        "The same with the paper's networks, LSTMs of 2 x 400, where they were run:",
+        f"The same with the paper's networks, LSTMs of 2 x 400, trained for {STEPS_OF_LARGE:,} steps:",
         table(["operators", *_LARGE.values(), "ILEED less BC-RNN"], rows),
+        _verdict("ileed-large", "bc-rnn-large", done),
     ]
 
 
