@@ -15,7 +15,7 @@ from ileed.checking import instance_of, seed_of, shown, whole_number
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.model.demonstrators import UniformMixture, VarianceScaling
-from ileed.model.distributions import mixture, mixture_parts
+from ileed.model.distributions import component_action, mixture, mixture_parts
 from ileed.tasks import AbstractTask, Actor, Array, Flags, Progress, actions_of, as_actor
 
 __all__ = ["POPULATIONS", "Noise", "demonstrate", "demonstrator_actor"]
@@ -144,11 +144,10 @@ def _draw(observed: Distribution, chance: Array) -> Array:
     if isinstance(observed, Categorical):
         return _quantile(observed.probs.numpy(), chance[:, 0])
     assert isinstance(observed, MixtureSameFamily)
-    logits, means, deviations = mixture_parts(observed)
-    row, mode = torch.arange(len(means)), _quantile(logits.softmax(-1).numpy(), chance[:, 0])
-    # Chance of exactly 0 would be an infinite deviation.
+    component = _quantile(observed.mixture_distribution.logits.softmax(-1).numpy(), chance[:, 0])
+    # Chance of exactly 0 would be an infinite number of standard deviations.
     normal = torch.special.ndtri(torch.from_numpy(chance[:, 1:]).clamp_min(torch.finfo(torch.float64).eps))
-    return np.asarray((means[row, mode] + deviations[row, mode] * normal).numpy())
+    return np.asarray(component_action(observed, torch.from_numpy(component), normal).numpy())
 
 
 def _quantile(probabilities: Array, chance: Array) -> Array:
