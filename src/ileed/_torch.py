@@ -1,13 +1,13 @@
-"""What we ask of torch at the door: chance, place, threads, and names for shapes."""
+"""What the library asks of torch: random streams, devices, threads, and names for shapes."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -16,30 +16,15 @@ from ileed.checking import instance_of
 from ileed.errors import SettingsError
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool as Bool
+    from jaxtyping import Float as Float
+    from jaxtyping import Int as Int
 else:
     try:
         from jaxtyping import Bool, Float, Int
     except ImportError:  # shapes are checked under pytest alone; elsewhere they are only for reading
-
-        class _Shape:
-            def __class_getitem__(cls, item: Any) -> Any:
-                return item[0]
-
-        Bool = Float = Int = _Shape
-
-__all__ = [
-    "Bool",
-    "Float",
-    "Int",
-    "available_memory",
-    "beside",
-    "keep_freed_memory",
-    "record_cuda_graph",
-    "resolve_device",
-    "stream",
-    "threads",
-]
+        _shape = {"__class_getitem__": classmethod(lambda cls, item: item[0])}
+        Bool = Float = Int = type("Shape", (), _shape)
 
 _Result = TypeVar("_Result")
 
@@ -73,9 +58,7 @@ def available_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    if device.type != "cpu":
-        return None
-    return memory.available_bytes()
+    return memory.available_bytes() if device.type == "cpu" else None
 
 
 @contextmanager
@@ -92,18 +75,12 @@ def threads(count: int) -> Iterator[None]:
 def keep_freed_memory() -> None:
     """Let the C library keep what tensors free, up to a quarter of a gigabyte, for the next step to use.
 
-    glibc otherwise returns it to the system and asks for it again many times a step, which for small networks takes as
-    long as the arithmetic. It holds for the whole process, costs nothing but that memory, and does nothing elsewhere.
+    It holds for the whole process, and does nothing where the C library is not glibc; see docs/decisions/engine.md.
     """
-    try:
+    with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library
-        return
-    for parameter, size in ((_TRIM_THRESHOLD, 256 << 20), (_MMAP_THRESHOLD, 32 << 20)):
-        mallopt(parameter, size)
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
+        for parameter, size in ((-1, 256 << 20), (-3, 32 << 20)):  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+            mallopt(parameter, size)
 
 
 def record_cuda_graph(
@@ -146,15 +123,14 @@ def record_cuda_graph(
 def beside(device: torch.device, work: Callable[[], _Result]) -> Callable[[], _Result]:
     """Start `work` next to what follows, and return a function that waits for its result.
 
-    On a GPU `work` goes to a second stream, so that two chains of small kernels run at once, forwards and (since
-    autograd follows the streams) backwards; elsewhere it is simply done. What `work` reads must not be written before
-    its result is waited for.
+    On a GPU `work` goes to a second stream, so that two chains of small kernels run at once, forwards and backwards;
+    elsewhere it is simply done. What `work` reads must not be written before its result is waited for.
     """
     if device.type != "cuda":
         result = work()
         return lambda: result
-    main, side = torch.cuda.current_stream(device), _second_stream(device)
-    side.wait_stream(main)
+    side = _second_stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         begun = work()
 

@@ -1,9 +1,15 @@
-"""The one kind of failure a user meets, and the sentence for a missing extra."""
+"""The failures that a user meets, and what their sentences share: short values, damaged files, missing extras."""
 
 from __future__ import annotations
 
 import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
+
+from ileed.wording import printable
 
 
 class IleedError(ValueError):
@@ -54,12 +60,39 @@ def require(module: str, *, extra: str = "", package: str = "ileed") -> ModuleTy
         ) from error
 
 
-def brief(value: object, most: int = 160) -> str:
-    """A value that was found, or the first line of another library's message, short and printable for a sentence.
+_WRITTEN_OUT = str | bytes | int | float | complex | list | tuple | dict | os.PathLike | None
 
-    >>> brief(["a" * 10] * 3, most=12)
-    "['aaaaaaaaaa..."
+
+def brief(value: object, most: int = 160) -> str:
+    """A value that was found, or the first line of another library's message, as a sentence can hold it.
+
+    Plain values appear as they are written, cut after `most` characters, and others by the name of their class.
+
+    >>> brief(["a" * 10] * 3, most=12), brief(int), brief(object()), brief("x" * 100, most=3)
+    ("['aaaaaaaaaa...", 'the class int', 'an object', "'xx... of 100 characters")
     """
-    text = str(value).partition("\n")[0].strip().rstrip(".") if isinstance(value, BaseException) else repr(value)
-    text = "".join(sign if sign.isprintable() else "\ufffd" for sign in text) or type(value).__name__
-    return text if len(text) <= most else f"{text[:most]}..."
+    kind = type(value).__name__
+    if isinstance(value, BaseException):
+        return printable(str(value).partition("\n")[0].strip().rstrip("."), most) or kind
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if not isinstance(value, _WRITTEN_OUT):
+        return f"{'an' if kind[0] in 'aeiouAEIOU' or kind == 'ndarray' else 'a'} {kind}"
+    shown = printable(str(value) if isinstance(value, float) else repr(value), most)
+    return f"{shown} of {len(value):,} characters" if isinstance(value, str) and len(value) > most else shown
+
+
+_DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, MemoryError)
+
+
+@contextmanager
+def refuse_damage(
+    path: Path, kind: str, *others: type[Exception], advice: str = "export or copy it again"
+) -> Iterator[None]:
+    """Turn whatever a library raises for a damaged file into one sentence about that file."""
+    try:
+        yield
+    except DemonstrationError:
+        raise
+    except (*_DAMAGE, *others) as error:
+        raise DemonstrationError(f"{path} is not a readable {kind} file ({brief(error)}): {advice}") from error

@@ -1,13 +1,12 @@
 """Memory: how much of it is available, and the rule by which a file that would decode to more is refused.
 
-A small file can stand for a large table: one value repeated, or a data set that was never written. So a reader works
-out from the file's own description how many bytes it would decode to, before it decodes any. The rule is that twice
-that (the file's form and ours exist side by side) must fit in the memory that is available.
+Twice what a file decodes to (the file's form and ours exist side by side) must fit; see docs/decisions/files.md.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from ileed.errors import DemonstrationError
@@ -18,7 +17,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _COPIES = 2
-_UNKNOWN = 4 << 30  # bytes to reckon with where the system does not tell
+_UNKNOWN = 4 << 30  # bytes to assume where the system does not tell
 
 
 def available_bytes() -> int:
@@ -31,30 +30,18 @@ def check_fits(place: Path | str, decoded_bytes: int) -> None:
     """Refuse a file, or a part of one, that decodes to more bytes than memory can hold."""
     if decoded_bytes * _COPIES > (left := available_bytes()):
         raise DemonstrationError(
-            f"{place} would take {_readable(decoded_bytes)} once decoded, and {_readable(left)} of memory are "
+            f"{place} would take {decoded_bytes / 1e9:,.3g} GB once decoded, and {left / 1e9:,.3g} GB of memory are "
             f"available: it may take one part in {_COPIES} of that; read a part of the data, or use a larger machine"
         )
 
 
-def _readable(size: int) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000  # type: ignore[assignment]
-    return f"{size:,.0f} TB"
-
-
 def _of_system() -> int | None:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    try:
+    with suppress(OSError, ValueError, StopIteration):
+        lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+        return next(int(size) * 1024 for name, size, *_ in lines if name == "MemAvailable:")
+    with suppress(AttributeError, OSError, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
+    return None
 
 
 def _of_control_group() -> int | None:
@@ -63,24 +50,17 @@ def _of_control_group() -> int | None:
         (Path("/sys/fs/cgroup"), "memory.max", "memory.current"),
         (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
-        try:
+        with suppress(OSError, ValueError):  # no such group, or "max"
             allowed, taken = int((place / limit).read_text()), int((place / used).read_text())
             rows = (line.split() for line in (place / "memory.stat").read_text().splitlines())
             return allowed - taken + sum(int(size) for name, size in rows if name == "inactive_file")
-        except (OSError, ValueError):  # no such group, or "max"
-            continue
     return None
 
 
 def _of_process() -> int | None:
     """What is left of the limit on this process's address space (`ulimit -v`), where there is one."""
-    if resource is None:
+    if resource is None or (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) == resource.RLIM_INFINITY:
         return None
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit == resource.RLIM_INFINITY:
-        return None
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except (OSError, ValueError):
-        return limit
-    return limit - pages * resource.getpagesize()
+    with suppress(OSError, ValueError):
+        return limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return limit

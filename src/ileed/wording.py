@@ -6,20 +6,19 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
 
-__all__ = ["did_you_mean", "printable"]
-
 _MOST = 10_000  # names that are looked through: a refusal should not take seconds
 
 
-def printable(text: str) -> str:
-    """The text with a replacement character for whatever no page or terminal can show.
+def printable(text: str, most: int | None = None) -> str:
+    """The text with a replacement character for whatever no page or terminal can show, cut after `most` characters.
 
     Control characters, terminal escapes, line ends and marks that turn the direction of writing are among these.
 
-    >>> ascii(printable("ann" + chr(27) + "[31m"))
-    "'ann\\\\ufffd[31m'"
+    >>> ascii(printable("ann" + chr(27) + "[31m", most=5))
+    "'ann\\\\ufffd[...'"
     """
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+    shown = "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+    return shown if most is None or len(shown) <= most else f"{shown[:most]}..."
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -238,7 +238,7 @@ def make_robomimic(path: Path, chance: Random) -> None:
     data = world(lengths, discrete=False, floating=True, optional=optional)
     if chance.random() < 0.4:
         data = replace(data, names=tuple(f"{tier}_operator_1" for tier in ("better", "okay", "worse")))
-    write_robomimic(data, path, observations={"object": 2, "robot": 1}, compress=chance.random() < 0.5)
+    write_robomimic(data, path, observations={"object": 2, "robot": 1})
     if chance.random() < 0.3:
         with h5py.File(path, "r+") as file:
             del file["data"].attrs["ileed"]

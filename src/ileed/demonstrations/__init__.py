@@ -13,7 +13,7 @@ from ileed.checking import instance_of
 from ileed.demonstrations import rules
 from ileed.demonstrations.collapsing import Collapsed, collapse
 from ileed.demonstrations.encoding import Encoding
-from ileed.demonstrations.episodes import labels_of_episodes, recorded
+from ileed.demonstrations.episodes import join_episodes
 from ileed.demonstrations.findings import Finding, counted, findings
 from ileed.demonstrations.rules import Array
 from ileed.deprecation import renamed_property
@@ -21,18 +21,7 @@ from ileed.errors import DemonstrationError
 from ileed.pseudonyms import pseudonyms
 from ileed.wording import did_you_mean
 
-__all__ = ["COLUMNS", "Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "check_demonstrations"]
-
-COLUMNS = {
-    "observation": "what was seen before acting",
-    "action": "what was done",
-    "demonstrator": "who did it",
-    "episode": "which uninterrupted run the step belongs to; its steps stand together and in order",
-    "reward": "what the step earned (optional; never used for fitting)",
-    "terminal": "whether the step ended its episode in the task's own terms (optional)",
-    "legal": "which actions were allowed (optional, discrete actions only)",
-    "skill": "how much of each known skill the step called for (optional; see `Skills`)",
-}
+__all__ = ["Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "check_demonstrations"]
 
 
 @final
@@ -82,13 +71,13 @@ class Demonstrations:
             "actions": actions,
             "names": names,
             "demonstrator": demonstrator,
-            "episode": rules.episode(self.episode, demonstrator, names, steps),
-            "rewards": rules.rewards(self.rewards, steps),
-            "terminals": rules.terminals(self.terminals, steps),
-            "legal": rules.legal(self.legal, actions, action_count),
+            "episode": rules.episode(self.episode, demonstrator, names),
+            "rewards": rules.optional(rules.rewards, self.rewards, steps),
+            "terminals": rules.optional(rules.terminals, self.terminals, steps),
+            "legal": rules.optional(rules.legal, self.legal, actions, action_count),
             "skills": rules.skills(self.skills, steps),
             "action_count": action_count,
-            "encoding": rules.encoding(self.encoding, observations, actions, action_count),
+            "encoding": rules.optional(rules.encoding, self.encoding, observations, actions, action_count),
         }
         for name, value in columns.items():
             object.__setattr__(self, name, rules.frozen(value))
@@ -112,40 +101,8 @@ class Demonstrations:
         Observations that are a mapping of arrays (gymnasium's Dict) are flattened: the entries in the order of their
         sorted names, each (step, ...) made flat, side by side. They must all be numbers.
         """
-        labels = labels_of_episodes(demonstrator)
-        parts = list(episodes)
-        if len(parts) != len(labels):
-            raise DemonstrationError(
-                f"{len(parts)} episodes but {len(labels)} demonstrator labels: pass one label for each episode"
-            )
-        if not parts:
-            raise DemonstrationError("there are no episodes: pass at least one")
-        columns: dict[str, list[Array]] = {"observations": [], "actions": [], "rewards": [], "terminations": []}
-        for number, part in enumerate(parts):
-            found = {name: recorded(part, name, number) for name in columns}
-            if found["observations"] is None or found["actions"] is None:
-                raise DemonstrationError(f"episode {number} lacks observations or actions: each episode needs both")
-            length = len(found["actions"])
-            if len(found["observations"]) not in (length, length + 1):
-                raise DemonstrationError(
-                    f"episode {number} has {len(found['observations'])} observations and {length} actions: "
-                    "there must be as many, or one observation more"
-                )
-            for name, values in found.items():
-                if values is not None:
-                    columns[name].append(values[:length])
-        lengths = [len(actions) for actions in columns["actions"]]
-        joined = {name: _joined(name, arrays, len(parts)) for name, arrays in columns.items()}
-        return cls(
-            observations=joined["observations"],
-            actions=joined["actions"],
-            demonstrator=np.repeat(np.asarray(labels), lengths),
-            episode=np.repeat(np.arange(len(parts)), lengths),
-            names=tuple(names),
-            rewards=joined["rewards"],
-            terminals=joined["terminations"],
-            action_count=action_count,
-        )
+        columns = join_episodes(episodes, demonstrator)
+        return cls(**columns, names=tuple(names), action_count=action_count)
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -287,22 +244,17 @@ class Demonstrations:
         people = counted(len(self.names), "demonstrator")
         if len(self.names) > 1:
             people += f" ({counts.min():,}-{counts.max():,} steps each)"
-        actions = f"discrete ({self.action_count})" if self.discrete else f"{self.actions.shape[1:]} continuous"
-        pad = " " * len("Demonstrations(")
+        episodes = f"{counted(self.episode_count, 'episode')}, {counted(len(self), 'step')}"
         if self.encoding is not None:
-            episodes = f"{counted(self.episode_count, 'episode')}, {counted(len(self), 'step')}"
             if self.episode_count == len(self):
                 episodes = f"{counted(len(self), 'episode')} of one step each (independent decisions)"
-            return (
-                f"Demonstrations({episodes}, {people},\n{pad}features {self.encoding.describe_features()},\n"
-                f"{pad}actions {self.encoding.describe_actions()}, "
-                f"rewards {'absent' if self.rewards is None else 'present'})"
-            )
-        return (
-            f"Demonstrations({counted(self.episode_count, 'episode')}, {counted(len(self), 'step')}, {people},\n"
-            f"{pad}observations {self.observations.shape[1:]} {self.observations.dtype}, actions {actions}, "
-            f"rewards {'absent' if self.rewards is None else 'present'})"
-        )
+            seen, acted = f"features {self.encoding.describe_features()},\n", self.encoding.describe_actions()
+        else:
+            seen = f"observations {self.observations.shape[1:]} {self.observations.dtype}, "
+            acted = f"discrete ({self.action_count})" if self.discrete else f"{self.actions.shape[1:]} continuous"
+        rewards = "absent" if self.rewards is None else "present"
+        told = f"Demonstrations({episodes}, {people},\n{seen}actions {acted}, rewards {rewards})"
+        return told.replace("\n", "\n" + " " * len("Demonstrations("))
 
     def equals(self, other: Demonstrations) -> bool:
         """Whether both hold the same values of the same types in every column."""
@@ -326,19 +278,6 @@ class Skill(NamedTuple):
 
     weights: Array
     names: tuple[str, ...]
-
-
-def _joined(name: str, arrays: list[Array], episodes: int) -> Any:
-    if not arrays:
-        return None
-    if len(arrays) != episodes:
-        raise DemonstrationError(
-            f"{len(arrays)} of {episodes} episodes have {name}: give it for every episode or for none"
-        )
-    shapes = {array.shape[1:] for array in arrays}
-    if len(shapes) > 1:
-        raise DemonstrationError(f"episodes disagree about the shape of one row of {name}: {sorted(shapes)}")
-    return np.concatenate(arrays)
 
 
 def _same(one: object, other: object) -> bool:

@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ileed.demonstrations import rules
-from ileed.demonstrations.rules import Array
+from ileed.checking import LONGEST
+from ileed.demonstrations.rules import Array, listed, too_long
 from ileed.errors import DemonstrationError
+from ileed.parquet_files import is_text
 
 
 def as_table(table: Any) -> pa.Table:
@@ -41,20 +42,20 @@ def as_table(table: Any) -> pa.Table:
             found = from_dataframe(table)
         else:
             raise DemonstrationError(
-                f"a table is missing, {type(table).__name__} was given: pass a DataFrame of pandas or polars, an Arrow "
-                "table, or a mapping of columns"
+                f"a table is needed and {type(table).__name__} was given: pass the path of a CSV or parquet file, a "
+                "DataFrame of pandas or polars, an Arrow table, or a mapping of columns"
             )
+    except DemonstrationError:
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
-        if isinstance(error, DemonstrationError):
-            raise
         reason = "; ".join(str(part).partition("\n")[0] for part in error.args)
         raise DemonstrationError(
             f"the table cannot be read column by column ({reason}): give each column one name and values of one type"
         ) from error
     check_names(found.column_names)
-    for place, name in enumerate(found.column_names):
-        if pa.types.is_dictionary(found.schema.types[place]) and is_text(found.schema.types[place].value_type):
-            found = found.set_column(place, name, _with_plain_text(found.column(place)))
+    for index, kind in enumerate(found.schema.types):
+        if pa.types.is_dictionary(kind) and is_text(kind):
+            found = found.set_column(index, found.column_names[index], _with_plain_text(found.column(index)))
     return found
 
 
@@ -83,14 +84,30 @@ def check_names(names: Sequence[str]) -> None:
         raise DemonstrationError(f"column {repeated[0]!r} stands twice in the table: give each column its own name")
 
 
-def check_column(table: pa.Table, name: Any) -> None:
+def check_column(table: pa.Table, name: str) -> None:
     """Refuse the name of a column that is not there, with the nearest one that is."""
     names = table.column_names
-    if isinstance(name, str) and name in names:
-        return
-    near = get_close_matches(str(name), names, n=1)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
-    raise DemonstrationError(f"there is no column {name!r}: the table has {rules.listed(names, most=20)}{meant}")
+    if name not in names:
+        near = get_close_matches(name, names, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise DemonstrationError(f"there is no column {name!r}: the table has {listed(names, most=20)}{meant}")
+
+
+def missing_count(column: pa.ChunkedArray) -> int:
+    """How many values of a column are missing: null, or not a number."""
+    plain = _without_categories(column)
+    not_numbers = pc.is_nan(pc.cast(plain, pa.float64())) if pa.types.is_floating(plain.type) else None
+    return int(plain.null_count + (0 if not_numbers is None else pc.sum(not_numbers).as_py() or 0))
+
+
+def check_present(name: str, column: pa.ChunkedArray, *, role: str = "", otherwise: str = "") -> None:
+    """Refuse a column of which values are missing; `role` is what each of its rows must say."""
+    if count := missing_count(column):
+        needed = f", and {role} is needed in each" if role else ""
+        raise DemonstrationError(
+            f"column {name!r} has {count:,} missing values in {len(column):,} rows{needed}: fill or drop those rows"
+            f"{otherwise}"
+        )
 
 
 def values_type(column: pa.ChunkedArray) -> pa.DataType:
@@ -98,9 +115,8 @@ def values_type(column: pa.ChunkedArray) -> pa.DataType:
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
-def is_text(kind: pa.DataType) -> bool:
-    """Whether values of this type are text."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+def _without_categories(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -108,23 +124,23 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def longest_word(name: str, words: Any) -> int:
+    """The length of the longest of a column's words; one that is longer than a label may be is refused."""
+    lengths = pc.utf8_length(words)
+    longest = pc.max(lengths).as_py() or 0
+    if longest > LONGEST:
+        raise too_long(f"column {name!r} holds", words[pc.index(lengths, longest).as_py()].as_py())
+    return longest
+
+
 def as_text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of text, categories, whole numbers, or true and false, as text."""
     kind = values_type(column)
     if not (is_text(kind) or is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise DemonstrationError(f"column {name!r} holds {kind}, not text or categories: convert it first")
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, kind)
-    text = pc.cast(column, pa.string())
-    if (longest := pc.max(pc.utf8_length(text)).as_py() or 0) > _LONGEST_LABEL:
-        raise DemonstrationError(
-            f"column {name!r} holds a text of {longest:,} characters: labels have at most {_LONGEST_LABEL:,}; shorten "
-            "them, or leave the column out"
-        )
+    text = pc.cast(_without_categories(column), pa.string())
+    longest_word(name, text)
     return text
-
-
-_LONGEST_LABEL = 1000
 
 
 def as_numbers(name: str, column: pa.ChunkedArray) -> Array:
@@ -146,15 +162,10 @@ def one_hot(name: str, column: pa.ChunkedArray, categories: Sequence[str | None]
     index = pc.index_in(column, value_set=pa.array(categories, pa.string()))
     if index.null_count:
         strange = column.filter(index.is_null())
-        what = strange.drop_null()[0].as_py() if len(strange.drop_null()) else None
-        if what is None:
-            raise DemonstrationError(
-                f"column {name!r} has {index.null_count:,} missing values: fill or drop those rows"
-            )
         known = [one for one in categories if one is not None]
         raise DemonstrationError(
-            f"column {name!r} holds {what!r} in {pc.sum(pc.equal(strange, what)).as_py():,} of {len(column):,} rows, "
-            f"a category that was not seen before: there are {rules.listed(known, most=20)}"
+            f"column {name!r} holds {strange[0].as_py()!r} in {pc.sum(pc.equal(strange, strange[0])).as_py():,} of "
+            f"{len(column):,} rows, a category that was not seen before: there are {listed(known, most=20)}"
             f"{' and missing values' * (None in categories)}"
         )
     return np.eye(len(categories), dtype=np.float32)[index.to_numpy()]

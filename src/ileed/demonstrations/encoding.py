@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from ileed.demonstrations.rules import Array
+from ileed.demonstrations.rules import Array, listed
 from ileed.errors import DemonstrationError
 from ileed.wording import printable
 
@@ -36,12 +36,9 @@ class Feature:
     fill: float | None = None
 
     def __post_init__(self) -> None:
-        known = self.categories
-        sound = isinstance(self.name, str) and (self.fill is None or (is_real(self.fill) and isfinite(self.fill)))
-        if known is not None:
-            sound &= isinstance(known, tuple) and len(known) > 0 and self.fill is None
-            sound &= len(set(known)) == len(known) and all(one is None or isinstance(one, str) for one in known)
-        if not sound:
+        known = () if self.categories is None else self.categories
+        number = self.categories is None and (self.fill is None or isfinite(self.fill))
+        if not number and not (known and self.fill is None and len(set(known)) == len(known)):
             raise DemonstrationError(
                 f"feature {self.name!r} is not encoded as a number or by a list of distinct categories"
             )
@@ -57,17 +54,15 @@ class Feature:
         """(row, input) numbers of a column; a missing value or category that the encoding does not know is refused."""
         from ileed.demonstrations import columns
 
+        if self.fill is None and None not in (self.categories or ()):
+            columns.check_present(self.name, column)
         if self.categories is not None:
             return columns.one_hot(self.name, columns.as_text(self.name, column), self.categories)
         values = columns.as_numbers(self.name, column)
+        if self.fill is None:
+            return values[:, None].astype(np.float32)
         missing = np.isnan(values)
-        if self.fill is not None:
-            return np.stack([np.where(missing, self.fill, values), missing], axis=1).astype(np.float32)
-        if missing.any():
-            raise DemonstrationError(
-                f"column {self.name!r} has {missing.sum():,} missing values: fill or drop those rows"
-            )
-        return values[:, None].astype(np.float32)
+        return np.stack([np.where(missing, self.fill, values), missing], axis=1).astype(np.float32)
 
     def __str__(self) -> str:
         if self.categories is None:
@@ -89,18 +84,17 @@ class Encoding:
     labels: tuple[Label, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [getattr(feature, "name", None) for feature in self.features]
-        if not names or len(set(names)) != len(names) or not all(isinstance(one, Feature) for one in self.features):
+        names = [feature.name for feature in self.features]
+        if not names or len(set(names)) != len(names):
             raise DemonstrationError(f"an encoding needs one or more features of different names: it has {names}")
-        if not isinstance(self.action, tuple) or not all(isinstance(name, str) for name in self.action):
-            raise DemonstrationError(f"an encoding names its action columns: it has {self.action!r}")
-        kinds = {type(label) for label in self.labels} if isinstance(self.labels, tuple) else {None}
-        if not self.action or len(kinds) > 1 or not kinds <= {str, int, bool}:
+        kinds = {type(label) for label in self.labels}
+        if not self.action or len(kinds) > 1 or (self.labels and len(self.action) > 1):
             raise DemonstrationError(
-                f"labels of an action are all text, whole numbers or true and false: {self.labels}"
+                f"an encoding names its action's columns, and one of them where there are labels, all of one type: it "
+                f"has {self.action} and {self.labels}"
             )
-        if len(set(self.labels)) != len(self.labels) or (self.labels and len(self.action) > 1):
-            raise DemonstrationError("labels of an action are distinct and belong to one column")
+        if len(set(self.labels)) != len(self.labels):
+            raise DemonstrationError(f"labels of an action are distinct: they are {self.labels}")
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -130,20 +124,13 @@ class Encoding:
 
     def describe_features(self, most: int = 12) -> str:
         """The features by name, with the number of categories where they have any."""
-        more = f" and {len(self.features) - most} more" if len(self.features) > most else ""
-        return ", ".join(str(feature) for feature in self.features[:most]) + more
+        return listed(self.features, most, show=str)
 
     def describe_actions(self, most: int = 8) -> str:
         """The action's column and its labels, or the columns of a continuous action."""
         if not self.labels:
             return f"{', '.join(map(printable, self.action))} (continuous)"
-        more = f" and {len(self.labels) - most} more" if len(self.labels) > most else ""
-        return f"{printable(self.action[0])} ({', '.join(map(printable, map(str, self.labels[:most])))}{more})"
-
-
-def is_real(value: object) -> bool:
-    """Whether a value read from JSON is a number, which true and false are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        return f"{printable(self.action[0])} ({listed(self.labels, most, show=lambda label: printable(str(label)))})"
 
 
 def is_table(value: object) -> bool:

@@ -2,52 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ileed.demonstrations import rules
-from ileed.demonstrations.rules import Array
+from ileed.demonstrations.rules import Array, as_array
 from ileed.errors import DemonstrationError
 
 _NAMES = {
     "observations": ("observations", "obs"),
     "actions": ("actions", "acts"),
     "rewards": ("rewards", "rews"),
-    "terminations": ("terminations", "terminals", "terminal"),
+    "terminals": ("terminations", "terminals", "terminal"),
 }
 """What each column is called: by gymnasium's programs and Minari first, then by imitation."""
 
 
-def recorded(episode: Any, column: str, number: int) -> Array | None:
-    """One column of an episode, (step, ...); None where the episode does not have it."""
-    found = ((name, _value(episode, name)) for name in _NAMES[column])
-    name, value = next(((name, value) for name, value in found if value is not None), (column, None))
-    if value is None:
+def join_episodes(episodes: Iterable[Any], demonstrator: Any) -> dict[str, Any]:
+    """The columns of recorded episodes, end to end, with the label of each episode's demonstrator at its steps."""
+    if isinstance(demonstrator, str | bytes | Mapping) or not hasattr(demonstrator, "__len__"):
+        raise DemonstrationError(
+            f"demonstrator is {demonstrator!r}: pass a list with one name or whole number for each episode"
+        )
+    parts = [_columns(episode, number) for number, episode in enumerate(episodes)]
+    if len(parts) != len(demonstrator):
+        raise DemonstrationError(
+            f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels: pass one label for each episode"
+        )
+    if not parts:
+        raise DemonstrationError("there are no episodes: pass at least one")
+    columns: dict[str, Any] = {}
+    for name in _NAMES:
+        there = {f"episode {number}": part[name] for number, part in enumerate(parts) if name in part}
+        columns[name] = join_parts(name, there, len(parts))
+    lengths = [len(part["actions"]) for part in parts]
+    columns["demonstrator"] = np.repeat(np.asarray(demonstrator), lengths)
+    return columns | {"episode": np.repeat(np.arange(len(parts)), lengths)}
+
+
+def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | None:
+    """One column of several episodes, end to end; None where no episode has it."""
+    if not parts:
         return None
-    about = f"the {name} of episode {number}"
+    if len(parts) < episodes:
+        raise DemonstrationError(
+            f"{len(parts):,} of {episodes:,} episodes have {name}: give it for every episode or for none"
+        )
+    (first, begin), *others = parts.items()
+    for episode, part in others:
+        if part.shape[1:] != begin.shape[1:]:
+            raise DemonstrationError(
+                f"episodes disagree about the shape of a row: {name} has shape {part.shape[1:]} in {episode} and "
+                f"{begin.shape[1:]} in {first}"
+            )
+    return np.concatenate([*parts.values()])
+
+
+def _columns(episode: Any, number: int) -> dict[str, Array]:
+    """The columns that an episode has, (step, ...) each."""
+    found = {name: _column(episode, name, number) for name in _NAMES}
+    seen, acted = found["observations"], found["actions"]
+    if seen is None or acted is None:
+        raise DemonstrationError(f"episode {number} lacks observations or actions: each episode needs both")
+    if len(seen) not in (len(acted), len(acted) + 1):
+        raise DemonstrationError(
+            f"episode {number} has {len(seen)} observations and {len(acted)} actions: there must be as many, or one "
+            "observation more"
+        )
+    return {name: values[: len(acted)] for name, values in found.items() if values is not None}
+
+
+def _column(episode: Any, column: str, number: int) -> Array | None:
+    """One column of an episode, (step, ...); None where the episode does not have it."""
+    there = episode.get if isinstance(episode, Mapping) else lambda name: getattr(episode, name, None)
+    name = next((name for name in _NAMES[column] if there(name) is not None), None)
+    if name is None:
+        return None
+    value, about = there(name), f"the {name} of episode {number}"
     if callable(getattr(value, "items", None)):
         if column != "observations":
             raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")
         return flatten_observations(dict(value.items()), about=about)
-    array = rules.as_array(about, value)
-    if array.ndim == 0 and name == "terminal":
-        return _ends_if(array, recorded(episode, "actions", number))
+    array = as_array(about, value)
+    if array.ndim == 0 and name == "terminal":  # imitation says in one word whether the last step ended the task
+        actions = _column(episode, "actions", number)
+        steps = 0 if actions is None else len(actions)
+        return (np.arange(steps) == steps - 1) & bool(array)
     if array.ndim == 0:
         raise DemonstrationError(f"{about} are a single number: pass one for each step")
     return array
-
-
-def _value(episode: Any, name: str) -> Any:
-    return episode.get(name) if isinstance(episode, Mapping) else getattr(episode, name, None)
-
-
-def _ends_if(terminal: Array, actions: Array | None) -> Array:
-    """(step,) false, and at the last step whether the task ended there."""
-    ends = np.zeros(0 if actions is None else len(actions), dtype=bool)
-    ends[-1:] = bool(terminal)
-    return ends
 
 
 def flatten_observations(entries: Mapping[str, Any], *, about: str = "observations") -> Array:
@@ -56,12 +100,9 @@ def flatten_observations(entries: Mapping[str, Any], *, about: str = "observatio
         raise DemonstrationError(f"{about} are an empty mapping: there must be one array or more")
     parts = []
     for name in sorted(entries, key=str):
-        value = entries[name]
-        here = f"{about}, entry {name!r},"
-        if callable(getattr(value, "items", None)):
-            array = flatten_observations(dict(value.items()), about=here)
-        else:
-            array = rules.as_array(here, value)
+        value, here = entries[name], f"{about}, entry {name!r},"
+        nested = callable(getattr(value, "items", None))
+        array = flatten_observations(dict(value.items()), about=here) if nested else as_array(here, value)
         if array.dtype.kind not in "biuf" or array.ndim == 0:
             found = "a single value" if array.ndim == 0 else f"{array.dtype}, not numbers"
             raise DemonstrationError(f"{here} are {found}: leave the entry out, or pass numbers for each step")
@@ -70,13 +111,3 @@ def flatten_observations(entries: Mapping[str, Any], *, about: str = "observatio
         counts = ", ".join(f"{name} {len(part)}" for name, part in zip(sorted(entries, key=str), parts, strict=True))
         raise DemonstrationError(f"{about} have entries of different lengths ({counts}): there must be as many of each")
     return np.concatenate(parts, axis=1)
-
-
-def labels_of_episodes(demonstrator: Any) -> Sequence[str | int]:
-    """The demonstrators' labels, one for each episode; a single text is refused, though it has a length."""
-    if isinstance(demonstrator, str | bytes | Mapping) or not hasattr(demonstrator, "__len__"):
-        raise DemonstrationError(
-            f"demonstrator is {demonstrator!r}: pass a list with one name or whole number for each episode"
-        )
-    labels: Sequence[str | int] = demonstrator
-    return labels

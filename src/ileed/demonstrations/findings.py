@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ileed.demonstrations.rules import Array
+from ileed.demonstrations.rules import Array, listed
 from ileed.wording import printable
 
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
+
+_ENOUGH_STEPS = 400  # a share counted over n steps is known to within 0.98 / sqrt(n): 0.05 at 400
+_FEW_PEOPLE = 8  # a line for each of so many; more are told in one
+_NAMED = 3
+_SHORT_EPISODE = 10  # shorter ones repeat by themselves
 
 
 class Finding(NamedTuple):
@@ -23,118 +28,93 @@ class Finding(NamedTuple):
 
 def findings(data: Demonstrations) -> list[Finding]:
     """Thin, useless or suspicious parts of the data, in words."""
-    return [*_thin(data), *_observations_worth_a_look(data), *_actions_worth_a_look(data), *_copies(data)]
+    return [*_of_demonstrators(data), *_of_observations(data), *_of_actions(data), *_of_copies(data)]
 
 
-_ENOUGH_STEPS = 400  # a share counted over n steps is known to within 0.98 / sqrt(n): 0.05 at 400
-
-
-def _thin(data: Demonstrations) -> Iterator[Finding]:
+def _of_demonstrators(data: Demonstrations) -> Iterator[Finding]:
     if len(data.names) == 1:
         yield Finding("demonstrators", "there is one: nothing to compare, so only behaviour cloning applies")
     steps = data.steps_each
     episodes = np.bincount(data.episode_demonstrator, minlength=len(data.names))
+    unknown, poorly = "known but expertise cannot be", "expertise will be poorly determined"
+    whole = "none of it can be held out"
 
     def few(person: int) -> str:
-        return (
-            f"{counted(int(steps[person]), 'step')} in {counted(int(episodes[person]), 'episode')}: expertise will be "
-            f"poorly determined (give or take {0.98 * steps[person] ** -0.5:.2f} at best)"
-        )
+        told = f"{counted(int(steps[person]), 'step')} in {counted(int(episodes[person]), 'episode')}"
+        return f"{told}: {poorly} (give or take {0.98 * steps[person] ** -0.5:.2f} at best)"
 
-    thin = np.flatnonzero((steps > 0) & (steps < _ENOUGH_STEPS))
-    yield from _of_people(
-        data,
-        np.flatnonzero(steps == 0),
-        lambda person: "no steps at all: the name is known but expertise cannot be",
-        lambda first: f"have no steps at all: the names are known but expertise cannot be (first: {first})",
-        lambda person: "",
-    )
-    yield from _of_people(
-        data,
-        thin[np.argsort(steps[thin], kind="stable")] if len(thin) > _FEW_PEOPLE else thin,
-        few,
-        lambda first: (
-            f"have fewer than {_ENOUGH_STEPS} steps each: expertise will be poorly determined (fewest: {first})"
-        ),
-        lambda person: " " + counted(int(steps[person]), "step"),
-    )
-    yield from _of_people(
-        data,
-        np.flatnonzero((steps >= _ENOUGH_STEPS) & (episodes == 1)),
-        lambda person: "one episode: none of it can be held out",
-        lambda first: f"have one episode each: none of it can be held out (first: {first})",
-        lambda person: "",
-    )
+    one, many = f"no steps at all: the name is {unknown}", f"have no steps at all: the names are {unknown}"
+    yield from _of_some(data, steps == 0, lambda person: one, f"{many} (first: ")
+    many = f"have fewer than {_ENOUGH_STEPS} steps each: {poorly} (fewest: "
+    thin = (steps > 0) & (steps < _ENOUGH_STEPS)
+    yield from _of_some(data, thin, few, many, steps, lambda person: f" {counted(int(steps[person]), 'step')}")
+    undivided = (steps >= _ENOUGH_STEPS) & (episodes == 1)
+    many = f"have one episode each: {whole} (first: "
+    yield from _of_some(data, undivided, lambda person: f"one episode: {whole}", many)
 
 
-_FEW_PEOPLE = 8  # a line for each of so many; more are told in one
-_NAMED = 3
-
-
-def _of_people(
+def _of_some(
     data: Demonstrations,
-    people: Array,
+    who: Array,
     one: Callable[[int], str],
-    many: Callable[[str], str],
-    detail: Callable[[int], str],
+    many: str,
+    order: Array | None = None,
+    detail: Callable[[int], str] = lambda person: "",
 ) -> Iterator[Finding]:
-    """What holds for some demonstrators: `one` says it of each, or `many` of all, with the first of them by name.
+    """What holds for some demonstrators: `one` says it of each, or `many` of all, with the first of them in `order`.
 
-    `detail` is what stands after such a name.
+    `detail` is what follows such a name.
     """
+    people = np.flatnonzero(who)
     if len(people) <= _FEW_PEOPLE:
         yield from (Finding(data.names[person], one(person)) for person in people.tolist())
         return
-    first = ", ".join(f"{shortened(data.names[person])!r}{detail(person)}" for person in people[:_NAMED].tolist())
-    yield Finding("demonstrators", f"{len(people):,} of {len(data.names):,} {many(first)}")
+    first = people if order is None else people[np.argsort(order[people], kind="stable")]
+    named = ", ".join(f"{printable(data.names[person], 60)!r}{detail(person)}" for person in first[:_NAMED].tolist())
+    yield Finding("demonstrators", f"{len(people):,} of {len(data.names):,} {many}{named})")
 
 
-def _observations_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
+def _of_observations(data: Demonstrations) -> Iterator[Finding]:
     collapsed = data.collapse()
-    constant = data.observation_size - len(collapsed.varying)
-    if constant:
+    if constant := data.observation_size - len(collapsed.varying):
+        varying = set(collapsed.varying.tolist())
+        inputs = data.encoding.inputs if data.encoding is not None else ()
+        fixed = [name for number, name in enumerate(inputs) if number not in varying]
+        named = f" ({listed(fixed, 8, show=printable)})" if fixed else ""
         yield Finding(
             "observations",
-            f"{constant:,} of {data.observation_size:,} numbers never vary"
-            f"{_names_of_constant(data, collapsed.varying)}; the fit leaves them out",
+            f"{constant:,} of {data.observation_size:,} numbers never vary{named}; the fit leaves them out",
         )
-    places = len(collapsed.observations)
-    if 2 * places <= len(data):
-        yield Finding(
-            "observations", f"{places:,} are distinct among {len(data):,} steps: the fit counts them once each"
-        )
+    distinct = len(collapsed.observations)
+    if 2 * distinct > len(data):
+        return
+    yield Finding("observations", f"{distinct:,} are distinct among {len(data):,} steps: the fit counts them once each")
+    if len(data.names) > 1:
         shared = visited_by_several(data.demonstrator, collapsed.step_observation_index)
         share = np.bincount(data.demonstrator, shared, len(data.names)) / np.maximum(data.steps_each, 1)
-        alone = (
-            np.flatnonzero((share < 0.5) & (data.steps_each > 0)) if len(data.names) > 1 else np.array([], dtype=int)
-        )
-        yield from _of_people(
-            data,
-            alone[np.argsort(share[alone], kind="stable")] if len(alone) > _FEW_PEOPLE else alone,
-            lambda person: (
-                f"{share[person]:.0%} of the steps are at observations that anybody else visits: the comparison rests "
-                "on how the networks generalise"
-            ),
-            lambda first: (
-                "take less than half of their steps at observations that anybody else visits: the comparison rests on "
-                f"how the networks generalise (least: {first})"
-            ),
-            lambda person: f" {share[person]:.0%}",
-        )
+        alone = (share < 0.5) & (data.steps_each > 0)
+        where = "at observations that anybody else visits: the comparison rests on how the networks generalise"
+        many = f"take less than half of their steps {where} (least: "
+
+        def told(person: int) -> str:
+            return f"{share[person]:.0%} of the steps are {where}"
+
+        yield from _of_some(data, alone, told, many, share, lambda person: f" {share[person]:.0%}")
 
 
-def visited_by_several(demonstrator: Array, place: Array) -> Array:
-    """Whether anybody else visits the place of each step, (step,); both columns are indices, (step,)."""
+def visited_by_several(demonstrator: Array, observation: Array) -> Array:
+    """(step,) whether anybody else visits the unique observation of each step; both columns are indices, (step,)."""
     people = int(demonstrator.max()) + 1
-    pairs = np.unique(place * people + demonstrator)
-    return np.bincount(pairs // people)[place] > 1
+    pairs = np.unique(observation * people + demonstrator)
+    return np.bincount(pairs // people)[observation] > 1
 
 
-def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
+def _of_actions(data: Demonstrations) -> Iterator[Finding]:
     if data.discrete:
         taken = np.unique(data.actions)
         first = np.arange(min(data.action_count, len(taken) + 8))  # as many as must be looked through to name eight
-        if never := [_label_of_action(data, int(action)) for action in np.setdiff1d(first, taken)[:8]]:
+        labels = first if data.encoding is None else data.encoding.labels
+        if never := [printable(str(labels[action])) for action in np.setdiff1d(first, taken)[:8]]:
             yield Finding("actions", f"{', '.join(never)} of {data.action_count} never taken by anybody")
         return
     for axis in range(data.actions.shape[1]):
@@ -150,35 +130,17 @@ def _actions_worth_a_look(data: Demonstrations) -> Iterator[Finding]:
             )
 
 
-def _label_of_action(data: Demonstrations, action: int) -> str:
-    return str(action) if data.encoding is None else printable(str(data.encoding.labels[action]))
-
-
-def _names_of_constant(data: Demonstrations, varying: Array, most: int = 8) -> str:
-    """Which inputs never vary, where they have names."""
-    if data.encoding is None:
-        return ""
-    names = [printable(name) for place, name in enumerate(data.encoding.inputs) if place not in set(varying.tolist())]
-    return f" ({', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''})"
-
-
-def _copies(data: Demonstrations) -> Iterator[Finding]:
-    starts = np.flatnonzero(np.append(True, data.episode[1:] != data.episode[:-1]))
+def _of_copies(data: Demonstrations) -> Iterator[Finding]:
+    bounds = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
     seen: dict[bytes, int] = {}
     copies = []
-    stops = np.append(starts[1:], len(data))
-    for number in np.flatnonzero(stops - starts >= 10).tolist():  # short episodes repeat by themselves
-        first, last = starts[number], stops[number]
-        content = data.observations[first:last].tobytes() + data.actions[first:last].tobytes()
+    for number in np.flatnonzero(np.diff(bounds) >= _SHORT_EPISODE).tolist():
+        steps = slice(*bounds[number : number + 2])
+        content = data.observations[steps].tobytes() + data.actions[steps].tobytes()
         if seen.setdefault(content, number) != number:
             copies.append(number)
     if copies:
         yield Finding("episodes", f"{len(copies):,} are exact copies of others (first: episode {copies[0]}): drop them")
-
-
-def shortened(name: str, most: int = 60) -> str:
-    """A name that a sentence can hold."""
-    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def counted(count: int, noun: str) -> str:

@@ -2,68 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ileed.checking import LONGEST, instance_of, shown, whole_number
-from ileed.errors import DemonstrationError
+from ileed.checking import LONGEST, instance_of, whole_number
+from ileed.errors import DemonstrationError, brief
 
 if TYPE_CHECKING:
     from ileed.demonstrations.encoding import Encoding
 
 Array = npt.NDArray[Any]
 
+_LARGEST = float(np.finfo(np.float32).max)
+_MANY_ACTIONS, _SPARSELY_TAKEN = 10_000, 100
 
-def as_array(name: str, values: Any) -> Array:
-    """`values` as an array of numbers or words, all rows of one shape."""
+
+def as_array(name: str, values: Any, rule: str = "one value or one row for each step") -> Array:
+    """`values` as an array of numbers or words, all rows of one shape; `rule` says what to pass."""
     if values is None:
-        raise DemonstrationError(f"{name} are None: pass one value or one row for each step")
-    _check_mask(name, values)
-    _check_words(name, values)
+        raise DemonstrationError(f"{name} are None: pass {rule}")
+    rows = values if isinstance(values, list | tuple) else [values]
+    if count := sum(np.ma.getmaskarray(row).sum(dtype=int) for row in rows if isinstance(row, np.ma.MaskedArray)):
+        # an array forgets its mask and shows what lay under it
+        raise DemonstrationError(f"{name} hold {count:,} masked values: fill them (array.filled(value)) or drop them")
+    check_words(name, values)
     try:
         array = np.asarray(values)
-    except ValueError as error:
-        raise DemonstrationError(f"{name} are ragged: every row must have the same shape") from error
+    except ValueError:
+        array = np.asarray(None)
     except (TypeError, RuntimeError) as error:  # such as a tensor on a GPU, or one that is being differentiated
         raise DemonstrationError(
-            f"{name} are {shown(values)} that cannot be read as an array ({' '.join(str(error).split())}): pass an "
+            f"{name} are {brief(values)} that cannot be read as an array ({' '.join(str(error).split())}): pass an "
             "array, as tensor.detach().cpu().numpy() is one"
         ) from error
+    if array.dtype == object and array.size and all(isinstance(word, str) for word in array.flat):  # as pandas has them
+        return array.astype(np.str_)
     if array.dtype == object:
         raise DemonstrationError(f"{name} are ragged or hold objects: every row must be numbers of the same shape")
     return array
 
 
-def _check_mask(name: str, values: Any) -> None:
-    """Refuse masked values: an array forgets its mask and shows what lay under it."""
-    rows = values if isinstance(values, list | tuple) else [values]
-    count = sum(np.ma.getmaskarray(row).sum(dtype=int) for row in rows if isinstance(row, np.ma.MaskedArray))
-    if count:
-        raise DemonstrationError(
-            f"{name} hold {count:,} masked value{'' if count == 1 else 's'}: fill them (array.filled(value)) "
-            "or drop those steps"
-        )
-
-
-def _check_words(name: str, values: Any) -> None:
+def check_words(name: str, values: Any) -> None:
     """Refuse words so long that a column of them would not fit into memory."""
-    array = isinstance(values, np.ndarray)
-    if array and values.dtype.kind == "U" and values.dtype.itemsize <= 4 * LONGEST:
-        return
-    if not (isinstance(values, list | tuple) or (array and values.dtype.kind in "UO")):
-        return
-    words = (word for word in (values.flat if array else values) if isinstance(word, str))
-    if long := next((word for word in words if len(word) > LONGEST), None):
-        raise too_long(name, long)
+    kind = values.dtype.kind if isinstance(values, np.ndarray) else ""
+    if kind == "O" or (kind == "U" and values.dtype.itemsize > 4 * LONGEST) or isinstance(values, list | tuple):
+        words = (word for word in (values.flat if kind else values) if isinstance(word, str))
+        if long := next((word for word in words if len(word) > LONGEST), None):
+            raise too_long(f"{name} hold", long)
 
 
-def too_long(name: str, word: str) -> DemonstrationError:
+def too_long(found: str, word: str) -> DemonstrationError:
     """The sentence for a word that no column can hold in every row."""
     return DemonstrationError(
-        f"{name} hold a word of {len(word):,} characters (it begins {word[:20]!r}): shorten it to {LONGEST:,} or fewer"
+        f"{found} a text of {len(word):,} characters (it begins {word[:20]!r}): shorten it to {LONGEST:,} or fewer"
     )
 
 
@@ -74,24 +68,6 @@ def frozen(value: Any) -> Any:
     view = value.view()
     view.flags.writeable = False
     return view
-
-
-def observations(values: Any) -> Array:
-    """(step, ...) finite numbers."""
-    array = as_array("observations", values)
-    if len(array.shape) == 0 or len(array) == 0:
-        raise DemonstrationError("there are no steps: pass at least one observation")
-    if array.dtype.kind not in "biuf":
-        raise DemonstrationError(f"observations are {array.dtype}, not numbers: encode them as numbers first")
-    if array.ndim == 1:
-        raise DemonstrationError(
-            f"observations have shape {array.shape}: pass (steps, numbers), or observations[:, None] for one number"
-        )
-    finite("observations", array)
-    return array
-
-
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def finite(name: str, array: Array) -> None:
@@ -108,49 +84,52 @@ def finite(name: str, array: Array) -> None:
         )
 
 
-def same_length(name: str, array: Array, steps: int) -> None:
-    """One value for each step."""
-    if array.ndim == 0 or len(array) != steps:
-        found = 0 if array.ndim == 0 else len(array)
+def column(name: str, values: Any, steps: int, kinds: Mapping[int, str], rule: str) -> Array:
+    """One value or row for each step, finite, of numpy's `kinds` for its number of axes; `rule` says what to pass."""
+    array = as_array(name, values, rule)
+    found = len(array) if array.ndim else 0
+    if found != steps:
         raise DemonstrationError(
             f"{steps:,} observations but {found:,} values in {name}: there must be one for each step "
             "(an observation after an episode's last action does not count: drop it)"
         )
+    if array.dtype.kind not in kinds.get(array.ndim, ""):
+        numbers = ", not numbers" if array.dtype.kind in "UST" else ""
+        raise DemonstrationError(f"{name} are {array.dtype} of shape {array.shape}{numbers}: pass {rule}")
+    finite(name, array)
+    return array
+
+
+def observations(values: Any) -> Array:
+    """(step, ...) finite numbers."""
+    rule = "(steps, numbers): encode them as numbers first, or pass observations[:, None] for one number a step"
+    array = as_array("observations", values)
+    if array.ndim == 0 or len(array) == 0:
+        raise DemonstrationError("there are no steps: pass at least one observation")
+    return column("observations", array, len(array), dict.fromkeys(range(2, 65), "biuf"), rule)
 
 
 def actions(values: Any, steps: int) -> Array:
     """(step,) whole numbers from zero, or (step, dimension) floating-point numbers."""
-    array = as_array("actions", values)
-    same_length("actions", array, steps)
-    if array.dtype.kind not in "biuf":
-        raise DemonstrationError(f"actions are {array.dtype}, not numbers: encode them as whole numbers 0, 1, ...")
-    finite("actions", array)
-    if array.ndim == 2 and array.shape[1] == 0:
-        raise DemonstrationError(f"actions have shape {array.shape}, so nothing was done: pass one dimension or more")
-    if array.ndim == 2 and array.dtype.kind == "f":
+    whole = "whole numbers of shape (steps,) for discrete actions"
+    rule = f"{whole}, or floating-point numbers of shape (steps, dimensions), one or more, for continuous ones"
+    array = column("actions", values, steps, {1: "biuf", 2: "f"}, rule)
+    if array.ndim == 2 and array.shape[1] > 0:
         return array
-    if array.ndim != 1:
-        raise DemonstrationError(
-            f"actions are {array.dtype} of shape {array.shape}: pass whole numbers of shape (steps,) for discrete "
-            "actions, or floating-point numbers of shape (steps, dimensions) for continuous ones"
-        )
+    if array.ndim == 2:
+        raise DemonstrationError(f"actions have shape {array.shape}: pass one dimension or more")
     if array.dtype.kind == "f":
-        fractional = array != np.round(array)
-        found = f"fractional (first: {array[fractional][0]})" if fractional.any() else "floating-point"
+        fractional = array[array != np.round(array)]
+        found = f"fractional (first: {fractional[0]})" if len(fractional) else "floating-point"
         raise DemonstrationError(
             f"actions in one column are {found}: pass integers for discrete actions, "
             "or actions[:, None] for continuous ones"
         )
-    if array.dtype.kind != "b" and array.min() < 0:
-        raise DemonstrationError(f"action {array.min()} is negative: number discrete actions 0, 1, ...")
-    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
-        raise DemonstrationError(
-            f"action {int(array.max()):,} is beyond what 64 bits with a sign can hold: number the actions 0, 1, ..."
-        )
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high > np.iinfo(np.int64).max:
+        found = f"{low} is negative" if low < 0 else f"{high:,} is too large"
+        raise DemonstrationError(f"action {found}: number discrete actions 0, 1, ...")
     return array.astype(np.int64)
-
-
-_MANY_ACTIONS, _SPARSELY_TAKEN = 10_000, 100
 
 
 def action_count(actions: Array, stated: Any) -> int:
@@ -162,187 +141,130 @@ def action_count(actions: Array, stated: Any) -> int:
     rule = "it must be a whole number, 2 or more for there to be a choice, or 0 to count those in the data"
     stated = whole_number("action_count", stated, least=0, rule=rule, error=DemonstrationError)
     found = int(actions.max()) + 1
-    if stated == 0:
-        if found > _MANY_ACTIONS and found > _SPARSELY_TAKEN * (taken := len(np.unique(actions))):
-            raise DemonstrationError(
-                f"action {found - 1:,} was taken, and yet only {taken:,} different actions: number the actions "
-                f"0, 1, ..., or pass action_count={found} if there are so many"
-            )
-        return max(found, 2)
-    if stated < 2:
-        raise DemonstrationError(f"action_count is {stated}: it must be 2 or more, for there to be a choice")
-    if found > stated:
+    if stated == 1:
+        raise DemonstrationError(f"action_count is 1: {rule}")
+    if 0 < stated < found:
+        raise DemonstrationError(f"action {found - 1} was taken but action_count is {stated}: state {found} or more")
+    if stated == 0 and found > _MANY_ACTIONS and found > _SPARSELY_TAKEN * (taken := len(np.unique(actions))):
         raise DemonstrationError(
-            f"action {found - 1} was taken but action_count is {stated}: it must be {found} or more"
+            f"action {found - 1:,} was taken, and yet only {taken:,} different actions: number the actions "
+            f"0, 1, ..., or pass action_count={found} if there are so many"
         )
-    return int(stated)
+    return stated or max(found, 2)
 
 
 def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[str, ...], Array]:
     """The names, and for each step an index into them."""
     if names is None or isinstance(names, str):
-        raise DemonstrationError(f"names is {shown(names)}: pass a sequence of names, one for each demonstrator")
+        raise DemonstrationError(f"names is {brief(names)}: pass a sequence of names, one for each demonstrator")
     names = tuple(str(name) for name in names)
-    _check_words("names", names)
+    check_words("names", names)
     if len(set(names)) != len(names):
         raise DemonstrationError(f"demonstrator names repeat in {listed(names)}: give each person one name")
-    if values is None:
-        raise DemonstrationError("demonstrator is None: pass one name or whole number for each step")
-    _check_mask("demonstrator labels", values)
-    _check_words("demonstrator labels", values)
-    array = np.asarray(values)
-    if array.dtype == object and all(isinstance(value, str) for value in array.flat):  # a pandas column of names
-        array = array.astype(np.str_)
-    same_length("demonstrator", array, steps)
-    if array.ndim != 1 or array.dtype.kind not in "iuUT":
-        raise DemonstrationError(
-            f"demonstrator labels are {array.dtype} of shape {array.shape}: pass one name or whole number for each step"
-        )
+    array = column("demonstrator labels", values, steps, {1: "iuUT"}, "one name or whole number for each step")
     if array.dtype.kind in "iu" and names:
-        if array.min() < 0 or array.max() >= len(names):
+        if len(odd := array[(array < 0) | (array >= len(names))]):
             raise DemonstrationError(
-                f"demonstrator {array.min() if array.min() < 0 else array.max()} has no name: "
-                f"there are {len(names)} names, so indices go from 0 to {len(names) - 1}"
+                f"demonstrator {odd[0]} has no name: {len(names)} names go from 0 to {len(names) - 1}"
             )
         return names, array.astype(np.int64)
-    labels, index = np.unique(array, return_inverse=True)
-    found = tuple(str(label) for label in labels)
-    if not names:
-        return found, index.astype(np.int64)
-    places = {name: place for place, name in enumerate(names)}
-    if unknown := [label for label in found if label not in places]:
+    distinct, index = np.unique(array, return_inverse=True)
+    found = tuple(str(label) for label in distinct)
+    names = names or found
+    number = {name: number for number, name in enumerate(names)}
+    if unknown := [label for label in found if label not in number]:
         raise DemonstrationError(f"demonstrator {unknown[0]!r} is not among the names {listed(names)}: add it to names")
-    place = np.array([places[label] for label in found], dtype=np.int64)
-    return names, place[index]
+    return names, np.array([number[label] for label in found], dtype=np.int64)[index]
 
 
-def episode(values: Any, demonstrator: Array, names: Sequence[str], steps: int) -> Array:
+def episode(values: Any, demonstrator: Array, names: Sequence[str]) -> Array:
     """Episodes numbered from zero in order; each stands together and is of one demonstrator."""
-    array = as_array("episode labels", values)
-    same_length("episode", array, steps)
-    if array.ndim != 1 or array.dtype.kind == "f":
-        raise DemonstrationError(
-            f"episode labels are {array.dtype} of shape {array.shape}: pass one label for each step"
-        )
+    array = column("episode labels", values, len(demonstrator), {1: "biucmMUSTV"}, "one label for each step")
     starts = np.concatenate([[True], array[1:] != array[:-1]])
-    number = np.cumsum(starts) - 1
     labels, counts = np.unique(array[starts], return_counts=True)
     if (counts > 1).any():
-        raise DemonstrationError(
-            f"episode {labels[counts.argmax()]!s} is interrupted by other steps: "
-            "sort the steps so that each episode's stand together, in order"
-        )
+        label = labels[counts.argmax()]
+        raise DemonstrationError(f"episode {label!s} is interrupted by other steps: sort the steps by episode and time")
     changed = (demonstrator[1:] != demonstrator[:-1]) & ~starts[1:]
     if changed.any():
         where = int(changed.argmax())
+        one, other = (names[person] for person in demonstrator[where : where + 2])
         raise DemonstrationError(
-            f"episode {array[where]!s} has two demonstrators, {names[demonstrator[where]]!r} and "
-            f"{names[demonstrator[where + 1]]!r}: each episode belongs to one; split it where the hands change"
+            f"episode {array[where]!s} has two demonstrators, {one!r} and {other!r}: each episode belongs to one; "
+            "split it where the demonstrator changes"
         )
-    return number.astype(np.int64)
+    return np.cumsum(starts, dtype=np.int64) - 1
 
 
-def rewards(values: Any, steps: int) -> Array | None:
+def rewards(values: Any, steps: int) -> Array:
     """(step,) finite numbers in single precision."""
-    if values is None:
-        return None
-    array = as_array("rewards", values)
-    same_length("rewards", array, steps)
-    if array.ndim != 1 or array.dtype.kind not in "biuf":
-        raise DemonstrationError(f"rewards are {array.dtype} of shape {array.shape}: pass one number for each step")
-    finite("rewards", array)
-    return array.astype(np.float32)
+    return column("rewards", values, steps, {1: "biuf"}, "one number for each step").astype(np.float32)
 
 
-def terminals(values: Any, steps: int) -> Array | None:
+def terminals(values: Any, steps: int) -> Array:
     """(step,) true or false."""
-    if values is None:
-        return None
-    array = as_array("terminals", values)
-    same_length("terminals", array, steps)
-    if array.ndim != 1 or not np.isin(array, (0, 1)).all():
+    array = column("terminals", values, steps, {1: "biuf"}, "true or false for each step")
+    if not np.isin(array, (0, 1)).all():
         raise DemonstrationError("terminals must be true or false, one for each step")
     return array.astype(bool)
 
 
-def legal(values: Any, actions: Array, action_count: int) -> Array | None:
+def legal(values: Any, actions: Array, action_count: int) -> Array:
     """(step, action) true or false, with every action that was taken among the legal."""
-    if values is None:
-        return None
     if actions.ndim != 1:
         raise DemonstrationError("legal actions were given but actions are continuous: leave legal out")
-    array = as_array("legal actions", values)
-    same_length("legal", array, len(actions))
-    if array.shape != (len(actions), action_count) or not np.isin(array, (0, 1)).all():
-        raise DemonstrationError(
-            f"legal actions have shape {array.shape}: pass true or false for each step and each of the "
-            f"{action_count} actions"
-        )
+    rule = f"true or false for each step and each of the {action_count} actions"
+    array = column("legal actions", values, len(actions), {2: "biuf"}, rule)
+    if array.shape[1] != action_count or not np.isin(array, (0, 1)).all():
+        raise DemonstrationError(f"legal actions have shape {array.shape}: pass {rule}")
     array = array.astype(bool)
     illegal = ~array[np.arange(len(actions)), actions]
     if illegal.any():
-        step = int(illegal.argmax())
+        first = f"first: step {illegal.argmax():,}, action {actions[illegal.argmax()]}"
         raise DemonstrationError(
-            f"{illegal.sum():,} steps take an action that is marked illegal (first: step {step:,}, action "
-            f"{actions[step]}): correct legal or drop those steps"
+            f"{illegal.sum():,} steps take an illegal action ({first}): correct legal or drop them"
         )
     return array
 
 
-def skill(name: str, values: Any, steps: int) -> Array:
-    """(step,) labels, or (step, skill) weights."""
-    array = as_array(f"skill column {name!r}", values)
-    same_length(f"skill column {name!r}", array, steps)
-    if array.ndim == 1 and array.dtype.kind in "biuU":
+def skills(values: Any, steps: int) -> dict[str, Array]:
+    """Every skill column, by its name: (step,) labels, or (step, skill) weights."""
+    rule = "pass a mapping from names to columns, as in {'phase': ...}"
+    columns = instance_of("skills", values, Mapping, rule=rule, error=DemonstrationError)
+    return {name: frozen(_skill(f"skill column {name!r} values", column, steps)) for name, column in columns.items()}
+
+
+def _skill(name: str, values: Any, steps: int) -> Array:
+    array = column(name, values, steps, {1: "biuU", 2: "biuf"}, "one label for each step, or (steps, skills) weights")
+    if array.ndim == 1:
         return array
-    if array.ndim == 2 and array.dtype.kind in "biuf":
-        finite(f"skill column {name!r}", array)
-        if (array < 0).any():
-            step = int((array < 0).any(axis=1).argmax())
-            raise DemonstrationError(
-                f"skill column {name!r} holds {array[step].min():g} (first: step {step:,}): weights say how much of a "
-                "skill a step calls for, and must be zero or more"
-            )
-        return array.astype(np.float32)
-    raise DemonstrationError(
-        f"skill column {name!r} is {array.dtype} of shape {array.shape}: pass one label for each step, "
-        "or (steps, skills) weights"
-    )
+    if (array < 0).any():
+        step = int((array < 0).any(axis=1).argmax())
+        found = f"{array[step].min():g} (first: step {step:,})"
+        raise DemonstrationError(f"{name} hold {found}: weights of a skill must be zero or more")
+    return array.astype(np.float32)
 
 
-def encoding(values: Encoding | None, observations: Array, actions: Array, action_count: int) -> Encoding | None:
+def encoding(values: Encoding, observations: Array, actions: Array, action_count: int) -> Encoding:
     """Names for exactly the numbers of an observation and the actions that there are."""
-    if values is None:
-        return None
-    inputs, labels = len(values.inputs), len(values.labels)
+    inputs, labels, otherwise = len(values.inputs), len(values.labels), "name as many, or pass no encoding"
     if observations.shape[1:] != (inputs,):
-        raise DemonstrationError(
-            f"observations have shape {observations.shape} and the encoding names {inputs} inputs: pass (steps, "
-            f"{inputs}) observations, or no encoding"
-        )
+        found = f"observations have shape {observations.shape}"
+        raise DemonstrationError(f"{found} and the encoding names {inputs} inputs: {otherwise}")
     discrete = actions.ndim == 1
     if (labels != action_count) if discrete else (labels > 0 or len(values.action) != actions.shape[1]):
         found = f"{action_count} actions" if discrete else f"actions of {actions.shape[1]} dimensions"
         raise DemonstrationError(
-            f"there are {found} and the encoding names {labels or len(values.action)}: name as many, or pass no "
-            "encoding"
+            f"there are {found} and the encoding names {labels or len(values.action)}: {otherwise}"
         )
     return values
 
 
-def skills(values: Any, steps: int) -> dict[str, Array]:
-    """Every skill column, by its name."""
-    mapping = instance_of(
-        "skills",
-        values,
-        Mapping,
-        rule="pass a mapping from names to columns, as in {'phase': ...}",
-        error=DemonstrationError,
-    )
-    return {name: frozen(skill(name, column, steps)) for name, column in mapping.items()}
+def optional(rule: Callable[..., Any], values: Any, *others: Any) -> Any:
+    """What a rule makes of a column that the data may lack."""
+    return None if values is None else rule(values, *others)
 
 
-def listed(names: Sequence[object], most: int = 6) -> str:
-    """Names in quotes, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+def listed(names: Sequence[object], most: int = 6, show: Callable[[Any], str] = repr) -> str:
+    """Names as `show` writes them, and how many more there are."""
+    return ", ".join(map(show, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

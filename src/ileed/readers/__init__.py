@@ -1,23 +1,25 @@
-"""Readers and writers of data sets on disk: one file a format, the same signature for all."""
+"""Readers and writers of data sets on disk: one module for each format, the same signature for all."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+import os
 from pathlib import Path
 from typing import Any
 
-from ileed.checking import instance_of, path_of, shown
+from ileed.checking import instance_of, path_of
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError
 from ileed.readers.labels import Labeller, by_column, by_mask, by_one
 from ileed.readers.parquet import read_parquet, write_parquet
-from ileed.readers.robomimic import label_robomimic, read_robomimic, write_robomimic
-from ileed.readers.tables import from_table, read_table
-from ileed.wording import did_you_mean
+from ileed.readers.reader import Reader, reader_of, readers
+from ileed.readers.robomimic import label_robomimic, read_robomimic
+from ileed.readers.robomimic_writer import write_robomimic
+from ileed.readers.tables import from_table
+from ileed.wording import did_you_mean, printable
 
 __all__ = [
     "Labeller",
+    "Reader",
     "by_column",
     "by_mask",
     "by_one",
@@ -26,18 +28,11 @@ __all__ = [
     "read",
     "read_parquet",
     "read_robomimic",
+    "readers",
     "shipped",
     "write_parquet",
     "write_robomimic",
 ]
-
-_READERS: dict[str, Callable[..., Demonstrations]] = {
-    ".parquet": read_parquet,
-    ".hdf5": read_robomimic,
-    ".h5": read_robomimic,
-    ".csv": read_table,
-    ".tsv": read_table,
-}
 
 
 def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: Any) -> Demonstrations:
@@ -49,31 +44,20 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
     """
     path = path_of("path", path, rule="pass the path of a file", error=DemonstrationError)
     if demonstrator is not None:
-        rule = f"pass where it stands, as in by_column({demonstrator!r})" if isinstance(demonstrator, str) else _LABELS
+        rule = "pass by_column(...), by_mask(...) or by_one(...), or None for the format's own place"
+        if isinstance(demonstrator, str):
+            rule = f"pass where it stands, as in by_column({demonstrator!r})"
         instance_of("demonstrator", demonstrator, Labeller, rule=rule, error=DemonstrationError)
-    if not _exists(path):
-        name = str(path)
-        raise DemonstrationError(f"there is no file {name if len(name) < 300 else shown(name)}: check the path")
-    reader = _READERS.get(path.suffix)
-    if reader is None:
-        raise DemonstrationError(f"{path.name} is of no known format: there are readers for {', '.join(_READERS)}")
-    known = [name for name in inspect.signature(reader).parameters if name not in ("path", "demonstrator")]
-    if strange := [name for name in options if name not in known]:
+    if not os.path.exists(path):
+        raise DemonstrationError(f"there is no file {printable(str(path), 300)}: check the path")
+    reader = reader_of(path)
+    if unknown := next((name for name in options if name not in reader.options), None):
+        known = ", ".join(reader.options)
         raise DemonstrationError(
-            f"{strange[0]} does not apply to {path.suffix} files{did_you_mean(strange[0], known)}: "
-            + (f"the options of these are {', '.join(known)}" if known else "leave it out")
+            f"{unknown} does not apply to {path.suffix} files{did_you_mean(unknown, reader.options)}: "
+            + (f"the options of these are {known}" if known else "leave it out")
         )
-    return reader(path, demonstrator=demonstrator, **options)
-
-
-_LABELS = "pass by_column(...), by_mask(...) or by_one(...), or None for the format's own place"
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # such as a name that no file could have
-        return False
+    return reader.read(path, demonstrator=demonstrator, **options)
 
 
 def shipped(name: str = "obstacles") -> Demonstrations:
@@ -81,7 +65,7 @@ def shipped(name: str = "obstacles") -> Demonstrations:
 
     "obstacles", of the demo: ten demonstrators in MiniGrid's Dynamic-Obstacles, 1,000 steps each, of whom the first
     follows an expert 99 times in a hundred and the others once; otherwise they act at random.
-    `ileed demonstrate minigrid/obstacles --population beta-1 --out FILE` makes it anew.
+    `ileed demonstrate minigrid/obstacles --population beta-1 --out FILE` makes it again.
 
     "square": six operators of three tiers in robosuite's Square, two episodes each: enough to try things on, too little
     to learn from. `ileed demonstrate robot/square --out FILE` makes fifty each, of which these are the first.

@@ -1,11 +1,7 @@
 """HDF5 files as others made them: nothing is read from outside the file, and nothing that it does not hold.
 
-An HDF5 file can name other files as the place of its groups (external links) or of its numbers (external storage,
-virtual data sets). Following these would read any file of this machine as if it were data, so they are refused. A data
-set can also declare a size that nothing was written for. The rules, checked before anything is decoded, are:
-
-* a data set may take at most half of the memory available (`ileed.memory`), its largest chunk included;
-* beyond 64 MiB, it may take at most 1,100 times what the file stores of it: deflate itself cannot compress further.
+External links, external storage and virtual data sets would read any file of this machine as if it were data, so they
+are refused; and so is a data set of a size that nothing was written for. docs/decisions/files.md has the rules.
 """
 
 from __future__ import annotations
@@ -21,78 +17,54 @@ import numpy as np
 
 from ileed import memory
 from ileed.demonstrations import Array
-from ileed.errors import DemonstrationError, brief, require
+from ileed.errors import DemonstrationError, brief, refuse_damage, require
 
-_DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError, IndexError, AttributeError, MemoryError)
 _SOFT_LINKS = 32  # followed one after another; more are taken for a circle
 _SMALL = 64 << 20  # bytes below which a data set may be as sparse as it likes
-_EXPANSION = 1100
+_EXPANSION = 1100  # decoded bytes for one that is stored: deflate itself cannot compress further
 
 
 @contextmanager
 def opened(path: Path, copy: io.BytesIO | None = None) -> Iterator[Any]:
     """The file to read; or, with `copy`, a copy of it in memory to change."""
     h5py = require("h5py", extra="robot")
-    try:
+    with refuse_damage(path, "HDF5"):
         if copy is not None:
             copy.write(path.read_bytes())
         with h5py.File(path, "r") if copy is None else h5py.File(copy, "r+") as file:
             yield file
-    except DemonstrationError:
-        raise
-    except _DAMAGE as error:  # h5py raises any of these for damage, by where it meets it
-        raise DemonstrationError(
-            f"{path} is not a readable HDF5 file ({brief(error)}): export or copy it again"
-        ) from error
 
 
-def named(name: object, most: int = 160) -> str:
-    """A name in the file, short and printable."""
-    return brief(str(name), most)[1:-1] if len(str(name)) <= most else brief(str(name), most)[1:]
-
-
-def member(group: Any, place: str) -> Any:
+def member(group: Any, place: str, followed: list[str] | None = None) -> Any:
     """What stands at a place below a group, or None where nothing does.
 
-    Soft links are followed step by step, so that none of them leads through another file.
+    Soft links are `followed` step by step, so that none of them leads through another file.
     """
-    from h5py import Group, h5l
+    from h5py import ExternalLink, SoftLink
 
-    at, link, beyond = group, "", 0
-    parts, followed = _parts(place), 0
-    while parts:
-        if not isinstance(at, Group):
+    at, followed = group, [] if followed is None else followed
+    for part in (part for part in place.split("/") if part not in ("", ".")):
+        link = at.get(part, getlink=True) if is_group(at) else None
+        if link is None:
             return None
-        part = parts.pop(0)
-        name = part.encode("utf-8", "surrogateescape")
-        if not at.id.links.exists(name):
-            if not link or len(parts) < beyond:  # what is missing is asked for below where the link leads
-                return None
-            raise DemonstrationError(
-                f"{brief(place)} is a link to {brief(link)}, which is not in the file: remove the link, or copy "
-                "the file whole"
-            )
-        kind = at.id.links.get_info(name).type
-        if kind == h5l.TYPE_HARD:
-            at = at[part]
-        elif kind == h5l.TYPE_SOFT:
-            followed += 1
-            if followed > _SOFT_LINKS:
-                raise DemonstrationError(f"{brief(place)} is a link that leads in a circle: remove it")
-            link = at.id.links.get_val(name).decode("utf-8", "surrogateescape")
-            beyond = len(parts)
-            parts = [*_parts(link), *parts]
-            at = at.file if link.startswith("/") else at
-        else:
+        if isinstance(link, ExternalLink):
             raise DemonstrationError(
                 f"{brief(place)} is a link to another file, and these are not followed: h5copy or h5repack put what "
                 "it leads to into the file"
             )
+        if not isinstance(link, SoftLink):
+            at = at[part]
+            continue
+        followed.append(link.path)
+        if len(followed) > _SOFT_LINKS:
+            raise DemonstrationError(f"{brief(place)} is a link that leads in a circle: remove it")
+        at = member(at.file if link.path.startswith("/") else at, link.path, followed)
+        if at is None:
+            raise DemonstrationError(
+                f"{brief(place)} is a link to {brief(link.path)}, which is not in the file: remove the link, or copy "
+                "the file whole"
+            )
     return at
-
-
-def _parts(place: str) -> list[str]:
-    return [part for part in place.split("/") if part not in ("", ".")]
 
 
 def is_group(item: Any) -> bool:
@@ -112,44 +84,37 @@ def read(item: Any, place: str) -> Array:
     check_readable(item, place)
     if item.dtype.kind != "O":
         values = np.asarray(item[()])
-        return _decoded(values.ravel().tolist(), place).reshape(values.shape) if values.dtype.kind == "S" else values
-    if check_string_dtype(item.dtype) is None:
-        raise DemonstrationError(f"{brief(place)} holds {item.dtype}: it must hold numbers or text")
-    if item.ndim > 1:
-        raise DemonstrationError(f"{brief(place)} holds text of shape {item.shape}: it must have one word a row")
+        return _decode(values.ravel().tolist(), place).reshape(values.shape) if values.dtype.kind == "S" else values
+    if check_string_dtype(item.dtype) is None or item.ndim > 1:
+        found = f"{item.dtype} of shape {item.shape}"
+        raise DemonstrationError(f"{brief(place)} holds {found}: it must hold numbers, or one word in each row")
     if item.ndim == 0:
-        return _decoded([item[()]], place).reshape(())
+        return _decode([item[()]], place).reshape(())
     # No word is longer than the file, so that so many rows at a time fit whatever they hold.
     rows = max(1, memory.available_bytes() // (8 * max(1, item.file.id.get_filesize())))
     kept: dict[bytes | str, bytes | str] = {}
     words = [kept.setdefault(word, word) for first in range(0, len(item), rows) for word in item[first : first + rows]]
-    return _decoded(words, place)
+    return _decode(words, place)
 
 
-def _decoded(words: list[Any], place: str) -> Array:
+def _decode(words: list[Any], place: str) -> Array:
     try:
         kept = {word: word.decode() if isinstance(word, bytes) else str(word) for word in dict.fromkeys(words)}
-        longest = max(map(len, kept.values()), default=1)
-        memory.check_fits(brief(place), len(words) * 4 * longest)
-        return np.array([kept[word] for word in words], dtype=np.str_)
     except UnicodeDecodeError as error:
         raise DemonstrationError(f"{brief(place)} is not text in UTF-8: write it again, encoded so") from error
+    memory.check_fits(brief(place), len(words) * 4 * max(map(len, kept.values()), default=1))
+    return np.array([kept[word] for word in words], dtype=np.str_)
 
 
 def check_readable(item: Any, place: str) -> None:
     """Refuse a data set whose numbers lie elsewhere, or that declares more than the file can hold."""
-    if item.external:
+    if item.external or item.is_virtual:
+        where = "keeps its numbers in another file" if item.external else "is a virtual data set"
         raise DemonstrationError(
-            f"{brief(place)} keeps its numbers in another file, and these are not read: h5repack puts them into the "
-            "file"
+            f"{brief(place)} {where}, and these are not read: h5repack puts the numbers into the file"
         )
-    if item.is_virtual:
-        raise DemonstrationError(
-            f"{brief(place)} is a virtual data set, and these are not followed: h5repack puts its numbers into the file"
-        )
-    declared = decoded_bytes(item)
+    declared, stored = decoded_bytes(item), item.id.get_storage_size()
     memory.check_fits(brief(place), declared)
-    stored = item.id.get_storage_size()
     if declared > max(_SMALL, _EXPANSION * stored):
         raise DemonstrationError(
             f"{brief(place)} declares {math.prod(item.shape):,} values but the file stores {stored:,} bytes of them: "

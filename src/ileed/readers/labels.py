@@ -12,6 +12,10 @@ from ileed.errors import DemonstrationError
 class Labeller:
     """Says where a file names its demonstrators; each reader knows which kinds it can follow."""
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            text(name, value, error=DemonstrationError)
+
 
 @final
 @dataclass(frozen=True)
@@ -20,8 +24,13 @@ class by_column(Labeller):  # noqa: N801 (reads as a phrase: read(..., demonstra
 
     column: str
 
-    def __post_init__(self) -> None:
-        text("column", self.column, error=DemonstrationError)
+
+@final
+@dataclass(frozen=True)
+class by_one(Labeller):  # noqa: N801
+    """Everything in the file was done by one demonstrator, of this name."""
+
+    name: str
 
 
 @final
@@ -48,14 +57,3 @@ class by_mask(Labeller):  # noqa: N801
             raise DemonstrationError(f"mask {repeated[0]!r} is named twice: name each once")
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "unmatched", unmatched)
-
-
-@final
-@dataclass(frozen=True)
-class by_one(Labeller):  # noqa: N801
-    """Everything in the file was done by one demonstrator, of this name."""
-
-    name: str
-
-    def __post_init__(self) -> None:
-        text("name", self.name, error=DemonstrationError)

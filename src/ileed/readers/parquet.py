@@ -1,4 +1,4 @@
-"""Parquet: our own schema, one row a step. What is written is read back exactly.
+"""Parquet: our own schema, one row for each step. What is written is read back exactly.
 
 | column       | type                                    | meaning                                              |
 |--------------|-----------------------------------------|------------------------------------------------------|
@@ -13,56 +13,43 @@
 
 The file's metadata may hold, under the key `ileed`, a JSON object with `observation_shape`, `names` (the order of
 demonstrators, also of those without a step), `action_count`, and `encoding` (the names of features and actions of data
-that came from a table). Files without it are read as well. Other columns are not looked at. A file that would decode to
-more than half of the memory available is refused before it is decoded.
+that came from a table). Files without it are read as well. Other columns are not looked at.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ileed import memory, parquet_files, runs
-from ileed.checking import LONGEST
 from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations.columns import longest_word
 from ileed.demonstrations.encoding import Feature
-from ileed.demonstrations.rules import too_long
-from ileed.errors import DemonstrationError, brief
+from ileed.demonstrations.rules import listed
+from ileed.errors import DemonstrationError, refuse_damage
 from ileed.readers.labels import Labeller, by_column
+from ileed.readers.notes import read_notes, shape_as_noted
+from ileed.readers.reader import Reader
 from ileed.readers.tables import flat_table
 from ileed.wording import did_you_mean
 
-_REQUIRED = ("observation", "action", "episode")
-_OPTIONAL = ("reward", "terminal", "legal")
+_NEEDED = {"observation": "observations", "action": "actions", "demonstrator": "demonstrator", "episode": "episode"}
+_COLUMNS = _NEEDED | {"reward": "rewards", "terminal": "terminals", "legal": "legal"}  # as Demonstrations calls them
 _SKILL = "skill."
 
 
 def write_parquet(data: Demonstrations, path: str | Path) -> None:
     """Write demonstrations as one parquet file, whole or not at all."""
-    written: dict[str, pa.Array] = {
-        "observation": _lists(data.observations.reshape(len(data), -1)),
-        "action": pa.array(data.actions) if data.discrete else _lists(data.actions),
-        "demonstrator": pa.DictionaryArray.from_arrays(data.demonstrator.astype(np.int32), list(data.names)),
-        "episode": pa.array(data.episode),
-    }
-    if data.rewards is not None:
-        written["reward"] = pa.array(data.rewards)
-    if data.terminals is not None:
-        written["terminal"] = pa.array(data.terminals)
-    if data.legal is not None:
-        written["legal"] = _lists(data.legal)
-    for name, values in data.skills.items():
-        written[_SKILL + name] = pa.array(values) if values.ndim == 1 else _lists(values)
+    kept = {column: getattr(data, name) for column, name in _COLUMNS.items()}
+    kept |= {_SKILL + name: values for name, values in data.skills.items()}
+    written = {column: _as_arrow(values) for column, values in kept.items() if values is not None}
+    written["demonstrator"] = pa.DictionaryArray.from_arrays(data.demonstrator.astype(np.int32), list(data.names))
     notes: dict[str, Any] = {
         "format": 1,
         "observation_shape": list(data.observations.shape[1:]),
@@ -77,121 +64,65 @@ def write_parquet(data: Demonstrations, path: str | Path) -> None:
     runs.write_file(Path(path), content.getvalue())
 
 
+def _as_arrow(values: Array) -> pa.Array:
+    """A column of numbers or words, or of lists where a row holds several numbers."""
+    if values.ndim == 1:
+        return pa.array(values)
+    rows = np.ascontiguousarray(values).reshape(len(values), -1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+
+
 def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
     """Read demonstrations from a parquet file of our schema; `by_column` names another column for who did it."""
     path = Path(path)
     if demonstrator is not None and not isinstance(demonstrator, by_column):
-        raise DemonstrationError(
-            f"{demonstrator!r} does not apply to parquet files: use by_column(...) (at the command: --who COLUMN)"
-        )
-    who = demonstrator.column if isinstance(demonstrator, by_column) else "demonstrator"
+        raise DemonstrationError(f"{demonstrator!r} does not apply to parquet files: use by_column(...) (--who COLUMN)")
+    who = "demonstrator" if demonstrator is None else demonstrator.column
     file = parquet_files.described(path)
     present = file.schema.names
     if "observation" not in present:
         raise flat_table(path, present)
-    if missing := [name for name in (*_REQUIRED, who) if name not in present]:
+    needed = [who if name == "demonstrator" else name for name in _NEEDED]
+    if missing := next((name for name in needed if name not in present), None):
+        other = ", or name the one that says who with by_column(...) (--who COLUMN)" if missing == who else ""
         raise DemonstrationError(
-            f"{path} has no column {missing[0]!r}{did_you_mean(missing[0], present)}: it has {_listed(present)}; "
-            "rename a column"
-            + (
-                ", or name the one that says who with by_column(...) (at the command: --who COLUMN)"
-                if missing[0] == who
-                else ""
-            )
+            f"{path} has no column {missing!r}{did_you_mean(missing, present)}: it has {listed(present, most=20)}; "
+            f"rename a column{other}"
         )
-    notes = _notes(path, (file.schema.metadata or {}).get(b"ileed", b"{}"))
-    skills = [name for name in present if name.startswith(_SKILL)]
-    wanted = list(dict.fromkeys([*_REQUIRED, who, *(name for name in _OPTIONAL if name in present), *skills]))
+    ours = {*needed, *(_COLUMNS.keys() - _NEEDED.keys())}
+    wanted = [name for name in dict.fromkeys(present) if name in ours or name.startswith(_SKILL)]
     for name in wanted:
         if present.count(name) > 1:
             raise DemonstrationError(f"{path} has {present.count(name)} columns {name!r}: keep one of them")
         _check_type(path, name, file.schema.field(name).type)
+    place = f"the metadata 'ileed' of {path}"
+    notes = read_notes((file.schema.metadata or {}).get(b"ileed", b"{}"), place)
     table = file.read(wanted)
-    with parquet_files.as_one_sentence(path):
-        values = {name: _numpy(path, name, table.column(name)) for name in wanted}
-    observations = values["observation"]
-    if notes.observation_shape is not None:
-        observations = _shaped(path, observations, notes.observation_shape)
+    with refuse_damage(path, "parquet", pa.ArrowException):
+        values = {name: _as_numpy(path, name, table.column(name)) for name in wanted}
+    kept = {name: values[column] for column, name in _COLUMNS.items() if column in values}
+    kept |= {"demonstrator": values[who], "observations": shape_as_noted(values["observation"], notes, place)}
     return Demonstrations(
-        observations=observations,
-        actions=values["action"],
-        demonstrator=values[who],
-        episode=values["episode"],
-        names=notes.names if who == "demonstrator" else (),
-        rewards=values.get("reward"),
-        terminals=values.get("terminal"),
-        legal=values.get("legal"),
-        skills={name.removeprefix(_SKILL): values[name] for name in skills},
-        action_count=notes.action_count,
-        encoding=notes.encoding,
+        **kept,
+        names=notes.get("names", ()) if who == "demonstrator" else (),
+        skills={name.removeprefix(_SKILL): values[name] for name in wanted if name.startswith(_SKILL)},
+        action_count=notes.get("action_count", 0),
+        encoding=_encoding(notes.get("encoding")),
     )
-
-
-@final
-@dataclass(frozen=True)
-class _Notes:
-    """What the file's metadata say of its columns."""
-
-    observation_shape: tuple[int, ...] | None
-    names: tuple[str, ...]
-    action_count: int
-    encoding: Encoding | None
-
-
-def _notes(path: Path, text: bytes) -> _Notes:
-    """The metadata under the key `ileed`; whatever is not of the kind that the writer puts there is refused."""
-
-    def refuse(found: object, rule: str) -> DemonstrationError:
-        return DemonstrationError(
-            f"the metadata 'ileed' of {path} hold {brief(found)}: {rule}; write the file again, or remove the metadata"
-        )
-
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise refuse(text, "they must be a JSON object") from error
-    if not isinstance(values, dict):
-        raise refuse(values, "they must be a JSON object")
-    shape, names, count = values.get("observation_shape"), values.get("names", []), values.get("action_count", 0)
-    if shape is not None and not (isinstance(shape, list) and shape and all(_is_count(size) for size in shape)):
-        raise refuse(shape, "observation_shape must be a list of whole numbers, zero or more")
-    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise refuse(names, "names must be a list of strings")
-    if not _is_count(count):
-        raise refuse(count, "action_count must be a whole number, zero or more")
-    return _Notes(None if shape is None else tuple(shape), tuple(names), count, _encoding(values.get("encoding")))
 
 
 def _encoding(note: Any) -> Encoding | None:
     try:
         found = runs.rebuilt(note, {kind.__name__: kind for kind in (Encoding, Feature)})
+        if found is None or isinstance(found, Encoding):
+            return found
+        raise ValueError(f"it is {type(found).__name__}")
     except ValueError as error:
         raise DemonstrationError(f"the file's note on its encoding is damaged ({error}): write it again") from error
-    if found is not None and not isinstance(found, Encoding):
-        raise DemonstrationError(f"the file's note on its encoding is {type(found).__name__}: write it again")
-    return found
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _shaped(path: Path, observations: Array, shape: tuple[int, ...]) -> Array:
-    width = observations.shape[1] if observations.ndim == 2 else 1
-    if math.prod(shape) != width:
-        raise DemonstrationError(
-            f"observations of {path} have {width:,} numbers but its metadata 'ileed' say that their shape is {shape}: "
-            "the product must be the number; write the file again, or remove the metadata"
-        )
-    return observations.reshape(len(observations), *shape)
-
-
-def _listed(names: Sequence[str], most: int = 20) -> str:
-    return brief(list(names), 2000) if len(names) <= most else f"{brief(list(names[:most]), 2000)} and others"
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
@@ -204,42 +135,42 @@ def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
         )
 
 
-def _lists(rows: Array) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).reshape(-1)), rows.shape[1])
-
-
-def _numpy(path: Path, name: str, column: pa.ChunkedArray) -> Any:
+def _as_numpy(path: Path, name: str, column: pa.ChunkedArray) -> Array:
+    """(row,) numbers or words, or (row, number) of a column of lists; nothing may be missing."""
     if column.null_count:
-        raise DemonstrationError(f"column {name!r} has {column.null_count:,} missing values: fill or drop those rows")
+        raise _missing(name, f"{column.null_count:,} missing values")
     if parquet_files.is_text(column.type):
         return _words(path, name, column)
     array = column.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if not _is_list(array.type):
-        return array.to_numpy(zero_copy_only=False)
+        return np.asarray(array.to_numpy(zero_copy_only=False))
     values = array.flatten()
     if values.null_count:
-        raise DemonstrationError(f"column {name!r} has missing values inside its lists: fill or drop those rows")
+        raise _missing(name, "missing values inside its lists")
     lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False)) if len(array) else np.array([0])
     if len(lengths) > 1:
         raise DemonstrationError(
             f"column {name!r} is ragged (lists of {lengths.min()} to {lengths.max()} values): "
             "every row must have the same length"
         )
-    return values.to_numpy(zero_copy_only=False).reshape(len(array), int(lengths[0]))
+    return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(len(array), int(lengths[0]))
+
+
+def _missing(name: str, found: str) -> DemonstrationError:
+    return DemonstrationError(f"column {name!r} has {found}: fill or drop those rows")
 
 
 def _words(path: Path, name: str, column: pa.ChunkedArray) -> Array:
     """A column of text, (row,): each distinct word is decoded once, and the array is made if it fits in memory."""
-    encoded = (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).unify_dictionaries()
-    whole = encoded.combine_chunks()
+    whole = column.unify_dictionaries().combine_chunks()
     if whole.dictionary.null_count:
-        raise DemonstrationError(f"column {name!r} has missing values: fill or drop those rows")
-    lengths = pc.utf8_length(whole.dictionary)
-    longest = pc.max(lengths).as_py() or 1
-    if longest > LONGEST:
-        raise too_long(f"the values of column {name!r}", whole.dictionary[pc.index(lengths, longest).as_py()].as_py())
+        raise _missing(name, "missing values")
+    longest = longest_word(name, whole.dictionary)
     memory.check_fits(f"column {name!r} of {path}", (len(whole) + len(whole.dictionary)) * 4 * longest)
     distinct = np.array(whole.dictionary.to_pylist(), dtype=np.str_)
     return distinct[whole.indices.to_numpy(zero_copy_only=False)] if len(distinct) else np.empty(0, dtype=np.str_)
+
+
+READER = Reader("parquet", (".parquet",), read_parquet, columns=lambda path: parquet_files.described(path).schema.names)

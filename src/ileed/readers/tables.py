@@ -1,4 +1,4 @@
-"""Tables: one row a decision, one column a feature, from CSV, parquet, pandas, polars or Arrow.
+"""Tables: one row for each decision, one column for each feature, from CSV, parquet, pandas, polars or Arrow.
 
 The caller names the columns of the action and of the demonstrator; nothing is guessed from a column's name. Text and
 categories are encoded here, and their names are kept in `Demonstrations.encoding`.
@@ -6,12 +6,28 @@ categories are encoded here, and their names are kept in `Demonstrations.encodin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ileed.demonstrations import Demonstrations, Encoding, rules
-from ileed.errors import DemonstrationError
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ileed import parquet_files
+from ileed.demonstrations import Array, Demonstrations, Encoding, columns
+from ileed.demonstrations.encoding import Feature, Label
+from ileed.demonstrations.rules import listed
+from ileed.errors import DemonstrationError, refuse_damage
+from ileed.readers.labels import Labeller
+from ileed.readers.reader import Reader
+
+_SUFFIXES = (".csv", ".tsv", ".parquet")
+_WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
+_NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"  # not a code such as 007
+_MOST_CATEGORIES = 1000  # of a feature or an action: a table of (rows, categories) numbers must fit in memory
+_FEW_CATEGORIES = 20  # so many never count as too many, however few rows there are
 
 
 def from_table(
@@ -28,24 +44,15 @@ def from_table(
     """Demonstrations from a table with one row for each step: who did what after seeing what.
 
     `table` is the path of a CSV or parquet file, a DataFrame of pandas or polars, an Arrow table, or a mapping of
-    columns. Text, categorical and true-or-false features become one input for each category; other numbers become
-    floating-point inputs. `features` names the columns that were seen before acting; None takes every column that has
-    no other role.
+    columns; the other arguments name its columns. An `action` of fractions, or of several columns, is continuous; any
+    other is discrete, and its values are kept as labels. `demonstrator` says who acted. `episode`, of one column or
+    several, says which rows are one uninterrupted run: these are brought together in the order of the table. None makes
+    each row an episode of its own: the decisions are independent of each other.
 
-    A column of text, categories, true and false or whole numbers holds a discrete `action`, and its values are kept as
-    labels. A column of floating-point numbers, or a list of columns, holds a continuous one.
-
-    `demonstrator` names the column that says who acted. `episode` names the column, or the columns that together, say
-    which rows belong to one uninterrupted run. Its rows need not stand together: they are brought together in the
-    order of the table, episodes in the order in which they first appear. None makes each row an episode of its own: the
-    decisions are independent of each other.
-
-    `skills` names columns of labels for `Skills`. A missing value is refused by the column's name; with
-    `missing="category"` it becomes a category of its own in a column of categories, and in a column of numbers the mean
-    takes its place and a further input says so. Actions, demonstrators, episodes and skills may never be missing.
-
-    `encoding` encodes a further table as an earlier one was, for example with `fitted.policy.encoding`, so that
-    `fitted.nats` can tell how well the fit explains it; the features are then those of the encoding.
+    `features` were seen before acting; None takes every column without another role. `skills` are labels for `Skills`.
+    Missing values are refused by the column's name; with `missing="category"` those of a feature become a category of
+    their own or, in a column of numbers, the mean with a further input that says so. `encoding` encodes a further table
+    as an earlier one was, for example with `fitted.policy.encoding`, so that `fitted.nats` can judge it.
 
     >>> table = {"age": [71, 30, 55, 42], "arrival": ["ambulance", "walk-in", "walk-in", "ambulance"],
     ...          "decision": ["admit", "discharge", "admit", "admit"], "nurse": ["ann", "ann", "bob", "bob"]}
@@ -57,61 +64,23 @@ def from_table(
     >>> data.encoding.inputs
     ('age', 'arrival = ambulance', 'arrival = walk-in')
     """
-    from ileed.readers import columns  # loads pyarrow.compute, which takes a while
-
     if missing not in ("error", "category"):
         raise DemonstrationError(f"missing is {missing!r}: pass 'error' or 'category'")
-    acted, told, known = _listed("action", action), _listed("episode", episode), _listed("skills", skills)
-    who = _listed("demonstrator", demonstrator)
-    if len(who) != 1 or not acted:
+    if encoding is not None and features is not None:
+        raise DemonstrationError("both features and an encoding are given: the encoding names the features already")
+    if features is not None and not features:
+        raise DemonstrationError("features names no column: name at least one, or leave it out to take all others")
+    named = {"action": action, "demonstrator": demonstrator, "episode": episode, "skill": skills, "feature": features}
+    roles = {role: _as_names(role, names) for role, names in named.items()}
+    if len(roles["demonstrator"]) != 1 or not roles["action"]:
         raise DemonstrationError(
             f"demonstrator is {demonstrator!r} and action is {action!r}: name one column that says who acted, and the "
             "column of the action"
         )
-    if encoding is not None and features is not None:
-        raise DemonstrationError("both features and an encoding are given: the encoding names the features already")
-    seen = None if features is None else _listed("features", features)
-    continuous = not isinstance(action, str)
-    named = seen if encoding is None else tuple(item.name for item in encoding.features)
-    wanted = None if named is None else (*acted, *who, *told, *known, *named)
-    found = columns.open_table(table, labels=(*who, *told, *known), action=() if continuous else acted, wanted=wanted)
-    columns.check_roles(found, {"action": acted, "demonstrator": who, "episode": told}, skills=known, features=seen)
-    names, person = columns.people(who[0], found.column(who[0]))
-    labels, actions = columns.actions(found, acted, encoding, continuous=continuous)
-    rows, starts = columns.order_of_rows(found, told, person)
-    if encoding is None:
-        chosen = columns.feature_names(found, {*acted, *who, *told, *known}) if seen is None else seen
-        encoded = [columns.feature(name, found.column(name), missing, named=seen is not None) for name in chosen]
-        encoding = Encoding(tuple(encoded), acted, labels)
-    return Demonstrations(
-        observations=encoding.encode(found)[rows],
-        actions=actions[rows],
-        demonstrator=person[rows],
-        episode=starts,
-        names=names,
-        skills={name: columns.skill(name, found.column(name))[rows] for name in known},
-        action_count=len(labels),
-        encoding=encoding,
-    )
+    return _from_roles(table, roles, missing, encoding, continuous=not isinstance(action, str))
 
 
-def read_table(path: str | Path, *, demonstrator: object = None) -> Demonstrations:
-    """The answer to `read` for a file that does not say which of its columns is which."""
-    from ileed.readers import columns
-
-    raise flat_table(Path(path), columns.from_csv(Path(path), as_text=()).column_names)
-
-
-def flat_table(path: Path, names: Sequence[str]) -> DemonstrationError:
-    """The sentence for a flat table that was given without the roles of its columns."""
-    return DemonstrationError(
-        f"{path} is a flat table with the columns {rules.listed(names, most=20)}: say which is the action and which "
-        "names the demonstrator, with --action and --demonstrator, or in Python with "
-        "ileed.from_table(path, action=..., demonstrator=...)"
-    )
-
-
-def _listed(role: str, names: Any) -> tuple[str, ...]:
+def _as_names(role: str, names: Any) -> tuple[str, ...]:
     """The names given for a role as a tuple; one name may stand alone."""
     found = (names,) if isinstance(names, str) else () if names is None else names
     if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
@@ -119,3 +88,300 @@ def _listed(role: str, names: Any) -> tuple[str, ...]:
     if repeated := [name for name in found if found.count(name) > 1]:
         raise DemonstrationError(f"{role} names the column {repeated[0]!r} twice: name each once")
     return tuple(found)
+
+
+def _from_roles(
+    table: Any, roles: dict[str, tuple[str, ...]], missing: str, encoding: Encoding | None, *, continuous: bool
+) -> Demonstrations:
+    """Demonstrations from a table of which each role's columns are named; without features, all others are."""
+    known = roles["feature"] if encoding is None else tuple(feature.name for feature in encoding.features)
+    others = tuple(name for role, names in roles.items() if role != "feature" for name in names)
+    found = _open_table(
+        table,
+        wanted=(*others, *known) if known else None,
+        as_text=tuple(name for name in others if name not in roles["action"]),
+        infer=() if continuous else roles["action"],
+    )
+    _check_roles(found, roles)
+    names, person = _people(roles["demonstrator"][0], found.column(roles["demonstrator"][0]))
+    labels, actions = _actions(found, roles["action"], encoding, continuous=continuous)
+    rows, episode = _order_of_rows(found, roles["episode"], person)
+    if encoding is None:
+        chosen = known or _feature_names(found, set(others))
+        features = [_feature(name, found.column(name), missing, named=bool(known)) for name in chosen]
+        encoding = Encoding(tuple(features), roles["action"], labels)
+    skills = {name: _labels(name, "a skill", found.column(name)) for name in roles["skill"]}
+    return Demonstrations(
+        observations=encoding.encode(found)[rows],
+        actions=actions[rows],
+        demonstrator=person[rows],
+        episode=episode,
+        names=names,
+        skills={name: np.array(words)[index][rows] for name, (words, index) in skills.items()},
+        action_count=len(labels),
+        encoding=encoding,
+    )
+
+
+def _open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[str], infer: Sequence[str]) -> pa.Table:
+    """The table as Arrow's; a file is read by the suffix of its name, of parquet the `wanted` columns alone.
+
+    Of a CSV file, the columns `as_text` stay text and those to `infer` become numbers where that loses nothing.
+    """
+    if not isinstance(table, str | Path):
+        return columns.as_table(table)
+    path = Path(table)
+    if not path.is_file():
+        raise DemonstrationError(f"there is no file {path}: check the path")
+    if path.suffix.lower() not in _SUFFIXES:
+        raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(_SUFFIXES)}")
+    if path.suffix.lower() != ".parquet":
+        return _infer_types(_read_csv(path, as_text=(*as_text, *infer)), infer)
+    file = parquet_files.described(path)
+    columns.check_names(file.schema.names)
+    names = [name for name in file.schema.names if wanted is None or name in wanted]
+    return columns.as_table(file.read(names) if names else file.schema.empty_table())
+
+
+def _read_csv(path: Path, *, as_text: Sequence[str]) -> pa.Table:
+    """A CSV file's columns; those of labels as text, so that "007" stays "007".
+
+    The file is parsed as one block: a column's type follows from all of its rows, not from the first megabyte.
+    """
+    from pyarrow import csv
+
+    advice = "save it as UTF-8, and give every row as many values as the header has names"
+    with refuse_damage(path, "CSV", pa.ArrowException, advice=advice):
+        with path.open("rb") as opened:
+            head = opened.read(1 << 16)
+        if b"\0" in head:
+            raise ValueError("it holds zero bytes, as binary files and UTF-16 do")
+        header = head.splitlines()[0] if head.strip() else b""
+        separator = max(",", ";", "\t", key=lambda sign: header.count(sign.encode()))
+        types = dict.fromkeys(as_text, pa.string())
+        found = csv.read_csv(
+            path,
+            csv.ReadOptions(block_size=min(path.stat().st_size + 1, 2**31 - 1)),
+            csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False),
+        )
+        for name, kind in zip(found.column_names, found.schema.types, strict=True):
+            if pa.types.is_binary(kind):
+                raise ValueError(f"column {name!r} is not UTF-8")
+    columns.check_names(found.column_names)
+    return found
+
+
+def _infer_types(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The table with columns that were read as text turned to whole numbers, true and false, or numbers."""
+    for name in set(names) & set(table.column_names):
+        column = table.column(name)
+        found = column.drop_null()
+        if not len(found):
+            continue
+        if pc.all(pc.match_substring_regex(found, _WHOLE)).as_py():
+            column = pc.cast(column, pa.int64())
+        elif pc.all(pc.is_in(pc.utf8_lower(found), value_set=pa.array(["true", "false"]))).as_py():
+            column = pc.equal(pc.utf8_lower(column), "true")
+        elif pc.all(pc.match_substring_regex(found, _NUMBER)).as_py():
+            column = pc.cast(column, pa.float64())
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+def _check_roles(table: pa.Table, roles: Mapping[str, Sequence[str]]) -> None:
+    """Refuse unknown columns, a column with two roles, and a table without rows; a skill may be a feature too."""
+    taken: dict[str, str] = {}
+    for role, names in roles.items():
+        for name in names:
+            columns.check_column(table, name)
+            # who acted may be part of what tells one episode from another
+            shared = role == "episode" and taken.get(name) == "demonstrator" and len(names) > 1
+            if name in taken and not shared:
+                raise DemonstrationError(f"column {name!r} is named as {taken[name]} and as {role}: give it one role")
+            if role not in ("skill", "feature"):
+                taken.setdefault(name, role)
+    if len(table) == 0:
+        raise DemonstrationError("the table has no rows: pass at least one")
+
+
+def _feature_names(table: pa.Table, taken: set[str]) -> tuple[str, ...]:
+    """Every column that has no other role; one that only numbers the rows is refused."""
+    names = tuple(name for name in table.column_names if name not in taken)
+    if not names:
+        raise DemonstrationError("no column is left for the features: the table needs what was seen before acting")
+    for name in names:
+        column = table.column(name)
+        counts = pa.types.is_integer(column.type) and not column.null_count and len(column) > _FEW_CATEGORIES
+        if counts and (np.diff(column.to_numpy()) == 1).all():  # as an index does that was saved with the table
+            raise DemonstrationError(
+                f"column {name!r} numbers the rows, which is no feature: pass it as episode={name!r}, or leave it out "
+                "by naming the others with features=[...]"
+            )
+    return names
+
+
+def _feature(name: str, column: pa.ChunkedArray, missing: str, *, named: bool) -> Feature:
+    """How a column of features is encoded; one that carries no feature is refused by name."""
+    kind, absent = columns.values_type(column), columns.missing_count(column)
+    if absent == len(column):
+        raise DemonstrationError(f"column {name!r} has no values at all: leave it out by naming others with features=")
+    is_category = pa.types.is_dictionary(column.type) or parquet_files.is_text(kind) or pa.types.is_boolean(kind)
+    if not is_category and not columns.is_number(kind):
+        example = "its hour or its age, say" if pa.types.is_temporal(kind) else "as columns of their own, say"
+        raise DemonstrationError(
+            f"column {name!r} holds {kind}, which is neither a number nor a category: turn it into numbers "
+            f"({example}), or leave it out by naming the others with features=[...]"
+        )
+    if missing == "error":
+        otherwise = ", leave the column out of features, or pass missing='category' to keep them"
+        columns.check_present(name, column, otherwise=otherwise)
+    if is_category:
+        return Feature(name, _categories(name, columns.as_text(name, column), named=named))
+    values = columns.as_numbers(name, column)
+    return Feature(name, fill=float(np.float32(np.nanmean(values)))) if absent else Feature(name)
+
+
+def _categories(name: str, column: pa.ChunkedArray, *, named: bool) -> tuple[str | None, ...]:
+    """The categories that occur, in order, and None at the end where values are missing."""
+    rows, found = len(column), sorted(pc.unique(column.drop_null()).to_pylist())
+    hardly_repeat = len(found) > max(rows // 2, _FEW_CATEGORIES) or (len(found) == rows and rows > 1)
+    if (hardly_repeat and not named) or len(found) > _MOST_CATEGORIES:
+        raise DemonstrationError(
+            f"column {name!r} has {len(found):,} different texts in {rows:,} rows, like an identifier: leave it out by "
+            "naming the others with features=[...], or group its values"
+        )
+    if any("," in one for one in found) and all(re.fullmatch(r"[+-]?\d+(,\d+)?", one) for one in found):
+        raise DemonstrationError(
+            f"column {name!r} holds numbers with a decimal comma, such as {found[0]!r}: write them with a point"
+        )
+    return (*found, None) if column.null_count else tuple(found)
+
+
+def _actions(
+    table: pa.Table, names: Sequence[str], known: Encoding | None, *, continuous: bool
+) -> tuple[tuple[Label, ...], Array]:
+    """The labels of a discrete action and the number of each row's; no labels and numbers for a continuous one.
+
+    Where an encoding is known already, the labels are its own.
+    """
+    if known is not None and known.action != tuple(names):
+        raise DemonstrationError(f"action is {names} and the encoding's is {known.action}: name the same")
+    for name in names:
+        columns.check_present(name, table.column(name), role="the action")
+    name, column = names[0], table.column(names[0])
+    labels: tuple[Label, ...] = () if known is None else known.labels
+    if known is None and not continuous and (pa.types.is_integer(column.type) or not columns.is_number(column.type)):
+        labels = _labels_of_action(name, column)
+    if labels:
+        return labels, _index_of_labels(name, column, labels)
+    values = np.stack([columns.as_numbers(each, table.column(each)) for each in names], axis=1)
+    if known is None and not continuous and (values == np.round(values)).all():
+        raise DemonstrationError(
+            f"the action column {name!r} holds whole numbers such as {values[0, 0]:g} as floating-point ones: convert "
+            f"them to integers for a choice among labels, or pass action=[{name!r}] for a continuous action"
+        )
+    return (), values.astype(np.float32)
+
+
+def _labels_of_action(name: str, column: pa.ChunkedArray) -> tuple[Label, ...]:
+    """A discrete action's labels: those that occur, and those that a column of categories declares.
+
+    They are sorted, unless the column declares an order.
+    """
+    ordered = False
+    if pa.types.is_dictionary(column.type):
+        declared = pa.chunked_array([chunk.dictionary for chunk in column.chunks], column.type.value_type)
+        labels = pc.unique(columns.as_text(name, declared).drop_null()).to_pylist()
+        ordered = column.type.ordered
+    else:
+        whole = pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
+        labels = pc.unique(column if whole else columns.as_text(name, column)).to_pylist()
+    if len(labels) < 2:
+        raise DemonstrationError(
+            f"the action column {name!r} is {labels[0]!r} in every row: there must be two or more to choose from"
+        )
+    if len(labels) > _MOST_CATEGORIES:
+        raise DemonstrationError(
+            f"the action column {name!r} has {len(labels):,} different values: a choice has at most "
+            f"{_MOST_CATEGORIES:,}; pass action=[{name!r}] if it is a quantity"
+        )
+    return tuple(labels if ordered else sorted(labels))
+
+
+def _index_of_labels(name: str, column: pa.ChunkedArray, labels: Sequence[Label]) -> Array:
+    """(row,) the number of each row's label."""
+    values = columns.as_text(name, column) if isinstance(labels[0], str) else column
+    try:
+        index = pc.index_in(values, value_set=pa.array(labels, values.type))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise DemonstrationError(
+            f"the action column {name!r} holds {values.type}, and its labels are {listed(labels)}: convert it first"
+        ) from error
+    if index.null_count:
+        raise DemonstrationError(
+            f"the action column {name!r} holds {values.filter(index.is_null())[0].as_py()!r}, which is not among the "
+            f"encoding's labels {listed(labels, most=20)}"
+        )
+    return np.asarray(index.to_numpy(), dtype=np.int64)
+
+
+def _people(name: str, column: pa.ChunkedArray) -> tuple[tuple[str, ...], Array]:
+    """Everybody's name, and each row's index into them; numbers stand in the order of numbers."""
+    found, index = _labels(name, "the demonstrator", column)
+    numbers = all(re.fullmatch(_WHOLE, one) for one in found)
+    order = sorted(range(len(found)), key=lambda number: int(found[number]) if numbers else found[number])
+    return tuple(found[number] for number in order), np.argsort(order)[index]
+
+
+def _labels(name: str, role: str, column: pa.ChunkedArray) -> tuple[list[str], Array]:
+    """The distinct labels of a column as text, and each row's index into them; nothing may be missing."""
+    columns.check_present(name, column, role=role)
+    kind = columns.values_type(column)
+    if columns.is_number(kind) and not pa.types.is_integer(kind):
+        raise DemonstrationError(
+            f"column {name!r} holds {kind}, and {role} is told by text or whole numbers: convert it first"
+        )
+    text = columns.as_text(name, pc.cast(column, pa.string()) if pa.types.is_temporal(kind) else column)
+    distinct = pc.unique(text)
+    return distinct.to_pylist(), pc.index_in(text, value_set=distinct).to_numpy().astype(np.int64)
+
+
+def _order_of_rows(table: pa.Table, names: Sequence[str], person: Array) -> tuple[Array, Array]:
+    """Rows in the order of their episodes' first appearance, stable within each, and the episode of each of them."""
+    if not names:
+        rows = np.arange(len(table))
+        return rows, rows
+    episode = np.zeros(len(table), dtype=np.int64)
+    for name in names:
+        found, index = _labels(name, "the episode", table.column(name))
+        episode = np.unique(episode * len(found) + index, return_inverse=True)[1]
+    _, first, number = np.unique(episode, return_index=True, return_inverse=True)
+    appearance = np.argsort(np.argsort(first))[number]
+    rows = np.argsort(appearance, kind="stable")
+    changed = (appearance[rows][1:] == appearance[rows][:-1]) & (person[rows][1:] != person[rows][:-1])
+    if changed.any():
+        row = int(rows[int(changed.argmax())])
+        label = ", ".join(f"{name} {table.column(name)[row].as_py()!s}" for name in names)
+        raise DemonstrationError(
+            f"the episode of {label} has two demonstrators, and each episode belongs to one: if each demonstrator's "
+            "episodes are counted from one, name both columns, as in episode=[demonstrator, episode]"
+        )
+    return rows, appearance[rows]
+
+
+def _read_table(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
+    """The answer to `read` for a file that does not say which of its columns is which."""
+    raise flat_table(Path(path), READER.columns(Path(path)))
+
+
+def flat_table(path: Path, names: Sequence[str]) -> DemonstrationError:
+    """The sentence for a flat table that was given without the roles of its columns."""
+    return DemonstrationError(
+        f"{path} is a flat table with the columns {listed(names, most=20)}: say which is the action and which "
+        "names the demonstrator, with --action and --demonstrator, or in Python with "
+        "ileed.from_table(path, action=..., demonstrator=...)"
+    )
+
+
+READER = Reader("table", (".csv", ".tsv"), _read_table, columns=lambda path: _read_csv(path, as_text=()).column_names)

@@ -1,0 +1,152 @@
+"""Writes demonstrations as a robomimic file, with the masks that robomimic's own files have."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ileed import runs
+from ileed.demonstrations import Array, Demonstrations
+from ileed.errors import DemonstrationError, require
+from ileed.readers.robomimic import DEMONSTRATOR, OPERATOR
+
+_TIERS = ("worse", "okay", "better")
+_COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
+_WORTH_COMPRESSING = 1024  # bytes; below that, what describes the compression outweighs what it saves
+
+
+def write_robomimic(
+    data: Demonstrations,
+    path: str | Path,
+    *,
+    observations: Mapping[str, int] | None = None,
+    next_observations: Array | None = None,
+    env_args: Mapping[str, Any] | None = None,
+    states: Array | None = None,
+    masks: Mapping[str, Sequence[int]] | None = None,
+    valid: Sequence[int] | None = None,
+) -> None:
+    """Write demonstrations of continuous actions as one robomimic file, whole or not at all.
+
+    `observations` divides the numbers of an observation among keys, by how many each takes in order (None: all under
+    `flat`). `next_observations` has the shape of `data.observations`, `states` is (step, state). `env_args` says which
+    simulator robomimic's rollouts make; without it they cannot be run, but training can.
+
+    Each demonstrator's episodes become a mask of that name; demonstrators called `better_operator_1` and the like give
+    robomimic's tiers (better, okay, worse) and pairs (worse_okay, worse_better, okay_better) too. `masks` adds further
+    ones, by the numbers of their episodes. `valid` lists the episodes to hold out: they become the mask `valid`, the
+    others `train`, and every mask M is divided into `M_train` and `M_valid`. Rewards and terminals that the data lack
+    are left out, and robomimic's loader with its usual cache takes them as zero.
+    """
+    require("h5py", extra="robot")
+    if data.discrete:
+        raise DemonstrationError("actions are discrete: robomimic's are continuous; use write_parquet for these data")
+    size = data.observation_size
+    keys = {"flat": size} if observations is None else dict(observations)
+    if sum(keys.values()) != size or min(keys.values(), default=0) < 0:
+        raise DemonstrationError(
+            f"the keys {keys} take {sum(keys.values())} numbers but an observation has {size}: they must take them all"
+        )
+    named = _masks(data, masks or {}, valid)
+    for name in (*keys, *named, *data.skills):
+        if name in ("", ".") or "/" in name or "\0" in name:
+            raise DemonstrationError(f"{name!r} cannot name a part of an HDF5 file: rename it, without '/'")
+    for name, values in (("next_observations", next_observations), ("states", states)):
+        if values is not None and len(values) != len(data):
+            raise DemonstrationError(f"{len(data):,} steps but {len(values):,} {name}: pass one for each step")
+    columns = {
+        "actions": data.actions,
+        "rewards": data.rewards,
+        "dones": None if data.terminals is None else data.terminals.astype(np.int64),
+        "states": states,
+        DEMONSTRATOR: data.demonstrator,
+        **_by_key("obs", data.observations, keys),
+        **_by_key("next_obs", next_observations, keys),
+        **{
+            f"skill/{name}": np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
+            for name, values in data.skills.items()
+        },
+    }
+    _write(data, path, {name: values for name, values in columns.items() if values is not None}, keys, named, env_args)
+
+
+def _by_key(group: str, observations: Array | None, keys: Mapping[str, int]) -> dict[str, Array]:
+    """The data set of each key, (step, number), in a group of observations."""
+    if observations is None:
+        return {}
+    flat = np.asarray(observations).reshape(len(observations), -1)
+    bounds = np.cumsum([0, *keys.values()])
+    if bounds[-1] != flat.shape[1]:
+        raise DemonstrationError(f"next_observations have {flat.shape[1]} numbers but observations {bounds[-1]}")
+    return {f"{group}/{key}": flat[:, start:stop] for key, start, stop in zip(keys, bounds, bounds[1:], strict=False)}
+
+
+def _masks(
+    data: Demonstrations, asked: Mapping[str, Sequence[int]], valid: Sequence[int] | None
+) -> dict[str, list[int]]:
+    """Every mask of the file: people, tiers, pairs of tiers, those asked for, and the two parts of each."""
+    who = data.episode_demonstrator
+    people = {name: np.flatnonzero(who == number).tolist() for number, name in enumerate(data.names)}
+    tiers: dict[str, list[int]] = {tier: [] for tier in _TIERS}
+    for name, members in people.items():
+        if match := OPERATOR.fullmatch(name):
+            tiers[match[1]] += members
+    pairs = {
+        f"{one}_{two}": tiers[one] + tiers[two] for one, two in combinations(_TIERS, 2) if tiers[one] and tiers[two]
+    }
+    named = [*people.items(), *tiers.items(), *pairs.items(), *asked.items()]
+    held_out = set(() if valid is None else valid)
+    for name, members in [("", range(data.episode_count)), *named] if valid is not None else ():
+        prefix = f"{name}_" if name else ""
+        named.append((f"{prefix}train", [number for number in members if number not in held_out]))
+        named.append((f"{prefix}valid", [number for number in members if number in held_out]))
+    found: dict[str, list[int]] = {}
+    for name, members in named:
+        if strange := [number for number in {*members, *held_out} if not 0 <= number < data.episode_count]:
+            raise DemonstrationError(
+                f"mask {name!r} names episode {strange[0]}: episodes go from 0 to {data.episode_count - 1}"
+            )
+        if members and found.setdefault(name, sorted(set(members))) != sorted(set(members)):
+            raise DemonstrationError(f"there are two masks {name!r}: rename the demonstrator, or the one that you pass")
+    return found
+
+
+def _write(
+    data: Demonstrations,
+    path: str | Path,
+    columns: Mapping[str, Array],
+    keys: Mapping[str, int],
+    masks: Mapping[str, Sequence[int]],
+    env_args: Mapping[str, Any] | None,
+) -> None:
+    import h5py
+
+    notes = {
+        "format": 1,
+        "observations": list(keys),
+        "observation_shape": list(data.observations.shape[1:]),
+        "names": list(data.names),
+        "skills": {name: values.dtype.str for name, values in data.skills.items()},
+    }
+    bounds = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
+    content = io.BytesIO()
+    with h5py.File(content, "w", libver=("v110", "v110")) as file:  # older versions take twice as much for indices
+        group = file.create_group("data")
+        group.attrs["total"] = len(data)
+        group.attrs["env_args"] = json.dumps(dict(env_args or {}))
+        group.attrs["ileed"] = json.dumps(notes)
+        for number, (start, stop) in enumerate(pairwise(bounds)):
+            demo = group.create_group(f"demo_{number}")
+            demo.attrs["num_samples"] = int(stop - start)
+            for name, values in columns.items():
+                part = values[start:stop]
+                demo.create_dataset(name, data=part, **(_COMPRESSED if part.nbytes >= _WORTH_COMPRESSING else {}))
+        for name, members in masks.items():
+            file.create_dataset(f"mask/{name}", data=np.array([f"demo_{number}" for number in members], dtype="S"))
+    runs.write_file(Path(path), content.getvalue())
