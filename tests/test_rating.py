@@ -84,7 +84,7 @@ def test_the_estimate_is_the_top_of_the_likelihood_and_its_interval_where_that_h
     """Against a search along the plain sum; the grid's points lie at most 0.0016 apart and are interpolated."""
     fitted = fit(model, legal=legal)
     data = play(fitted, [0.35, 0.8], [90, 160], seed=1, legal=legal)
-    found = rate(fitted, data, pooled=False, certainty=0.9)
+    found = rate(fitted, data, pooled=False, confidence_level=0.9)
     for person, name in enumerate(data.names):
         at = log_likelihood(fitted, data.by(name))
         top = minimize_scalar(lambda rho, at=at: -at(rho), bounds=(0, 1), method="bounded", options={"xatol": 1e-6})
@@ -212,8 +212,8 @@ def test_ratings_read_as_a_table_and_as_a_mapping():
 def test_what_cannot_be_rated_is_refused():
     fitted = fit()
     data = play(fitted, [0.5], [20], seed=11)
-    with pytest.raises(SettingsError, match="certainty is 95"):
-        rate(fitted, data, certainty=95)
+    with pytest.raises(SettingsError, match="confidence_level is 95"):
+        rate(fitted, data, confidence_level=95)
     with pytest.raises(SettingsError, match="'bootstrap'"):
         rate(fitted, data, interval="bootstrap")
     with pytest.raises(SettingsError, match="6 actions and the data among 7"):
@@ -224,3 +224,80 @@ def test_what_cannot_be_rated_is_refused():
         rate(fitted, replace(data, names=(*data.names, "ghost")))
     with pytest.raises(SettingsError, match="continuous"):
         rate(fitted, world(discrete=False))
+
+
+# --- by a policy that is no fit
+
+
+class FollowsTheObservation:
+    """A policy written by hand: the observation's own number with probability 0.97, among legal actions."""
+
+    def distribution(self, observations, *, legal=None):
+        probs = torch.where(torch.tensor(observations) > 0, 0.97, 0.03 / (ACTIONS - 1)).double()
+        return Categorical(probs=probs if legal is None else probs * torch.tensor(legal))
+
+
+@pytest.mark.parametrize("legal", [False, True])
+@pytest.mark.parametrize("model", [ileed.UniformMixture(), ileed.Boltzmann()], ids=repr)
+def test_people_are_rated_by_a_fit_its_policy_or_its_probabilities_alike(model, legal):
+    fitted = fit(model, legal=legal)
+    data = play(fitted, [0.35, 0.8], [90, 160], seed=1, legal=legal)
+    expected = list(rate(fitted, data, interval="episodes").rows())
+    policy = fitted.policy.distribution(data.observations, legal=data.legal)
+    for given in (fitted.policy, policy, policy.probs.double().numpy()):
+        found = rate(given, data, demonstrator=model, interval="episodes")
+        for row, same in zip(found.rows(), expected, strict=True):
+            assert row == pytest.approx(same, abs=1e-5)  # probabilities in single precision
+
+
+def test_a_policy_written_by_hand_rates_people_without_any_fit():
+    """Alone, by the likelihood of `UniformMixture` written out: rho pi(a) + (1 - rho) / 6."""
+    fitted = fit()
+    data = play(fitted, [0.3, 0.9], [400, 400], seed=12)
+    found = rate(FollowsTheObservation(), data, pooled=False)
+    right = data.observations[np.arange(len(data)), data.actions] > 0
+    for person in range(2):
+        taken = np.where(right, 0.97, 0.03 / 5)[data.demonstrator == person]
+        top = minimize_scalar(
+            lambda rho, taken=taken: -np.log(rho * taken + (1 - rho) / 6).sum(), bounds=(0, 1), method="bounded"
+        )
+        assert found.alone.expertise[person] == pytest.approx(top.x, abs=2e-4)
+    by_power = rate(FollowsTheObservation(), data, demonstrator=ileed.Boltzmann(), pooled=False)
+    assert not np.allclose(by_power.alone.expertise, found.alone.expertise, atol=0.01)
+
+
+REFUSED = {
+    "text": ("expert", "policy is 'expert'.*distribution"),
+    "too few rows": (np.full((3, ACTIONS), 1 / ACTIONS), r"\(3, 6\) probabilities: pass \(20, 6\)"),
+    "no distribution": (np.full((20, ACTIONS), 0.5), "sum to 1"),
+    "negative": (np.tile([1.2, -0.2, 0, 0, 0, 0], (20, 1)), "sum to 1"),
+    "of another number of actions": (
+        type("Other", (), {"distribution": lambda self, seen, legal: Categorical(probs=torch.ones(len(seen), 4))})(),
+        "4 actions and the data among 6",
+    ),
+}
+
+
+@pytest.mark.parametrize(("policy", "says"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_no_policy_over_the_actions_is_refused(policy, says):
+    with pytest.raises(SettingsError, match=says):
+        rate(policy, play(fit(), [0.5], [20], seed=11))
+
+
+def test_probabilities_of_illegal_actions_are_refused():
+    data = play(fit(legal=True), [0.5], [20], seed=11, legal=True)
+    with pytest.raises(SettingsError, match="legal"):
+        rate(np.full((20, ACTIONS), 1 / ACTIONS), data)
+    with pytest.raises(SettingsError, match=r"VarianceScaling.*by one number"):
+        rate(fit(), play(fit(), [0.5], [20], seed=11), demonstrator=ileed.VarianceScaling())
+
+
+def test_old_names_of_arguments_work_for_one_release():
+    fitted = fit()
+    data = play(fitted, [0.5], [20], seed=11)
+    with pytest.warns(DeprecationWarning, match="use confidence_level"):
+        old = rate(fitted, data, certainty=0.8)
+    with pytest.warns(DeprecationWarning, match="use policy"):
+        assert list(rate(fitted=fitted, demonstrations=data, confidence_level=0.8).rows()) == list(old.rows())
+    with pytest.warns(DeprecationWarning, match="use confidence_level"):
+        assert old.certainty == old.confidence_level == 0.8

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -19,16 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from torch.distributions import Categorical
 
-from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations import Array
+from ileed.deprecation import renamed_arguments
 from ileed.errors import DemonstrationError, SettingsError, require
-from ileed.fitted import Fitted, Policy
 from ileed.fitted.rating import Ratings, rate
-from ileed.methods import bc
-from ileed.model.policies import CategoricalMLP
 from ileed.runtime import stream
 from ileed_lab.chess import board
-from ileed_lab.chess.consulting import ENGINE, people
+from ileed_lab.chess.consulting import people
 from ileed_lab.chess.engine import Engine, Evaluation, Thinking, ask_each
 from ileed_lab.chess.experiment import consulted_table, fingerprint_of
 from ileed_lab.chess.extraction import extract
@@ -82,6 +79,7 @@ def read_games(path: str | Path) -> pa.Table:
         return read_positions(out)
 
 
+@renamed_arguments(certainty="confidence_level")
 def rate_players(
     table: pa.Table,
     *,
@@ -89,7 +87,7 @@ def rate_players(
     players: Sequence[str] | None = None,
     nodes: int = NODES,
     workers: int = 2,
-    certainty: float = 0.95,
+    confidence_level: float = 0.95,
     progress: Progress | None = None,
 ) -> list[PlayerRating]:
     """The expertise of everybody with `least` moves or more, or of the `players` named, most expert first.
@@ -110,7 +108,7 @@ def rate_players(
         raise DemonstrationError("nobody made a move with kings and pawns alone in these games: add games")
     table = _in_order(by_player(table, least=least))
     worth = expected_points(table.column("fen").to_pylist(), nodes=nodes, workers=workers, progress=progress)
-    ratings = _rated(table, table.column("player").to_pylist(), worth / TEMPERATURE, certainty=certainty)
+    ratings = _rated(table, table.column("player").to_pylist(), worth / TEMPERATURE, confidence_level=confidence_level)
     given = table.group_by("player").aggregate([("mover_rating", "mean"), ("game_id", "count_distinct")])
     beside = {row["player"]: row for row in given.to_pylist()}
     found = [
@@ -123,9 +121,11 @@ def rate_players(
 
 
 def _rated(table: pa.Table, names: Sequence[str], advice: Array, **options: Any) -> Ratings:
-    """Ratings by advice: (move, action) how much the policy prefers each action, in nats, beside a table in order."""
-    data = replace(demonstrations(table, names), observations=advice.astype(np.float32))
-    return rate(_obedient(), data, pooled=False, **options)
+    """Ratings by a policy whose log-odds are (move, action) `advice`, in nats, beside a table in order."""
+    data = demonstrations(table, names)
+    assert data.legal is not None  # chess has them
+    logits = torch.from_numpy(advice.astype(np.float32)).masked_fill(~torch.tensor(data.legal), -torch.inf)
+    return rate(Categorical(logits=logits), data, pooled=False, **options)
 
 
 def _estimates(ratings: Ratings) -> list[tuple[float, float, float]]:
@@ -136,28 +136,6 @@ def _estimates(ratings: Ratings) -> list[tuple[float, float, float]]:
 def _in_order(table: pa.Table) -> pa.Table:
     """By game, player and ply: the order in which demonstrations stand, so that advice can stand beside them."""
     return table.sort_by([(name, "ascending") for name in ("game_id", "player", "ply")])
-
-
-@cache
-def _obedient() -> Fitted:
-    """A policy that does as it is told: what it observes is how much to prefer each action, in nats."""
-    actions = np.arange(board.ACTION_COUNT)
-    told = Demonstrations(
-        observations=np.eye(len(actions), dtype=np.uint8),
-        actions=actions,
-        demonstrator=np.zeros_like(actions),
-        episode=actions,
-        names=(ENGINE,),
-        legal=np.ones((len(actions), len(actions)), dtype=bool),
-        action_count=len(actions),
-    )
-    fitted = bc(policy=CategoricalMLP(hidden=()), restarts=1, steps=1).fit(told, seed=0, device="cpu")
-    joint = deepcopy(fitted.joint)
-    layer = joint.policy.body.last
-    with torch.no_grad():
-        layer.weight.copy_(torch.eye(len(actions)))
-        layer.bias.zero_()
-    return replace(fitted, joint=joint, policy=Policy(joint, fitted.normaliser))
 
 
 # --- the engine

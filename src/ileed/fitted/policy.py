@@ -61,6 +61,11 @@ class Policy:
         """How many numbers a continuous action has; 0 where actions are discrete."""
         return 0 if self._sizes.discrete else self._sizes.actions
 
+    @property
+    def recurrent(self) -> bool:
+        """Whether it has a hidden state."""
+        return bool(self._net.initial_state(0))
+
     def reset(self, seed: int = 0) -> None:
         """Begin new episodes, and start the stream of sampled actions again from a seed."""
         self._generator = stream(seed_of(seed), "act")
