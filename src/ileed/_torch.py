@@ -37,19 +37,15 @@ def stream(seed: int, *purpose: object) -> torch.Generator:
 
 def resolve_device(name: str) -> torch.device:
     """`auto` takes the best there is; a named device is used or refused, never swapped for another."""
-    if isinstance(name, torch.device):
-        name = str(name)
-    instance_of("device", name, str, rule="pass 'auto' for the best there is, 'cpu' or 'cuda'")
+    rule = "pass device='auto' for the best there is, or device='cpu'"
+    name = str(instance_of("device", name, str | torch.device, rule=rule))
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # a device without memory of its own, such as "meta", has no answer
     except (RuntimeError, AssertionError) as error:
-        raise SettingsError(
-            f"device {name!r} was asked for but cannot be used here; pass device='auto' for the best there is, "
-            "or device='cpu'"
-        ) from error
+        raise SettingsError(f"device {name!r} was asked for but cannot be used here: {rule}") from error
     return device
 
 

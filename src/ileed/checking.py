@@ -12,6 +12,7 @@ from typing import Any
 
 from ileed.errors import IleedError, SettingsError, brief
 
+LONGEST = 1_000  # characters of a name or label: an array takes 4 bytes a row for each character of the longest
 _Failure = type[IleedError]
 shown = brief  # as other modules still call it
 
@@ -70,10 +71,6 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in words:
         raise SettingsError(f"{name} is {brief(value)}: choose {' or '.join(map(repr, words))}")
     return value
-
-
-LONGEST = 1_000
-"""Characters of a name or label at most; an array of them takes 4 bytes a row for each character of the longest."""
 
 
 def text(name: str, value: object, *, error: _Failure = SettingsError) -> str:

@@ -64,9 +64,7 @@ _WRITTEN_OUT = str | bytes | int | float | complex | list | tuple | dict | os.Pa
 
 
 def brief(value: object, most: int = 160) -> str:
-    """A value that was found, or the first line of another library's message, as a sentence can hold it.
-
-    Plain values appear as they are written, cut after `most` characters, and others by the name of their class.
+    """A plain value that was found, the class of another, or the first line of a message, as a sentence can hold it.
 
     >>> brief(["a" * 10] * 3, most=12), brief(int), brief(object()), brief("x" * 100, most=3)
     ("['aaaaaaaaaa...", 'the class int', 'an object', "'xx... of 100 characters")
@@ -86,9 +84,7 @@ _DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeE
 
 
 @contextmanager
-def refuse_damage(
-    path: Path, kind: str, *others: type[Exception], advice: str = "export or copy it again"
-) -> Iterator[None]:
+def refuse_damage(path: Path, kind: str, *others: type[Exception], advice: str = "copy it again") -> Iterator[None]:
     """Turn whatever a library raises for a damaged file into one sentence about that file."""
     try:
         yield

@@ -22,7 +22,7 @@ _WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE
 
 @final
 @dataclass(frozen=True)
-class Described:
+class ParquetFile:
     """A parquet file whose footer was read, and nothing else of it."""
 
     path: Path
@@ -63,11 +63,11 @@ class Described:
         return total
 
 
-def described(path: Path) -> Described:
+def describe(path: Path) -> ParquetFile:
     """What a parquet file's footer says of it."""
     with refuse_damage(path, "parquet", pa.ArrowException):
         footer = pq.read_metadata(path)
-        return Described(path, footer.schema.to_arrow_schema(), footer)
+        return ParquetFile(path, footer.schema.to_arrow_schema(), footer)
 
 
 def is_text(kind: pa.DataType) -> bool:

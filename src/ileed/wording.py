@@ -10,9 +10,7 @@ _MOST = 10_000  # names that are looked through: a refusal should not take secon
 
 
 def printable(text: str, most: int | None = None) -> str:
-    """The text with a replacement character for whatever no page or terminal can show, cut after `most` characters.
-
-    Control characters, terminal escapes, line ends and marks that turn the direction of writing are among these.
+    """The text, cut after `most` characters, with a replacement for control characters, escapes and line ends.
 
     >>> ascii(printable("ann" + chr(27) + "[31m", most=5))
     "'ann\\\\ufffd[...'"

@@ -96,7 +96,7 @@ def write_positions(table: pa.Table, path: str | Path) -> None:
 
 def _read_parquet(path: Path) -> pa.Table:
     """Our columns alone; text as it is kept in memory, once for each distinct word."""
-    file = parquet_files.described(path)
+    file = parquet_files.describe(path)
     ours = {*SCHEMA.names, *_OTHER_NAMES}
     found = [name for name in dict.fromkeys(file.schema.names) if name in ours]
     if repeated := [name for name in found if file.schema.names.count(name) > 1]:

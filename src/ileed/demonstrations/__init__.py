@@ -14,7 +14,7 @@ from ileed.demonstrations import rules
 from ileed.demonstrations.collapsing import Collapsed, collapse
 from ileed.demonstrations.encoding import Encoding
 from ileed.demonstrations.episodes import join_episodes
-from ileed.demonstrations.findings import Finding, counted, findings
+from ileed.demonstrations.findings import Finding, count_of, findings
 from ileed.demonstrations.rules import Array
 from ileed.deprecation import renamed_property
 from ileed.errors import DemonstrationError
@@ -80,7 +80,7 @@ class Demonstrations:
             "encoding": rules.optional(rules.encoding, self.encoding, observations, actions, action_count),
         }
         for name, value in columns.items():
-            object.__setattr__(self, name, rules.frozen(value))
+            object.__setattr__(self, name, rules.read_only(value))
 
     @classmethod
     def from_episodes(
@@ -241,13 +241,13 @@ class Demonstrations:
 
     def __repr__(self) -> str:
         counts = self.steps_each
-        people = counted(len(self.names), "demonstrator")
+        people = count_of(len(self.names), "demonstrator")
         if len(self.names) > 1:
             people += f" ({counts.min():,}-{counts.max():,} steps each)"
-        episodes = f"{counted(self.episode_count, 'episode')}, {counted(len(self), 'step')}"
+        episodes = f"{count_of(self.episode_count, 'episode')}, {count_of(len(self), 'step')}"
         if self.encoding is not None:
             if self.episode_count == len(self):
-                episodes = f"{counted(len(self), 'episode')} of one step each (independent decisions)"
+                episodes = f"{count_of(len(self), 'episode')} of one step each (independent decisions)"
             seen, acted = f"features {self.encoding.describe_features()},\n", self.encoding.describe_actions()
         else:
             seen = f"observations {self.observations.shape[1:]} {self.observations.dtype}, "

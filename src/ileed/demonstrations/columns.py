@@ -1,4 +1,4 @@
-"""Columns of a table as Arrow holds them: where they come from, and as text, numbers or categories.
+"""Columns of a table as Arrow holds them: where they come from, and as text or numbers.
 
 Imported on use: `pyarrow.compute` takes a while to load, and most programs never read a table.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,10 @@ def as_table(table: Any) -> pa.Table:
         elif isinstance(table, pa.Table):
             found = table
         elif isinstance(table, Mapping):
-            found = _table_of_columns(table)
+            for name, values in table.items():
+                if isinstance(values, str) or (np.ndim(values) == 0 and not hasattr(values, "__len__")):
+                    raise DemonstrationError(f"column {name!r} is a single value: pass a list, one for each row")
+            found = pa.table({str(name): values for name, values in table.items()})
         elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
             found = pa.table(table)
         elif hasattr(table, "__dataframe__"):
@@ -53,29 +57,7 @@ def as_table(table: Any) -> pa.Table:
             f"the table cannot be read column by column ({reason}): give each column one name and values of one type"
         ) from error
     check_names(found.column_names)
-    for index, kind in enumerate(found.schema.types):
-        if pa.types.is_dictionary(kind) and is_text(kind):
-            found = found.set_column(index, found.column_names[index], _with_plain_text(found.column(index)))
     return found
-
-
-def _with_plain_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories whose text is stored as polars stores it cannot be converted to text: store it plainly."""
-    kind = pa.dictionary(pa.int64(), pa.string(), ordered=column.type.ordered)
-    chunks = [
-        pa.DictionaryArray.from_arrays(
-            pc.cast(chunk.indices, pa.int64()), pc.cast(chunk.dictionary, pa.string()), ordered=kind.ordered
-        )
-        for chunk in column.chunks
-    ]
-    return pa.chunked_array(chunks, kind)
-
-
-def _table_of_columns(columns: Mapping[Any, Any]) -> pa.Table:
-    for name, values in columns.items():
-        if isinstance(values, str) or (np.ndim(values) == 0 and not hasattr(values, "__len__")):
-            raise DemonstrationError(f"column {name!r} is a single value: pass a list, one value for each row")
-    return pa.table({str(name): values for name, values in columns.items()})
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -84,88 +66,109 @@ def check_names(names: Sequence[str]) -> None:
         raise DemonstrationError(f"column {repeated[0]!r} stands twice in the table: give each column its own name")
 
 
-def check_column(table: pa.Table, name: str) -> None:
-    """Refuse the name of a column that is not there, with the nearest one that is."""
-    names = table.column_names
-    if name not in names:
-        near = get_close_matches(name, names, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise DemonstrationError(f"there is no column {name!r}: the table has {listed(names, most=20)}{meant}")
+@final
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of a table: its values, and the categories that it declares where it stores categories."""
 
+    name: str
+    values: pa.ChunkedArray
+    categories: pa.ChunkedArray | None = None
+    is_ordered: bool = False
 
-def missing_count(column: pa.ChunkedArray) -> int:
-    """How many values of a column are missing: null, or not a number."""
-    plain = _without_categories(column)
-    not_numbers = pc.is_nan(pc.cast(plain, pa.float64())) if pa.types.is_floating(plain.type) else None
-    return int(plain.null_count + (0 if not_numbers is None else pc.sum(not_numbers).as_py() or 0))
+    @classmethod
+    def of(cls, table: pa.Table, name: str) -> Column:
+        """The column of that name; one that is not there is refused, with the nearest one that is."""
+        names = table.column_names
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise DemonstrationError(f"there is no column {name!r}: the table has {listed(names, most=20)}{meant}")
+        column = table.column(name)
+        if not pa.types.is_dictionary(column.type):
+            return cls(name, column)
+        kind = pa.string() if is_text(column.type) else column.type.value_type  # polars' text cannot be taken from
+        declared = pa.chunked_array([pc.cast(chunk.dictionary, kind) for chunk in column.chunks], kind)
+        if is_text(kind):
+            longest_word(name, declared)  # before it is repeated in every row
+        parts = [pc.take(words, each.indices) for words, each in zip(declared.chunks, column.chunks, strict=True)]
+        return cls(name, pa.chunked_array(parts, kind), declared, column.type.ordered)
 
+    @property
+    def is_number(self) -> bool:
+        """Whether the values are numbers, which true and false are not."""
+        kind = self.values.type
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
-def check_present(name: str, column: pa.ChunkedArray, *, role: str = "", otherwise: str = "") -> None:
-    """Refuse a column of which values are missing; `role` is what each of its rows must say."""
-    if count := missing_count(column):
-        needed = f", and {role} is needed in each" if role else ""
-        raise DemonstrationError(
-            f"column {name!r} has {count:,} missing values in {len(column):,} rows{needed}: fill or drop those rows"
-            f"{otherwise}"
-        )
+    @property
+    def is_whole(self) -> bool:
+        """Whether the values are whole numbers."""
+        return bool(pa.types.is_integer(self.values.type))
 
+    @property
+    def is_category(self) -> bool:
+        """Whether the values are text or true and false, or stored as categories."""
+        kind = self.values.type
+        return self.categories is not None or is_text(kind) or bool(pa.types.is_boolean(kind))
 
-def values_type(column: pa.ChunkedArray) -> pa.DataType:
-    """The type of a column's values, also where the column stores categories."""
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    @property
+    def missing(self) -> int:
+        """How many values are missing: null, or not a number."""
+        missing = pc.is_null(self.values, nan_is_null=pa.types.is_floating(self.values.type))
+        return int(pc.sum(missing).as_py() or 0)
 
+    def check_present(self, *, role: str = "", otherwise: str = "") -> None:
+        """Refuse missing values; `role` is what each row must say."""
+        if count := self.missing:
+            needed = f", and {role} is needed in each" if role else ""
+            raise DemonstrationError(
+                f"column {self.name!r} has {count:,} missing values in {len(self.values):,} rows{needed}: fill or drop "
+                f"those rows{otherwise}"
+            )
 
-def _without_categories(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    def text(self) -> pa.ChunkedArray:
+        """Text, categories, whole numbers, or true and false, as text."""
+        kind = self.values.type
+        if not (self.is_category or self.is_number or pa.types.is_null(kind)):
+            raise DemonstrationError(f"column {self.name!r} holds {kind}, not text or categories: convert it first")
+        text = pc.cast(self.values, pa.string())
+        longest_word(self.name, text)
+        return text
 
+    def numbers(self) -> Array:
+        """Numbers in double precision, NaN where a value is missing; infinite ones are refused."""
+        kind = self.values.type
+        if self.categories is not None or not (self.is_number or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+            raise DemonstrationError(f"column {self.name!r} holds {kind}, and numbers are needed: convert it first")
+        found = np.asarray(pc.cast(self.values, pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+        if large := int((np.abs(found) > np.finfo(np.float32).max).sum()):
+            raise DemonstrationError(
+                f"column {self.name!r} has {large:,} infinite or too large values: drop those rows"
+            )
+        return found
 
-def is_number(kind: pa.DataType) -> bool:
-    """Whether values of this type are numbers, which true and false are not."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    def index_among(self, known: Sequence[str | int | None]) -> Array:
+        """(row,) the number of each row's value among the `known` ones, of which None stands for a missing value."""
+        values = self.values if isinstance(known[0], int) else self.text()
+        try:
+            index = pc.index_in(values, value_set=pa.array(known, values.type))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            found = f"holds {values.type}, and its known values are {listed(known)}"
+            raise DemonstrationError(f"column {self.name!r} {found}: convert it first") from error
+        if index.null_count:
+            unknown = values.filter(index.is_null())
+            rows = f"{pc.sum(pc.equal(unknown, unknown[0])).as_py():,} of {len(values):,} rows"
+            raise DemonstrationError(
+                f"column {self.name!r} holds {unknown[0].as_py()!r} in {rows}, which is not among the known values "
+                f"{listed(known, most=20)}: correct those rows, or leave them out"
+            )
+        return np.asarray(index.to_numpy(), dtype=np.int64)
 
 
 def longest_word(name: str, words: Any) -> int:
     """The length of the longest of a column's words; one that is longer than a label may be is refused."""
     lengths = pc.utf8_length(words)
-    longest = pc.max(lengths).as_py() or 0
+    longest: int = pc.max(lengths).as_py() or 0
     if longest > LONGEST:
         raise too_long(f"column {name!r} holds", words[pc.index(lengths, longest).as_py()].as_py())
     return longest
-
-
-def as_text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of text, categories, whole numbers, or true and false, as text."""
-    kind = values_type(column)
-    if not (is_text(kind) or is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-        raise DemonstrationError(f"column {name!r} holds {kind}, not text or categories: convert it first")
-    text = pc.cast(_without_categories(column), pa.string())
-    longest_word(name, text)
-    return text
-
-
-def as_numbers(name: str, column: pa.ChunkedArray) -> Array:
-    """A column of numbers in double precision, NaN where a value is missing; infinite ones are refused."""
-    if not is_number(column.type) and not pa.types.is_boolean(column.type) and not pa.types.is_null(column.type):
-        raise DemonstrationError(
-            f"column {name!r} holds {values_type(column)}, and numbers are needed: convert it first"
-        )
-    values = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(), dtype=np.float64)
-    if too_large := int((np.abs(values) > np.finfo(np.float32).max).sum()):
-        raise DemonstrationError(
-            f"column {name!r} has {too_large:,} infinite or too large values: drop or repair those rows"
-        )
-    return values
-
-
-def one_hot(name: str, column: pa.ChunkedArray, categories: Sequence[str | None]) -> Array:
-    """(row, category) one in the row's own category and zero elsewhere; None is the category of missing values."""
-    index = pc.index_in(column, value_set=pa.array(categories, pa.string()))
-    if index.null_count:
-        strange = column.filter(index.is_null())
-        known = [one for one in categories if one is not None]
-        raise DemonstrationError(
-            f"column {name!r} holds {strange[0].as_py()!r} in {pc.sum(pc.equal(strange, strange[0])).as_py():,} of "
-            f"{len(column):,} rows, a category that was not seen before: there are {listed(known, most=20)}"
-            f"{' and missing values' * (None in categories)}"
-        )
-    return np.eye(len(categories), dtype=np.float32)[index.to_numpy()]

@@ -18,7 +18,7 @@ from ileed.errors import DemonstrationError
 from ileed.wording import printable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from ileed.demonstrations.columns import Column
 
 Label = str | int | bool
 
@@ -50,19 +50,16 @@ class Feature:
             return (self.name,) if self.fill is None else (self.name, f"{self.name} = missing")
         return tuple(f"{self.name} = {'missing' if one is None else one}" for one in self.categories)
 
-    def encode(self, column: pa.ChunkedArray) -> Array:
+    def encode(self, column: Column) -> Array:
         """(row, input) numbers of a column; a missing value or category that the encoding does not know is refused."""
-        from ileed.demonstrations import columns
-
         if self.fill is None and None not in (self.categories or ()):
-            columns.check_present(self.name, column)
+            column.check_present()
         if self.categories is not None:
-            return columns.one_hot(self.name, columns.as_text(self.name, column), self.categories)
-        values = columns.as_numbers(self.name, column)
-        if self.fill is None:
-            return values[:, None].astype(np.float32)
+            return np.eye(len(self.categories), dtype=np.float32)[column.index_among(self.categories)]
+        values = column.numbers()
         missing = np.isnan(values)
-        return np.stack([np.where(missing, self.fill, values), missing], axis=1).astype(np.float32)
+        inputs = [values] if self.fill is None else [np.where(missing, self.fill, values), missing]
+        return np.stack(inputs, axis=1).astype(np.float32)
 
     def __str__(self) -> str:
         if self.categories is None:
@@ -109,14 +106,13 @@ class Encoding:
 
     def encode(self, table: Any) -> Array:
         """(row, input) observations from the features' columns of a table; its other columns are ignored."""
-        from ileed.demonstrations.columns import as_table, check_column  # loads pyarrow.compute, which takes a while
+        from ileed.demonstrations.columns import Column, as_table  # loads pyarrow.compute, which takes a while
 
         found = as_table(table)
-        for feature in self.features:
-            check_column(found, feature.name)
+        features = [(feature, Column.of(found, feature.name)) for feature in self.features]
         if len(found) == 0:
             raise DemonstrationError("the table has no rows: pass at least one")
-        return np.concatenate([feature.encode(found.column(feature.name)) for feature in self.features], axis=1)
+        return np.concatenate([feature.encode(column) for feature, column in features], axis=1)
 
     def decode(self, actions: Array) -> Array:
         """The label of each action's number; continuous actions as they are."""

@@ -61,7 +61,7 @@ def too_long(found: str, word: str) -> DemonstrationError:
     )
 
 
-def frozen(value: Any) -> Any:
+def read_only(value: Any) -> Any:
     """A view that cannot be written to; anything but an array as it is."""
     if not isinstance(value, np.ndarray):
         return value
@@ -70,7 +70,7 @@ def frozen(value: Any) -> Any:
     return view
 
 
-def finite(name: str, array: Array) -> None:
+def check_finite(name: str, array: Array) -> None:
     """Refuse numbers that single precision, in which models compute, cannot hold."""
     if array.dtype.kind != "f":
         return
@@ -96,7 +96,7 @@ def column(name: str, values: Any, steps: int, kinds: Mapping[int, str], rule: s
     if array.dtype.kind not in kinds.get(array.ndim, ""):
         numbers = ", not numbers" if array.dtype.kind in "UST" else ""
         raise DemonstrationError(f"{name} are {array.dtype} of shape {array.shape}{numbers}: pass {rule}")
-    finite(name, array)
+    check_finite(name, array)
     return array
 
 
@@ -231,7 +231,7 @@ def skills(values: Any, steps: int) -> dict[str, Array]:
     """Every skill column, by its name: (step,) labels, or (step, skill) weights."""
     rule = "pass a mapping from names to columns, as in {'phase': ...}"
     columns = instance_of("skills", values, Mapping, rule=rule, error=DemonstrationError)
-    return {name: frozen(_skill(f"skill column {name!r} values", column, steps)) for name, column in columns.items()}
+    return {name: read_only(_skill(f"skill column {name!r} values", column, steps)) for name, column in columns.items()}
 
 
 def _skill(name: str, values: Any, steps: int) -> Array:

@@ -9,9 +9,8 @@ from typing import Any
 from ileed.checking import instance_of, path_of
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError
-from ileed.readers.labels import Labeller, by_column, by_mask, by_one
 from ileed.readers.parquet import read_parquet, write_parquet
-from ileed.readers.reader import Reader, reader_of, readers
+from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one, reader_of, readers
 from ileed.readers.robomimic import label_robomimic, read_robomimic
 from ileed.readers.robomimic_writer import write_robomimic
 from ileed.readers.tables import from_table
@@ -64,11 +63,10 @@ def shipped(name: str = "obstacles") -> Demonstrations:
     """A data set that comes with the package.
 
     "obstacles", of the demo: ten demonstrators in MiniGrid's Dynamic-Obstacles, 1,000 steps each, of whom the first
-    follows an expert 99 times in a hundred and the others once; otherwise they act at random.
-    `ileed demonstrate minigrid/obstacles --population beta-1 --out FILE` makes it again.
-
-    "square": six operators of three tiers in robosuite's Square, two episodes each: enough to try things on, too little
-    to learn from. `ileed demonstrate robot/square --out FILE` makes fifty each, of which these are the first.
+    follows an expert 99 times in a hundred and the others once; otherwise they act at random. "square": six operators
+    of three tiers in robosuite's Square, two episodes each: enough to try things on, too little to learn from.
+    `ileed demonstrate minigrid/obstacles --population beta-1 --out FILE` makes the one, and
+    `ileed demonstrate robot/square --out FILE` fifty episodes of each operator, of which these are the first.
     """
     files = {"obstacles": "obstacles-beta-1.parquet", "square": "square-small.hdf5"}
     if name not in files:

@@ -25,7 +25,7 @@ _EXPANSION = 1100  # decoded bytes for one that is stored: deflate itself cannot
 
 
 @contextmanager
-def opened(path: Path, copy: io.BytesIO | None = None) -> Iterator[Any]:
+def open_file(path: Path, copy: io.BytesIO | None = None) -> Iterator[Any]:
     """The file to read; or, with `copy`, a copy of it in memory to change."""
     h5py = require("h5py", extra="robot")
     with refuse_damage(path, "HDF5"):

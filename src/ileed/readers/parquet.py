@@ -33,9 +33,8 @@ from ileed.demonstrations.columns import longest_word
 from ileed.demonstrations.encoding import Feature
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, refuse_damage
-from ileed.readers.labels import Labeller, by_column
 from ileed.readers.notes import read_notes, shape_as_noted
-from ileed.readers.reader import Reader
+from ileed.readers.reader import Labeller, Reader, by_column
 from ileed.readers.tables import flat_table
 from ileed.wording import did_you_mean
 
@@ -78,7 +77,7 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
     if demonstrator is not None and not isinstance(demonstrator, by_column):
         raise DemonstrationError(f"{demonstrator!r} does not apply to parquet files: use by_column(...) (--who COLUMN)")
     who = "demonstrator" if demonstrator is None else demonstrator.column
-    file = parquet_files.described(path)
+    file = parquet_files.describe(path)
     present = file.schema.names
     if "observation" not in present:
         raise flat_table(path, present)
@@ -173,4 +172,4 @@ def _words(path: Path, name: str, column: pa.ChunkedArray) -> Array:
     return distinct[whole.indices.to_numpy(zero_copy_only=False)] if len(distinct) else np.empty(0, dtype=np.str_)
 
 
-READER = Reader("parquet", (".parquet",), read_parquet, columns=lambda path: parquet_files.described(path).schema.names)
+READER = Reader("parquet", (".parquet",), read_parquet, columns=lambda path: parquet_files.describe(path).schema.names)

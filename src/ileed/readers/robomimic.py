@@ -20,12 +20,11 @@ import numpy as np
 from ileed import memory, runs
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.episodes import join_parts
-from ileed.demonstrations.rules import finite, listed
+from ileed.demonstrations.rules import check_finite, listed
 from ileed.errors import DemonstrationError, brief
 from ileed.readers import hdf5
-from ileed.readers.labels import Labeller, by_column, by_mask, by_one
 from ileed.readers.notes import read_notes, shape_as_noted
-from ileed.readers.reader import Reader
+from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one
 from ileed.wording import did_you_mean, printable
 
 _ROBOT = ("eef_pos", "eef_quat", "gripper_qpos")
@@ -56,7 +55,7 @@ def read_robomimic(
     same of a second arm); where these are not all there, every key that holds a number or a row of numbers a step, in
     alphabetical order. So images are left out unless they are named. Numbers keep the type that they have in the file.
     """
-    with hdf5.opened(Path(path)) as opened:
+    with hdf5.open_file(Path(path)) as opened:
         file = _File(opened, Path(path), filter_key)
         names, labels = _who(file, demonstrator)
         episodes = [name for name in file.episodes if name in labels]
@@ -86,7 +85,7 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
     masks keep only the names of episodes that the file holds (robomimic cannot open a mask that names others).
     """
     copy = io.BytesIO()
-    with hdf5.opened(Path(path), copy) as opened:
+    with hdf5.open_file(Path(path), copy) as opened:
         file = _File(opened, Path(path))
         names, labels = _who(file, demonstrator)
         if not names:
@@ -114,7 +113,7 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
 
 def demonstrators_of(path: str | Path) -> tuple[str, ...]:
     """The names that the data set `demonstrator` of a robomimic file indexes; refuses a file that lacks it."""
-    with hdf5.opened(Path(path)) as opened:
+    with hdf5.open_file(Path(path)) as opened:
         file = _File(opened, Path(path))
         if silent := [name for name in file.episodes if hdf5.member(file.group, f"{name}/{DEMONSTRATOR}") is None]:
             raise DemonstrationError(
@@ -224,7 +223,7 @@ class _File:
     def values(self, episode: str, name: str) -> Array:
         """The values of one data set of an episode, (step, ...)."""
         values = hdf5.read(self.data_set(episode, name), f"{episode}/{name}")
-        finite(f"{name!r} of {printable(episode, 160)}", values)
+        check_finite(f"{name!r} of {printable(episode, 160)}", values)
         return values
 
     def join(self, episodes: Sequence[str], name: str, *, optional: bool = False) -> Any:
@@ -304,7 +303,7 @@ def _label_by_masks(episodes: Sequence[str], members: Mapping[str, set[str]], un
 
 def _columns(path: Path) -> list[str]:
     """The data sets of the first episode."""
-    with hdf5.opened(path) as opened:
+    with hdf5.open_file(path) as opened:
         file = _File(opened, path)
         return sorted(hdf5.member(file.group, file.episodes[0]))
 

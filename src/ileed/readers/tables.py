@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ileed import parquet_files
-from ileed.demonstrations import Array, Demonstrations, Encoding, columns
+from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, refuse_damage
-from ileed.readers.labels import Labeller
-from ileed.readers.reader import Reader
+from ileed.readers.reader import Labeller, Reader
 
 _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
@@ -102,15 +102,15 @@ def _from_roles(
         as_text=tuple(name for name in others if name not in roles["action"]),
         infer=() if continuous else roles["action"],
     )
-    _check_roles(found, roles)
-    names, person = _people(roles["demonstrator"][0], found.column(roles["demonstrator"][0]))
-    labels, actions = _actions(found, roles["action"], encoding, continuous=continuous)
-    rows, episode = _order_of_rows(found, roles["episode"], person)
+    columns = _columns_of_roles(found, roles)
+    names, person = _people(columns["demonstrator"][0])
+    labels, actions = _actions(columns["action"], encoding, continuous=continuous)
+    rows, episode = _order_of_rows(columns["episode"], person)
     if encoding is None:
-        chosen = known or _feature_names(found, set(others))
-        features = [_feature(name, found.column(name), missing, named=bool(known)) for name in chosen]
+        chosen = columns["feature"] or _features_left(found, set(others))
+        features = [_feature(column, missing, named=bool(known)) for column in chosen]
         encoding = Encoding(tuple(features), roles["action"], labels)
-    skills = {name: _labels(name, "a skill", found.column(name)) for name in roles["skill"]}
+    skills = {column.name: _labels(column, "a skill") for column in columns["skill"]}
     return Demonstrations(
         observations=encoding.encode(found)[rows],
         actions=actions[rows],
@@ -129,7 +129,7 @@ def _open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[s
     Of a CSV file, the columns `as_text` stay text and those to `infer` become numbers where that loses nothing.
     """
     if not isinstance(table, str | Path):
-        return columns.as_table(table)
+        return as_table(table)
     path = Path(table)
     if not path.is_file():
         raise DemonstrationError(f"there is no file {path}: check the path")
@@ -137,10 +137,10 @@ def _open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[s
         raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(_SUFFIXES)}")
     if path.suffix.lower() != ".parquet":
         return _infer_types(_read_csv(path, as_text=(*as_text, *infer)), infer)
-    file = parquet_files.described(path)
-    columns.check_names(file.schema.names)
+    file = parquet_files.describe(path)
+    check_names(file.schema.names)
     names = [name for name in file.schema.names if wanted is None or name in wanted]
-    return columns.as_table(file.read(names) if names else file.schema.empty_table())
+    return as_table(file.read(names) if names else file.schema.empty_table())
 
 
 def _read_csv(path: Path, *, as_text: Sequence[str]) -> pa.Table:
@@ -168,7 +168,7 @@ def _read_csv(path: Path, *, as_text: Sequence[str]) -> pa.Table:
         for name, kind in zip(found.column_names, found.schema.types, strict=True):
             if pa.types.is_binary(kind):
                 raise ValueError(f"column {name!r} is not UTF-8")
-    columns.check_names(found.column_names)
+    check_names(found.column_names)
     return found
 
 
@@ -189,57 +189,54 @@ def _infer_types(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table
 
 
-def _check_roles(table: pa.Table, roles: Mapping[str, Sequence[str]]) -> None:
-    """Refuse unknown columns, a column with two roles, and a table without rows; a skill may be a feature too."""
+def _columns_of_roles(table: pa.Table, roles: Mapping[str, Sequence[str]]) -> dict[str, list[Column]]:
+    """The columns of each role; one with two roles is refused, except that a skill may be a feature."""
     taken: dict[str, str] = {}
     for role, names in roles.items():
         for name in names:
-            columns.check_column(table, name)
             # who acted may be part of what tells one episode from another
             shared = role == "episode" and taken.get(name) == "demonstrator" and len(names) > 1
             if name in taken and not shared:
                 raise DemonstrationError(f"column {name!r} is named as {taken[name]} and as {role}: give it one role")
             if role not in ("skill", "feature"):
                 taken.setdefault(name, role)
+    found = {role: [Column.of(table, name) for name in names] for role, names in roles.items()}
     if len(table) == 0:
         raise DemonstrationError("the table has no rows: pass at least one")
+    return found
 
 
-def _feature_names(table: pa.Table, taken: set[str]) -> tuple[str, ...]:
+def _features_left(table: pa.Table, taken: set[str]) -> list[Column]:
     """Every column that has no other role; one that only numbers the rows is refused."""
-    names = tuple(name for name in table.column_names if name not in taken)
-    if not names:
+    columns = [Column.of(table, name) for name in table.column_names if name not in taken]
+    if not columns:
         raise DemonstrationError("no column is left for the features: the table needs what was seen before acting")
-    for name in names:
-        column = table.column(name)
-        counts = pa.types.is_integer(column.type) and not column.null_count and len(column) > _FEW_CATEGORIES
-        if counts and (np.diff(column.to_numpy()) == 1).all():  # as an index does that was saved with the table
+    for column in columns:
+        counts = column.is_whole and not column.missing and len(table) > _FEW_CATEGORIES
+        if counts and (np.diff(column.values.to_numpy()) == 1).all():  # as an index that was saved with the table
             raise DemonstrationError(
-                f"column {name!r} numbers the rows, which is no feature: pass it as episode={name!r}, or leave it out "
-                "by naming the others with features=[...]"
+                f"column {column.name!r} numbers the rows, which is no feature: pass it as episode={column.name!r}, or "
+                "leave it out by naming the others with features=[...]"
             )
-    return names
+    return columns
 
 
-def _feature(name: str, column: pa.ChunkedArray, missing: str, *, named: bool) -> Feature:
+def _feature(column: Column, missing: str, *, named: bool) -> Feature:
     """How a column of features is encoded; one that carries no feature is refused by name."""
-    kind, absent = columns.values_type(column), columns.missing_count(column)
-    if absent == len(column):
+    name, kind = column.name, column.values.type
+    if column.missing == len(column.values):
         raise DemonstrationError(f"column {name!r} has no values at all: leave it out by naming others with features=")
-    is_category = pa.types.is_dictionary(column.type) or parquet_files.is_text(kind) or pa.types.is_boolean(kind)
-    if not is_category and not columns.is_number(kind):
+    if not column.is_category and not column.is_number:
         example = "its hour or its age, say" if pa.types.is_temporal(kind) else "as columns of their own, say"
         raise DemonstrationError(
             f"column {name!r} holds {kind}, which is neither a number nor a category: turn it into numbers "
             f"({example}), or leave it out by naming the others with features=[...]"
         )
     if missing == "error":
-        otherwise = ", leave the column out of features, or pass missing='category' to keep them"
-        columns.check_present(name, column, otherwise=otherwise)
-    if is_category:
-        return Feature(name, _categories(name, columns.as_text(name, column), named=named))
-    values = columns.as_numbers(name, column)
-    return Feature(name, fill=float(np.float32(np.nanmean(values)))) if absent else Feature(name)
+        column.check_present(otherwise=", leave the column out of features, or pass missing='category' to keep them")
+    if column.is_category:
+        return Feature(name, _categories(name, column.text(), named=named))
+    return Feature(name, fill=float(np.float32(np.nanmean(column.numbers()))) if column.missing else None)
 
 
 def _categories(name: str, column: pa.ChunkedArray, *, named: bool) -> tuple[str | None, ...]:
@@ -252,109 +249,84 @@ def _categories(name: str, column: pa.ChunkedArray, *, named: bool) -> tuple[str
             "naming the others with features=[...], or group its values"
         )
     if any("," in one for one in found) and all(re.fullmatch(r"[+-]?\d+(,\d+)?", one) for one in found):
-        raise DemonstrationError(
-            f"column {name!r} holds numbers with a decimal comma, such as {found[0]!r}: write them with a point"
-        )
+        raise DemonstrationError(f"column {name!r} holds numbers with a decimal comma ({found[0]!r}): write a point")
     return (*found, None) if column.null_count else tuple(found)
 
 
-def _actions(
-    table: pa.Table, names: Sequence[str], known: Encoding | None, *, continuous: bool
-) -> tuple[tuple[Label, ...], Array]:
+def _actions(columns: Sequence[Column], known: Encoding | None, *, continuous: bool) -> tuple[tuple[Label, ...], Array]:
     """The labels of a discrete action and the number of each row's; no labels and numbers for a continuous one.
 
     Where an encoding is known already, the labels are its own.
     """
-    if known is not None and known.action != tuple(names):
+    names = tuple(column.name for column in columns)
+    if known is not None and known.action != names:
         raise DemonstrationError(f"action is {names} and the encoding's is {known.action}: name the same")
-    for name in names:
-        columns.check_present(name, table.column(name), role="the action")
-    name, column = names[0], table.column(names[0])
+    for column in columns:
+        column.check_present(role="the action")
+    first, decide = columns[0], known is None and not continuous
     labels: tuple[Label, ...] = () if known is None else known.labels
-    if known is None and not continuous and (pa.types.is_integer(column.type) or not columns.is_number(column.type)):
-        labels = _labels_of_action(name, column)
+    if decide and (first.categories is not None or first.is_whole or not first.is_number):
+        labels = _labels_of_action(first)
     if labels:
-        return labels, _index_of_labels(name, column, labels)
-    values = np.stack([columns.as_numbers(each, table.column(each)) for each in names], axis=1)
-    if known is None and not continuous and (values == np.round(values)).all():
+        return labels, first.index_among(labels)
+    values = np.stack([column.numbers() for column in columns], axis=1)
+    if decide and (values == np.round(values)).all():
         raise DemonstrationError(
-            f"the action column {name!r} holds whole numbers such as {values[0, 0]:g} as floating-point ones: convert "
-            f"them to integers for a choice among labels, or pass action=[{name!r}] for a continuous action"
+            f"the action column {names[0]!r} holds whole numbers such as {values[0, 0]:g} as floating-point ones: "
+            f"convert them to integers for a choice among labels, or pass action=[{names[0]!r}] for a continuous action"
         )
     return (), values.astype(np.float32)
 
 
-def _labels_of_action(name: str, column: pa.ChunkedArray) -> tuple[Label, ...]:
-    """A discrete action's labels: those that occur, and those that a column of categories declares.
+def _labels_of_action(column: Column) -> tuple[Label, ...]:
+    """A discrete action's labels: those that occur, or those that a column of categories declares.
 
     They are sorted, unless the column declares an order.
     """
-    ordered = False
-    if pa.types.is_dictionary(column.type):
-        declared = pa.chunked_array([chunk.dictionary for chunk in column.chunks], column.type.value_type)
-        labels = pc.unique(columns.as_text(name, declared).drop_null()).to_pylist()
-        ordered = column.type.ordered
+    if column.categories is not None:
+        declared = Column(column.name, column.categories).text()
     else:
-        whole = pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
-        labels = pc.unique(column if whole else columns.as_text(name, column)).to_pylist()
+        declared = column.values if column.is_whole or pa.types.is_boolean(column.values.type) else column.text()
+    labels = pc.unique(declared.drop_null()).to_pylist()
     if len(labels) < 2:
-        raise DemonstrationError(
-            f"the action column {name!r} is {labels[0]!r} in every row: there must be two or more to choose from"
-        )
+        raise DemonstrationError(f"the action column {column.name!r} is {labels[0]!r} in every row: there is no choice")
     if len(labels) > _MOST_CATEGORIES:
         raise DemonstrationError(
-            f"the action column {name!r} has {len(labels):,} different values: a choice has at most "
-            f"{_MOST_CATEGORIES:,}; pass action=[{name!r}] if it is a quantity"
+            f"the action column {column.name!r} has {len(labels):,} different values: a choice has at most "
+            f"{_MOST_CATEGORIES:,}; pass action=[{column.name!r}] if it is a quantity"
         )
-    return tuple(labels if ordered else sorted(labels))
+    return tuple(labels if column.is_ordered else sorted(labels))
 
 
-def _index_of_labels(name: str, column: pa.ChunkedArray, labels: Sequence[Label]) -> Array:
-    """(row,) the number of each row's label."""
-    values = columns.as_text(name, column) if isinstance(labels[0], str) else column
-    try:
-        index = pc.index_in(values, value_set=pa.array(labels, values.type))
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise DemonstrationError(
-            f"the action column {name!r} holds {values.type}, and its labels are {listed(labels)}: convert it first"
-        ) from error
-    if index.null_count:
-        raise DemonstrationError(
-            f"the action column {name!r} holds {values.filter(index.is_null())[0].as_py()!r}, which is not among the "
-            f"encoding's labels {listed(labels, most=20)}"
-        )
-    return np.asarray(index.to_numpy(), dtype=np.int64)
-
-
-def _people(name: str, column: pa.ChunkedArray) -> tuple[tuple[str, ...], Array]:
+def _people(column: Column) -> tuple[tuple[str, ...], Array]:
     """Everybody's name, and each row's index into them; numbers stand in the order of numbers."""
-    found, index = _labels(name, "the demonstrator", column)
+    found, index = _labels(column, "the demonstrator")
     numbers = all(re.fullmatch(_WHOLE, one) for one in found)
     order = sorted(range(len(found)), key=lambda number: int(found[number]) if numbers else found[number])
     return tuple(found[number] for number in order), np.argsort(order)[index]
 
 
-def _labels(name: str, role: str, column: pa.ChunkedArray) -> tuple[list[str], Array]:
+def _labels(column: Column, role: str) -> tuple[list[str], Array]:
     """The distinct labels of a column as text, and each row's index into them; nothing may be missing."""
-    columns.check_present(name, column, role=role)
-    kind = columns.values_type(column)
-    if columns.is_number(kind) and not pa.types.is_integer(kind):
+    column.check_present(role=role)
+    name, kind = column.name, column.values.type
+    if column.is_number and not column.is_whole:
         raise DemonstrationError(
-            f"column {name!r} holds {kind}, and {role} is told by text or whole numbers: convert it first"
+            f"column {name!r} holds {kind}, and {role} is text or a whole number: convert it first"
         )
-    text = columns.as_text(name, pc.cast(column, pa.string()) if pa.types.is_temporal(kind) else column)
+    text = pc.cast(column.values, pa.string()) if pa.types.is_temporal(kind) else column.text()
     distinct = pc.unique(text)
     return distinct.to_pylist(), pc.index_in(text, value_set=distinct).to_numpy().astype(np.int64)
 
 
-def _order_of_rows(table: pa.Table, names: Sequence[str], person: Array) -> tuple[Array, Array]:
+def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Array]:
     """Rows in the order of their episodes' first appearance, stable within each, and the episode of each of them."""
-    if not names:
-        rows = np.arange(len(table))
+    rows = np.arange(len(person))
+    if not columns:
         return rows, rows
-    episode = np.zeros(len(table), dtype=np.int64)
-    for name in names:
-        found, index = _labels(name, "the episode", table.column(name))
+    episode = np.zeros(len(person), dtype=np.int64)
+    for column in columns:
+        found, index = _labels(column, "the episode")
         episode = np.unique(episode * len(found) + index, return_inverse=True)[1]
     _, first, number = np.unique(episode, return_index=True, return_inverse=True)
     appearance = np.argsort(np.argsort(first))[number]
@@ -362,7 +334,7 @@ def _order_of_rows(table: pa.Table, names: Sequence[str], person: Array) -> tupl
     changed = (appearance[rows][1:] == appearance[rows][:-1]) & (person[rows][1:] != person[rows][:-1])
     if changed.any():
         row = int(rows[int(changed.argmax())])
-        label = ", ".join(f"{name} {table.column(name)[row].as_py()!s}" for name in names)
+        label = ", ".join(f"{column.name} {column.values[row].as_py()!s}" for column in columns)
         raise DemonstrationError(
             f"the episode of {label} has two demonstrators, and each episode belongs to one: if each demonstrator's "
             "episodes are counted from one, name both columns, as in episode=[demonstrator, episode]"
