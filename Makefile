@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish kills same-bits clean
+.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser stockfish kills same-bits docs wheel-check clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -56,11 +56,23 @@ $(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	  PYTHONPATH=.cache/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV); }
 	$(BIN)/python -m pip install --quiet uv
 	UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" $(BIN)/uv pip install --quiet --python $(BIN)/python \
-	  -c constraints.txt "torch==2.13.0" -e ".[dev]" -e lab
+	  -c constraints.txt "torch==2.13.0" -e ".[dev,docs]" -e lab
 # robosuite asks for mink, which holds numpy below 2 and serves one humanoid alone: it comes without what it asks for.
 	UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}" $(BIN)/uv pip install --quiet --python $(BIN)/python \
 	  -c constraints.txt --no-deps robosuite
 	touch $(READY)
+
+# The site of documents, in site/: the tutorial is executed, and a broken link or a page left out fails the build (with
+# --quiet it would not: --strict counts warnings that are shown).
+docs: $(READY)
+	rm -rf .cache/tutorial && mkdir -p .cache/tutorial && cp docs/tutorial.ipynb .cache/tutorial
+	cd .cache/tutorial && OMP_NUM_THREADS=1 $(CURDIR)/$(BIN)/jupyter nbconvert --execute --to markdown \
+	  --KernelManager.transport=ipc --log-level=WARN tutorial.ipynb
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The distributions as a user gets them: built, installed in fresh environments, and tried.
+wheel-check: $(READY)
+	$(BIN)/python tests/wheel_check.py
 
 # An environment of robomimic's own, in .cache/robomimic; without it the tests of our plug-in are skipped.
 robomimic: $(READY)
@@ -87,4 +99,4 @@ same-bits: $(READY)
 	$(BIN)/python tests/digests/compare_commits.py $(or $(OLD),HEAD)
 
 clean:
-	rm -rf $(VENV) .cache runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache site runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,7 +7,6 @@ from needs import gpu
 from tiny import tiny_parts
 
 import ileed
-from ileed.methods import CheckpointSettings
 from ileed.nets import Pick
 from ileed.runtime import record_cuda_graph
 
@@ -63,7 +62,7 @@ def test_an_interrupted_fit_resumes_to_the_same_bits(tmp_path):
         if progress.step >= 30:
             raise KeyboardInterrupt
 
-    settings = {"seed": 0, "device": "cuda", "checkpoint": CheckpointSettings(tmp_path / "checkpoint", seconds=0)}
+    settings = {"seed": 0, "device": "cuda", "checkpoint": tmp_path / "checkpoint", "checkpoint_seconds": 0.0}
     with pytest.raises(KeyboardInterrupt):
         method.fit(data, progress=stop, **settings)
     resumed, whole = method.fit(data, **settings), method.fit(data, seed=0, device="cuda")

@@ -1,9 +1,11 @@
 """What the documents say: their Python runs as pasted, their numbers come from records, their links lead somewhere."""
 
+import json
 import re
 import runpy
 import shlex
 import sys
+import tomllib
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -82,14 +84,31 @@ def test_an_example_runs(example, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "docs/tutorial.ipynb"], ids=lambda page: page.name)
 def test_links_within_the_repository_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("name", ["speed_page", "policy_width"])
+def test_the_version_is_the_same_wherever_it_stands():
+    library, lab = (
+        tomllib.loads((ROOT / path).read_text())["project"] for path in ("pyproject.toml", "lab/pyproject.toml")
+    )
+    assert library["version"] == lab["version"] == ileed.__version__
+    assert any(re.fullmatch(rf"ileed\[.*\]=={re.escape(ileed.__version__)}", each) for each in lab["dependencies"])
+    assert f"\nversion: {ileed.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_tutorial_is_kept_without_outputs_and_without_paths_of_a_machine():
+    """`make docs` executes it and puts the outputs on the site, so that none can be out of date."""
+    tutorial = (ROOT / "docs/tutorial.ipynb").read_text()
+    for cell in json.loads(tutorial)["cells"]:
+        assert cell["cell_type"] == "markdown" or (cell["outputs"], cell["execution_count"]) == ([], None)
+    assert not re.search(r"[\s\"'(]/(home|root|tmp|Users|work)/", tutorial)
+
+
+@pytest.mark.parametrize("name", ["speed_page", "policy_width", "ensemble_size"])
 def test_a_generated_page_is_what_the_records_say(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     maker = import_module(name)

@@ -41,7 +41,6 @@ from ileed import (
     bc,
 )
 from ileed.fitting import Adam, History, OptimiserSettings, Sampler, optimise
-from ileed.methods import CheckpointSettings
 
 SMALL = {"policy": CategoricalMLP(hidden=(4,)), "expertise": Embedded(hidden=(3,))}
 
@@ -57,7 +56,7 @@ def optimised(data, restarts=(0, 1, 2), *, parts=None, seed=0, weights=None, **h
     return optimise(joint_of(parts, prepared.sizes, restarts, seed=seed), prepared, OptimiserSettings(**how))
 
 
-def fit(data, *, seed=0, weights=None, progress=None, checkpoint=None, seconds=0.0, **how):
+def fit(data, *, seed=0, weights=None, progress=None, checkpoint=None, checkpoint_seconds=0.0, **how):
     method = Ileed(**({"restarts": 3, "steps": 20} | ({} if "policy" in how or not data.discrete else SMALL) | how))
     return method.fit(
         data,
@@ -65,7 +64,8 @@ def fit(data, *, seed=0, weights=None, progress=None, checkpoint=None, seconds=0
         device="cpu",
         weights=None if weights is None else np.asarray(weights),
         progress=progress,
-        checkpoint=None if checkpoint is None else CheckpointSettings(checkpoint, seconds),
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
     )
 
 
@@ -558,7 +558,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, data, how):
             fit(data, **how, checkpoint=file, progress=stop_at(stop))
         assert file.exists()
     told = []
-    resumed = fit(data, **how, checkpoint=file, seconds=3600.0, progress=told.append)
+    resumed = fit(data, **how, checkpoint=file, checkpoint_seconds=3600.0, progress=told.append)
     assert told[0].step >= 18, "it started anew instead of going on"
     assert_same_bits(resumed, straight)
     assert [path.name for path in tmp_path.iterdir()] == [file.name], "the checkpoint stays until the fit is saved"
@@ -589,7 +589,7 @@ def test_a_save_removes_no_checkpoint_of_another_fit(tmp_path):
 
 def test_a_checkpoint_is_written_only_when_its_time_has_come(tmp_path):
     with pytest.raises(Stop):
-        fit(world(), checkpoint=tmp_path / "c", seconds=3600.0, progress=stop_at(15))
+        fit(world(), checkpoint=tmp_path / "c", checkpoint_seconds=3600.0, progress=stop_at(15))
     assert list(tmp_path.iterdir()) == []
 
 

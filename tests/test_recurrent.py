@@ -14,7 +14,6 @@ import ileed
 from ileed import Constant, DemonstrationError, Demonstrations, Ileed, MixtureLSTM, Skills, VarianceScaling
 from ileed._torch import stream
 from ileed.fitting import OptimiserSettings, prepare
-from ileed.methods import CheckpointSettings
 from ileed.model.distributions import mixture, mixture_parts
 from ileed.nets import LSTM
 from ileed.simulation import demonstrate
@@ -164,7 +163,7 @@ def test_an_interrupted_fit_resumes_to_the_same_bits(tmp_path):
         if progress.step >= 30:
             raise KeyboardInterrupt
 
-    settings = {"seed": 0, "checkpoint": CheckpointSettings(tmp_path / "checkpoint", seconds=0)}
+    settings = {"seed": 0, "checkpoint": tmp_path / "checkpoint", "checkpoint_seconds": 0.0}
     with pytest.raises(KeyboardInterrupt):
         method.fit(operators(), progress=stop, **settings)
     resumed, whole = method.fit(operators(), **settings), method.fit(operators(), seed=0)

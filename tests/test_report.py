@@ -21,7 +21,7 @@ import ileed
 from ileed.errors import IleedError, RunError, SettingsError
 from ileed.fitted import Expertise, ExpertiseSummary
 from ileed.report import figures, report
-from ileed.report.story import Story
+from ileed.report.sections import Content
 from ileed.runs import PAGE_MARK
 
 pytest.importorskip("altair", reason="a report needs the extra 'report'")
@@ -157,7 +157,7 @@ def test_the_page_fetches_and_runs_nothing(page):
 def test_the_page_says_who_how_many_and_how_it_ended(page, fitted):
     for told in ("ann", "bob", "cat", "120", fitted.outcome.value.replace("`", ""), f"{fitted.nats_per_action:.3f}"):
         assert told in page.text
-    assert Story.of(fitted, {}, {}).verdict in page.text
+    assert Content.of(fitted, {}, {}).verdict in page.text
     assert len(page.charts) == 4
 
 
@@ -246,7 +246,7 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(run, tmp_path, monkey
 def test_the_verdict_compares_and_does_not_depend_on_the_common_level(expertise, verdict):
     fitted = fit(("ann", "bob", "cat", "dan"), restarts=1)
     for level in (1.0, 0.3):
-        assert verdict in Story.of(finding(fitted, by_demonstrator=np.array(expertise) * level), {}, {}).verdict
+        assert verdict in Content.of(finding(fitted, by_demonstrator=np.array(expertise) * level), {}, {}).verdict
 
 
 def test_every_cell_where_a_person_never_was_is_told_from_those_seen(eventful_page, fitted):

@@ -34,9 +34,9 @@ from ileed import (
     Skills,
     UniformMixture,
     VarianceScaling,
-    runs,
 )
 from ileed.runs import remove_file, write_file
+from ileed.runs.provenance import _described
 
 MIXTURE = MixtureMLP(hidden=(4,), modes=2)
 METHODS = {
@@ -437,8 +437,8 @@ def git(folder: Path, *words: str) -> str:
 @pytest.fixture
 def described(monkeypatch):
     monkeypatch.delenv("ILEED_COMMIT", raising=False)
-    runs._described.cache_clear()
-    return runs._described
+    _described.cache_clear()
+    return _described
 
 
 def repository(root: Path, package: str, *, name: str, tracked: bool) -> Path:

@@ -17,9 +17,8 @@ from strategies import world
 import ileed
 from ileed import CategoricalMLP, Embedded, Ileed, IleedError, MixtureLSTM, MixtureMLP, Skills
 from ileed.fitting import Checkpoint
-from ileed.methods import CheckpointSettings
 from ileed.report.page import page
-from ileed.report.story import Story
+from ileed.report.sections import Content
 
 METHODS = {
     "defaults": Ileed(policy=CategoricalMLP(hidden=(3,)), expertise=Embedded(hidden=(3,))),
@@ -309,7 +308,7 @@ def test_whatever_a_field_is_replaced_by_a_run_that_loads_can_be_used_and_report
             if (found := loaded_or_refused(run)) is None:
                 continue
             repr(found)
-            page("title", found, Story.of(found, {}, {}), Undrawn(), command=None)
+            page("title", found, Content.of(found, {}, {}), Undrawn(), command=None)
             found.policy.act(np.zeros((2, *found.policy.observation_shape), dtype=np.float32))
 
 
@@ -328,7 +327,7 @@ def interrupted(path: Path) -> Ileed:
             raise Stop
 
     with pytest.raises(Stop):
-        method.fit(world(), seed=0, device="cpu", checkpoint=CheckpointSettings(path, seconds=0), progress=progress)
+        method.fit(world(), seed=0, device="cpu", checkpoint=path, checkpoint_seconds=0.0, progress=progress)
     return method
 
 

@@ -35,7 +35,6 @@ from ileed import (
     cli,
 )
 from ileed.demonstrations.findings import visited_by_several
-from ileed.methods import CheckpointSettings
 from ileed.model.distributions import mixture, mixture_parts
 from ileed.nets import Pick
 from ileed_lab.experiments import experiment, reproduce
@@ -498,7 +497,7 @@ WRONG_CALLS = {
     "masked weights": (lambda: a_fit_with(weights=np.ma.masked_equal([1.0, 2, 3, 4], 2)), "weights .*masked"),
     "progress": (lambda: a_fit_with(progress="bar"), "progress is 'bar'.*function"),
     "checkpoint": (lambda: a_fit_with(checkpoint=3), "checkpoint is 3.*path"),
-    "seconds": (lambda: a_fit_with(checkpoint=CheckpointSettings("c", seconds="often")), "seconds is 'often'"),
+    "checkpoint_seconds": (lambda: a_fit_with(checkpoint_seconds="often"), "checkpoint_seconds is 'often'"),
     "report of a fit": (lambda: ileed.report(SimpleNamespace()), "path is a SimpleNamespace"),
     "load of a number": (lambda: ileed.load(3), "path is 3"),
     "evaluate in no task": (lambda: ileed.evaluate(a_fit().policy, "no-such"), "no-such"),

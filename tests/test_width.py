@@ -10,7 +10,6 @@ import torch
 
 import ileed
 from ileed import CategoricalMLP, Constant, Demonstrations, Ileed, MixtureLSTM, SettingsError
-from ileed.methods import CheckpointSettings
 from ileed.width import LADDER, Split, WidthComparison, compare_widths, wider_than
 
 NARROW = CategoricalMLP(hidden=(4, 4))
@@ -226,7 +225,7 @@ def test_a_fit_that_is_interrupted_while_widths_are_compared_goes_on_to_the_same
         if progress.stage == stage and progress.step >= 30:
             raise KeyboardInterrupt
 
-    settings = {"seed": 0, "checkpoint": CheckpointSettings(tmp_path / "checkpoint", seconds=0)}
+    settings = {"seed": 0, "checkpoint": tmp_path / "checkpoint", "checkpoint_seconds": 0.0}
     with pytest.raises(KeyboardInterrupt):
         method.fit(data, progress=stop, **settings)
     stages = []

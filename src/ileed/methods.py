@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from ileed import runs
 from ileed._torch import resolve_device, stream
 from ileed.checking import callable_or_none, instance_of, number, path_of, seed_of, shown, true_or_false, whole_number
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
-from ileed.deprecation import renamed_settings, warn_of_old_name
+from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.saving import load, register
@@ -48,41 +48,10 @@ from ileed.model.joint import Joint, Parts
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
 
-__all__ = ["CheckpointSettings", "Ileed", "bc", "bc_rnn", "load"]
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+__all__ = ["Ileed", "bc", "bc_rnn", "load"]
 
 ENSEMBLE = 1
 """How many of the likeliest restarts a fit keeps, unless it is told; 1 is the paper's choice."""
-
-
-@final
-@dataclass(frozen=True)
-class CheckpointSettings:
-    """The file of a fit's checkpoint, and how many seconds pass between two writes of it."""
-
-    path: str | Path
-    seconds: float = 5.0
-
-    def __post_init__(self) -> None:
-        path_of("checkpoint", self.path, rule="pass the path of a file, or None")
-        rule = "pass seconds, zero or more"
-        seconds = number("seconds", self.seconds, within=lambda seconds: seconds >= 0, rule=rule)
-        object.__setattr__(self, "seconds", float(seconds))
-
-
-def _takes_checkpoint_seconds(fit: _Function) -> _Function:
-    """Let `fit` take `checkpoint_seconds`, now a part of `CheckpointSettings`, for one more release."""
-
-    @wraps(fit)
-    def with_seconds(*arguments: Any, **options: Any) -> Any:
-        if (seconds := options.pop("checkpoint_seconds", None)) is not None:
-            warn_of_old_name("the argument checkpoint_seconds", "checkpoint=CheckpointSettings(path, seconds)")
-            if options.get("checkpoint") is not None:
-                options["checkpoint"] = CheckpointSettings(options["checkpoint"], seconds)
-        return fit(*arguments, **options)
-
-    return with_seconds  # type: ignore[return-value]
 
 
 @final
@@ -156,7 +125,6 @@ class Ileed:
     def _head(self, data: Demonstrations) -> AbstractPolicyHead:
         return self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
 
-    @_takes_checkpoint_seconds
     def fit(
         self,
         demonstrations: Demonstrations,
@@ -166,7 +134,8 @@ class Ileed:
         weights: npt.ArrayLike | None = None,
         check_width: bool | None = None,
         progress: ProgressCallback | None = None,
-        checkpoint: str | Path | CheckpointSettings | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_seconds: float = 5.0,
     ) -> Fitted:
         """Fit to the data; the same seed on the same machine gives the same bits.
 
@@ -179,15 +148,16 @@ class Ileed:
         the network is the paper's.
         `progress` is called with a `Progress` now and then. `checkpoint` names a file that is written every few seconds
         and from which an interrupted fit, called again with the same arguments, goes on. It is written at the end too,
-        and stays until the fit is saved: `Fitted.save` removes it. `CheckpointSettings` says how often.
+        and stays until the fit is saved: `Fitted.save` removes it.
         """
         began = time.monotonic()
         check_demonstrations(demonstrations)
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
-        where = checkpoint
-        if where is not None and not isinstance(where, CheckpointSettings):
-            where = CheckpointSettings(where)
-        call = _Call(seed_of(seed), resolve_device(device), progress, where)
+        if checkpoint is not None:
+            checkpoint = Path(path_of("checkpoint", checkpoint, rule="pass the path of a file, or None"))
+        rule = "pass seconds, zero or more"
+        number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
+        call = _Call(seed_of(seed), resolve_device(device), progress, checkpoint, checkpoint_seconds)
         weighed = None
         if weights is not None:
             weighed = checked_weights(_numbers("weights", weights), demonstrations, self.restarts)
@@ -197,10 +167,11 @@ class Ileed:
             if self.policy is None and width is not None:
                 method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
         start = method._start(demonstrations, call.seed, call.device, weighed)
-        if where is not None:
+        file = None
+        if call.checkpoint is not None:
             fingerprint = _fingerprint(method, demonstrations, call, weighed)
-            checkpoints.append(Checkpoint(Path(where.path), fingerprint=fingerprint, seconds=where.seconds))
-        file = None if where is None else checkpoints[-1]
+            file = Checkpoint(call.checkpoint, fingerprint=fingerprint, seconds=checkpoint_seconds)
+            checkpoints.append(file)
         joint = start.joint.to(call.device)
         result = optimise(joint, start.prepared, method.optimiser, checkpoint=file, callback=progress)
         ensemble = _ensemble(self, start.prepared, result, call.device, time.monotonic() - began)
@@ -226,8 +197,6 @@ class Ileed:
         if not by_episode[split.kept].any() or not by_episode[~split.kept].any():
             return None, checkpoints
 
-        where = call.checkpoint
-
         def cost(hidden: tuple[int, ...]) -> Array:
             fewer = min(RESTARTS, self.restarts)
             method = replace(self, policy=head.resized(hidden), restarts=fewer, ensemble=1)
@@ -238,7 +207,8 @@ class Ileed:
                 weights=by_episode * split.kept,
                 check_width=False,
                 progress=call.progress and partial(_in_stage, call.progress, f"trying {layers(hidden)}"),
-                checkpoint=where and replace(where, path=f"{where.path}-{'-'.join(map(str, hidden))}"),
+                checkpoint=call.checkpoint and f"{call.checkpoint}-{'-'.join(map(str, hidden))}",
+                checkpoint_seconds=call.checkpoint_seconds,
             )
             checkpoints.extend(fitted.checkpoints)
             return fitted.nats(split.held_out)
@@ -334,7 +304,8 @@ class _Call:
     seed: int
     device: torch.device
     progress: ProgressCallback | None
-    checkpoint: CheckpointSettings | None
+    checkpoint: Path | None
+    checkpoint_seconds: float
 
 
 def _ensemble(

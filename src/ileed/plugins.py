@@ -26,7 +26,7 @@ __all__ = ["COMMANDS", "PARTS", "READERS", "TASKS", "Registry", "contributed", "
 COMMANDS, TASKS, PARTS, READERS = "ileed.commands", "ileed.tasks", "ileed.parts", "ileed.readers"
 _Thing = TypeVar("_Thing")
 
-_LAB = {COMMANDS: ("pretrain", "reproduce", "tables", "chess"), TASKS: ("robot/square",)}
+_LAB = {COMMANDS: ("demonstrate", "pretrain", "reproduce", "tables", "chess"), TASKS: ("robot/square",)}
 
 
 @cache

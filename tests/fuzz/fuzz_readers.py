@@ -31,11 +31,10 @@ from ileed import CategoricalMLP, Constant, Embedded, Ileed, MixtureLSTM, Mixtur
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.fitting import Outcome
-from ileed.methods import CheckpointSettings
 from ileed.readers import from_table, read_parquet, read_robomimic, write_parquet, write_robomimic
 from ileed.report.charts import Drawing
 from ileed.report.page import page
-from ileed.report.story import Story
+from ileed.report.sections import Content
 from ileed.tasks.pretrained import Expert
 from ileed_lab.baselines.gail import GailPolicy
 from ileed_lab.chess.extraction import extract
@@ -676,13 +675,13 @@ class _Undrawn:
 
 def describe(fitted: Any) -> None:
     """The page with every sentence and number, and no charts."""
-    told = Story.of(fitted, {}, {})
+    told = Content.of(fitted, {}, {})
     plain = [replace(section, figure=None) for section in told.sections]
     page("title", fitted, replace(told, sections=plain), Drawing(), command="ileed fit").encode("utf-8")
 
 
 def draw_without_a_browser(fitted: Any) -> None:
-    page("title", fitted, Story.of(fitted, {}, {}), _Undrawn(), command=None).encode("utf-8")
+    page("title", fitted, Content.of(fitted, {}, {}), _Undrawn(), command=None).encode("utf-8")
 
 
 RUN = Reader(
@@ -725,9 +724,7 @@ def make_checkpoint(path: Path, chance: Random) -> None:
             raise _Stopped
 
     try:
-        CHECKPOINTED.fit(
-            world(), seed=0, device="cpu", checkpoint=CheckpointSettings(path, seconds=0), progress=progress
-        )
+        CHECKPOINTED.fit(world(), seed=0, device="cpu", checkpoint=path, checkpoint_seconds=0, progress=progress)
     except _Stopped:
         sort_header(path)
 
@@ -736,7 +733,7 @@ def read_checkpoint(path: Path, chance: Random) -> None:
     """Go on from it; whether it goes on or is refused, it is not left changed."""
     before = path.read_bytes()
     try:
-        found = CHECKPOINTED.fit(world(), seed=0, device="cpu", checkpoint=CheckpointSettings(path, seconds=1e9))
+        found = CHECKPOINTED.fit(world(), seed=0, device="cpu", checkpoint=path, checkpoint_seconds=1e9)
     except IleedError:
         assert path.read_bytes() == before, "a refused checkpoint was changed"
         raise

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ileed
-from ileed import cli
 from ileed.cli import run
+from ileed.cli.data import Inspect
+from ileed.cli.fitting import Fit
 from ileed_lab.cli.chess import Extract
 from ileed_lab.cli.laboratory import Reproduce
 
@@ -254,7 +255,7 @@ def test_an_interrupted_command_says_how_to_go_on(asked, how, tmp_path, monkeypa
     def stopped(self):
         raise KeyboardInterrupt
 
-    for kind in (cli.Fit, Reproduce, Extract, cli.Inspect):
+    for kind in (Fit, Reproduce, Extract, Inspect):
         monkeypatch.setattr(kind, "__call__", stopped)
     assert command(*asked) == 130
     assert how in capsys.readouterr().err

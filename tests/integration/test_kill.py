@@ -14,7 +14,6 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 import ileed
-from ileed.methods import CheckpointSettings
 
 STEPS = 800
 processes = multiprocessing.get_context("forkserver")  # torch is imported once, by the server, not by every process
@@ -35,7 +34,8 @@ def fit(folder: Path, batch_size: int | None, told: Connection) -> None:
         data,
         seed=0,
         device="cpu",
-        checkpoint=CheckpointSettings(folder / "checkpoint", seconds=0.1),
+        checkpoint=folder / "checkpoint",
+        checkpoint_seconds=0.1,
         progress=lambda progress: told.send(progress.step),
     )
     save_file(fitted.joint.state_dict(), folder / "weights")

@@ -39,7 +39,6 @@ import torch
 
 import ileed
 from ileed import cli, runs
-from ileed.methods import CheckpointSettings
 
 STEPS = 300
 SETTINGS = ("--policy", "CategoricalMLP(hidden=(4,4))", "--restarts", "2", "--steps", str(STEPS), "--device", "cpu")
@@ -320,7 +319,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("results/robustness/kills.json"))
     asked = parser.parse_args(words)
     torch.set_num_threads(1)  # a process that has started threads must not be forked
-    CheckpointSettings.__init__.__defaults__ = (CHECKPOINT_SECONDS,)
+    ileed.Ileed.fit.__kwdefaults__["checkpoint_seconds"] = CHECKPOINT_SECONDS
     record = Record.read(asked.out, asked.seed)
     with tempfile.TemporaryDirectory(prefix="ileed-kills-") as made:
         folder = Path(made)

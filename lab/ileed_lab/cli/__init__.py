@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from ileed.cli import Command
 
-__all__ = ["CHESS", "PRETRAIN", "REPRODUCE", "TABLES"]
+__all__ = ["CHESS", "DEMONSTRATE", "PRETRAIN", "REPRODUCE", "TABLES"]
 
+DEMONSTRATE = Command(
+    "ileed_lab.cli.demonstrating",
+    "Demonstrate",
+    "Simulate demonstrators of known skill in a task and write what they did.",
+)
 PRETRAIN = Command(
     "ileed_lab.cli.laboratory", "Pretrain", "Train the expert of a task anew, as the one that ships was trained."
 )

@@ -15,31 +15,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import ileed
 from ileed import plugins
 from ileed.errors import IleedError, SettingsError, brief
 from ileed.wording import did_you_mean, printable
 
-if TYPE_CHECKING:
-    from ileed.cli.data import Inspect
-    from ileed.cli.fitting import Fit
-    from ileed.cli.play import Demo, Demonstrate, Evaluate
-    from ileed.cli.reporting import Report
-
-__all__ = [
-    "COMMANDS",
-    "Command",
-    "Demo",
-    "Demonstrate",
-    "Evaluate",
-    "Fit",
-    "Inspect",
-    "Report",
-    "commands",
-    "run",
-]
+__all__ = ["COMMANDS", "Command", "commands", "run"]
 
 _GOOD, _REFUSED, _INTERRUPTED, _NOBODY_READS = 0, 2, 130, 141
 _PURPOSE = "Who is good at what, in which states; and one policy learned from everybody."
@@ -80,9 +63,6 @@ COMMANDS: Mapping[str, Command] = {
         "Let a fitted policy play a task or a gymnasium environment and say how well it does, with a 95 % interval.",
     ),
     "report": Command("ileed.cli.reporting", "Report", "Draw a run as one self-contained page to read in a browser."),
-    "demonstrate": Command(
-        "ileed.cli.play", "Demonstrate", "Simulate demonstrators of known skill in a task and write what they did."
-    ),
 }
 
 
@@ -233,15 +213,3 @@ def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
 def _say(sentence: str) -> None:
     """One line on standard error, whatever names and paths it holds."""
     print(f"ileed: {printable(' '.join(sentence.split()))}", file=sys.stderr)  # noqa: T201
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """The class of each command of the library, as it was when this file held them all."""
-        for command in COMMANDS.values():
-            if name == command.kind:
-                return _kind(command)
-        if name in ("console", "data", "fitting", "parsing", "play", "reporting", "table"):
-            return import_module(f"ileed.cli.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -68,12 +68,14 @@ class Inspect:
     --action, a table with a column for each feature (.csv, .tsv, .parquet)."""
     columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009 (frozen)
     """Which columns of a table are which."""
+    anonymise: bool = False
+    """Show pseudonyms in place of names; the same data have the same pseudonyms in every output."""
     json: bool = False
     """Print JSON for a script instead of text for a person."""
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()
 
     def __call__(self) -> None:
-        data = read_data(self.data, self.columns, self.robomimic)
+        data = read_data(self.data, self.columns, self.robomimic, anonymise=self.anonymise)
         findings = data.check()
         if self.json:
             print_json(
@@ -94,13 +96,14 @@ class Inspect:
         console.print(table if findings else "nothing stands out: enough data from everybody, and all of it sound")
 
 
-def read_data(path: Path, columns: Columns, robomimic: Robomimic) -> Demonstrations:
+def read_data(path: Path, columns: Columns, robomimic: Robomimic, *, anonymise: bool = False) -> Demonstrations:
     """Demonstrations from a file: a table by its named columns, another by what it or the options say of who did it."""
     from ileed.readers import read
 
     labeller = robomimic.labeller(columns.demonstrator)
     table = columns.read(path)
-    return read(path, demonstrator=labeller, **robomimic.options()) if table is None else table
+    data = read(path, demonstrator=labeller, **robomimic.options()) if table is None else table
+    return data.anonymise() if anonymise else data
 
 
 def names(data: Demonstrations) -> dict[str, Any]:

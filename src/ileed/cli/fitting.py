@@ -49,6 +49,8 @@ class Fit:
     check_width: bool | None = None
     """Compare policies of several widths on held-out episodes first; by default where --policy is left open, and then
     the best width is taken."""
+    anonymise: bool = False
+    """Replace names by pseudonyms before the fit: the run holds no name."""
     json: bool = False
     """Print JSON for a script instead of text for a person."""
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()  # noqa: RUF009 (frozen)
@@ -60,7 +62,7 @@ class Fit:
         runs.check_destination(out, overwrite=self.overwrite)
         resolve_device(self.device)  # refused now rather than after a large file was read
         refuse_model(self.columns.demonstrator)
-        data = read_data(self.data, self.columns, self.robomimic)
+        data = read_data(self.data, self.columns, self.robomimic, anonymise=self.anonymise)
         with fit_bar("fitting") as progress:
             fitted = self.method.fit(
                 data,

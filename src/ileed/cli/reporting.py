@@ -20,6 +20,8 @@ class Report:
     """A run directory, as `ileed fit` writes it."""
     out: Path | None = None
     """Where the page goes; report.html inside the run by default."""
+    anonymise: bool = False
+    """Show pseudonyms in place of names."""
     figures: Path | None = None
     """A directory to write each chart to as well, as SVG."""
 
@@ -27,7 +29,7 @@ class Report:
         from ileed.report import figures, report
 
         console = Output()
-        console.say(f"wrote {report(self.run, out=self.out)}")
+        console.say(f"wrote {report(self.run, out=self.out, anonymise=self.anonymise)}")
         if self.figures is not None:
-            for path in figures(self.run, self.figures).values():
+            for path in figures(self.run, self.figures, anonymise=self.anonymise).values():
                 console.say(f"wrote {path}")

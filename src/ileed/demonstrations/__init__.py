@@ -18,6 +18,7 @@ from ileed.demonstrations.findings import Finding, counted, findings
 from ileed.demonstrations.rules import Array
 from ileed.deprecation import renamed_property
 from ileed.errors import DemonstrationError
+from ileed.pseudonyms import pseudonyms
 from ileed.wording import did_you_mean
 
 __all__ = ["COLUMNS", "Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "check_demonstrations"]
@@ -206,6 +207,15 @@ class Demonstrations:
         observation_index[[self.index_of(name) for name in names]] = np.arange(len(names))
         theirs = self.select(observation_index[self.demonstrator] >= 0)
         return replace(theirs, names=names, demonstrator=observation_index[theirs.demonstrator])
+
+    def pseudonyms(self) -> dict[str, str]:
+        """The pseudonym of each demonstrator, by name; keep this mapping to undo `anonymise`."""
+        return pseudonyms(self.names, key=self.fingerprint())
+
+    def anonymise(self) -> Demonstrations:
+        """The same data with a pseudonym, `person 01` and on, for every name; a fit to them is the same, bit by bit."""
+        names = self.pseudonyms()
+        return replace(self, names=tuple(names[name] for name in self.names))
 
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -119,6 +119,15 @@ class Fitted:
             counted = members_that_know(learned_from, torch.from_numpy(demonstrator[steps]))
             costs[steps[inside]] = -log_mean_over_members(answer.log_likelihood, counted).numpy()[inside]
         return costs
+
+    def renamed(self, names: Mapping[str, str]) -> Fitted:
+        """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
+        asked = self.expertise
+        chosen = tuple(names[name] for name in asked.names)
+        expertise = Expertise(
+            self.joint, self.normaliser, chosen, asked.skill_names, asked.summary, self.policy.encoding
+        )
+        return replace(self, expertise=expertise, ensemble=None)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.

@@ -1,4 +1,4 @@
-"""Page: a story as one HTML file, with its style, its charts and how the run was made."""
+"""Page: the report as one HTML file, with its style, its charts and how the run was made."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ileed import runs
 from ileed.fitted import Fitted
 from ileed.report.charts import Drawing
 from ileed.report.people import Person, Shown
-from ileed.report.story import Section, Story
+from ileed.report.sections import Content, Section
 from ileed.wording import printable
 
 _STYLE = Path(__file__).with_name("style.css")
 _ABSOLUTE = re.compile(r"""(?<![\w./\\:-])(?:~|[A-Za-z]:)?[\\/](?:[^\s'"\\/]+[\\/])*([^\s'"\\/]*)""")
 
 
-def page(title: str, fitted: Fitted, story: Story, drawing: Drawing, *, command: str | None) -> str:
+def page(title: str, fitted: Fitted, content: Content, drawing: Drawing, *, command: str | None) -> str:
     """The whole page: the verdict first, then the sections, then how the run was made."""
-    sections = "".join(_section(section, drawing) for section in story.sections)
+    sections = "".join(_section(section, drawing) for section in content.sections)
     return f"""{runs.PAGE_HEAD.decode()}{runs.PAGE_MARK.decode()}
 <title>{_escaped(title)}</title>
 <style>
@@ -33,11 +33,11 @@ def page(title: str, fitted: Fitted, story: Story, drawing: Drawing, *, command:
 <main>
 <header>
 <h1>{_escaped(title)}</h1>
-<p class="verdict">{_escaped(story.verdict)}</p>
-{f'<p class="small">{_marked(story.caution)}</p>' if story.caution else ""}
+<p class="verdict">{_escaped(content.verdict)}</p>
+{f'<p class="small">{_marked(content.caution)}</p>' if content.caution else ""}
 {_key_figures(fitted)}
 <p class="outcome"><b>How it ended:</b> {_marked(fitted.outcome.value)}.</p>
-<p>{_marked(story.introduction)}</p>
+<p>{_marked(content.introduction)}</p>
 </header>
 {sections}<section>
 <h2>How this was made</h2>

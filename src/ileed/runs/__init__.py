@@ -8,41 +8,63 @@ whole run is found, the old or the new, on any file system that can rename; and 
 
 from __future__ import annotations
 
-import glob
 import json
 import os
-import platform
 import re
 import shutil
-import subprocess
 import tempfile
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, final, get_args, get_origin, get_type_hints
 
-import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from ileed.deprecation import current_names
 from ileed.errors import RunError, SettingsError, brief
+from ileed.runs.files import (
+    PARTIAL,
+    read_tensors,
+    remove_file,
+    remove_partial,
+    sync,
+    unwritable,
+    write_file,
+    write_tensors,
+    written_whole,
+)
+from ileed.runs.provenance import FORMAT, provenance, refuse_uncommitted
 
-FORMAT = 1
+__all__ = [
+    "FORMAT",
+    "PAGE_HEAD",
+    "PAGE_MARK",
+    "Run",
+    "check_destination",
+    "check_page",
+    "checkpoint_path",
+    "damaged",
+    "is_our_page",
+    "plain",
+    "provenance",
+    "read_run",
+    "read_tensors",
+    "rebuilt",
+    "refuse_uncommitted",
+    "remove_file",
+    "write_file",
+    "write_run",
+    "write_tensors",
+]
+
 _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
 _FILES = (_WEIGHTS, _HISTORY, _PROVENANCE, _SETTINGS)
 _REPORT = "report.html"
 _MARK = {"ileed": "run directory"}  # what settings.json begins with; nobody else writes that
 _REPLACEMENT = ".ileed-replacement"
-_PARTIAL = ".ileed-"  # what follows a name in that of a folder in which something is written before it takes the name
 
 PAGE_MARK = b'<meta name="generator" content="ileed">'
 PAGE_HEAD = b"""<!DOCTYPE html>
@@ -74,14 +96,14 @@ def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
     _check_replaceable(path, overwrite=overwrite)
     replaces = os.path.exists(path)
     target = path / _REPLACEMENT if replaces else path
-    with _written_whole(target, directory=True, told=path) as partial:
+    with written_whole(target, directory=True, told=path) as partial:
         if replaces:
             _finish_replacement(path)
         _write_files(partial, run)
     if replaces:
         _use_replacement(path)
-        _remove_partial(target)
-    _remove_partial(path)
+        remove_partial(target)
+    remove_partial(path)
 
 
 def _write_files(folder: Path, run: Run) -> None:
@@ -98,10 +120,10 @@ def _use_replacement(path: Path) -> None:
         _finish_replacement(path)
     except BaseException as error:
         if all((replacement / name).exists() for name in _FILES):
-            os.replace(replacement, path / f".{_REPLACEMENT}{_PARTIAL}undone")
-            _remove_partial(replacement)
+            os.replace(replacement, path / f".{_REPLACEMENT}{PARTIAL}undone")
+            remove_partial(replacement)
             if isinstance(error, OSError):
-                raise _unwritable(path, error) from error
+                raise unwritable(path, error) from error
         elif isinstance(error, OSError):
             return  # the new run is whole, in two places: who reads or writes it next moves the rest
         raise
@@ -116,7 +138,7 @@ def _finish_replacement(path: Path) -> None:
         with suppress(FileNotFoundError):
             os.replace(replacement / name, path / name)
     with suppress(OSError):
-        _settle(path)
+        sync(path)
     if is_our_page(path / _REPORT):
         (path / _REPORT).unlink(missing_ok=True)
     with suppress(OSError):
@@ -229,10 +251,10 @@ def check_destination(path: Path, *, overwrite: bool = False) -> None:
 
 def _write_probe(path: Path) -> None:
     """Write a small file where `path` would be written before it took its name, and remove it."""
-    room = Path(tempfile.mkdtemp(prefix=f".{path.name}{_PARTIAL}", dir=path.parent))
+    room = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))
     try:
         (room / path.name).write_bytes(bytes(1024))
-        _settle(room / path.name)
+        sync(room / path.name)
     finally:
         shutil.rmtree(room, ignore_errors=True)
 
@@ -244,7 +266,7 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
     if not os.path.isdir(path):
         raise RunError(f"{path} exists and is not a run directory: choose another place, or move it away")
     try:
-        others = sorted(item.name for item in path.iterdir() if not item.name.startswith(f".{_REPLACEMENT}{_PARTIAL}"))
+        others = sorted(item.name for item in path.iterdir() if not item.name.startswith(f".{_REPLACEMENT}{PARTIAL}"))
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror or error}): choose another place") from error
     settings = _read_object(_current(path, _SETTINGS))
@@ -304,83 +326,6 @@ def checkpoint_path(path: Path) -> Path:
 def _with_a_name(path: Path) -> Path:
     """The path itself, or the same place by its own name where it was called `.` or `..`."""
     return path if path.name not in ("", "..") else Path(os.path.abspath(path))
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
-    """Write named tensors and notes as one safetensors file, whole or not at all."""
-    write_file(path, tensors_to_bytes({name: value.contiguous() for name, value in tensors.items()}, dict(notes)))
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and notes of a safetensors file, on the CPU."""
-    try:
-        with safe_open(path, framework="pt") as opened:
-            # a copy: what was only mapped would change, or fail, with the file
-            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
-            return tensors, opened.metadata() or {}
-    except (OSError, SafetensorError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError) as error:
-        raise RunError(f"{path} cannot be read as safetensors ({brief(error)}): restore or remove it") from error
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part of either."""
-    with _written_whole(path, directory=False) as partial:
-        partial.write_bytes(content)
-
-
-def remove_file(path: Path) -> None:
-    """Remove a file, and what killed processes left of attempts to write it."""
-    path.unlink(missing_ok=True)
-    _remove_partial(path)
-
-
-def _remove_partial(path: Path) -> None:
-    """Remove what killed processes left of attempts to write `path`; the names of these folders are ours alone."""
-    for room in glob.glob(glob.escape(f"{path.parent / f'.{path.name}{_PARTIAL}'}") + "*"):
-        shutil.rmtree(room, ignore_errors=True)
-
-
-@contextmanager
-def _written_whole(path: Path, *, directory: bool, told: Path | None = None) -> Iterator[Path]:
-    """Yield a place beside `path` to write to; on success it takes the name of `path`, on failure it is removed.
-
-    Errors speak of `told`, where that is another path.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        room = Path(tempfile.mkdtemp(prefix=f".{path.name}{_PARTIAL}", dir=path.parent))
-    except OSError as error:
-        raise RunError(f"{told or path} cannot be written ({error.strerror or error}): choose another place") from error
-    try:
-        partial = room / path.name
-        if directory:
-            partial.mkdir()
-        yield partial
-        for item in (*(partial.iterdir() if directory else ()), partial, room):
-            _settle(item)
-        os.replace(partial, path)
-    except OSError as error:
-        raise _unwritable(told or path, error) from error
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
-    with suppress(OSError):  # the name is changed; there are file systems that cannot be asked to hold a folder
-        _settle(path.parent)
-
-
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError(
-        f"{path} cannot be written ({error.strerror or error}): free some space or choose another place; "
-        "nothing was changed"
-    )
-
-
-def _settle(path: Path) -> None:
-    """Ask the disk to hold what was written before its name is changed."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _json(value: Any) -> str:
@@ -444,82 +389,3 @@ def _is_a(value: Any, hint: Any) -> bool:
 
 def _spelled(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else re.sub(r"\w+\.", "", str(hint))
-
-
-def provenance() -> dict[str, Any]:
-    """What a result needs beside it to be made again: versions, commit, machine and date."""
-    return {
-        "format": FORMAT,
-        "ileed": metadata.version("ileed") if _installed("ileed") else "source",
-        "commit": _commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-    }
-
-
-def _installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _commit() -> str | None:
-    """The commit of the checkout this package runs from, or ILEED_COMMIT where a copy came without its history."""
-    if stated := os.environ.get("ILEED_COMMIT"):
-        return stated
-    return _described(Path(__file__).parent)
-
-
-@cache
-def _described(home: Path) -> str | None:
-    """What git calls our own checkout; asked once, since a commit made while we run is not what runs.
-
-    A package that lies in somebody else's repository, in an environment or as a copy, has no commit of its own. Changed
-    files under results/ do not make it "-dirty": they are what experiments write, and no measurement depends on them.
-    """
-    root = home.parent.parent
-    if not (root / ".git").exists() or not _is_our_project(root / "pyproject.toml"):
-        return None
-    if _git(root, "ls-files", "--error-unmatch", str(home / "__init__.py")) is None:
-        return None
-    described = _git(root, "describe", "--always", "--dirty", "--abbrev=12")
-    if described is not None and described.endswith("-dirty"):
-        status = ("status", "--porcelain", "--branch", "--untracked-files=no", "--", ".", ":(exclude)results")
-        if len((_git(root, *status) or "").splitlines()) == 1:  # the branch's name, and no change
-            return described.removesuffix("-dirty")
-    return described
-
-
-def refuse_uncommitted(out: Path) -> None:
-    """Refuse to write under our checkout's results/ where the code that runs is not that of a commit."""
-    results, commit = Path(__file__).resolve().parents[2] / "results", _commit()
-    if commit is not None and commit.endswith("-dirty") and out.resolve().is_relative_to(results):
-        raise SettingsError(
-            f"{results} holds records of committed code alone, and this checkout has uncommitted changes ({commit}): "
-            "commit them first, or pass another --out"
-        )
-
-
-def _is_our_project(file: Path) -> bool:
-    try:
-        return bool(tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"] == "ileed")
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _git(root: Path, *words: str) -> str | None:
-    """What git prints about the repository at `root`, whichever other one the environment speaks of; or nothing."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment["GIT_OPTIONAL_LOCKS"] = "0"  # asking must leave no lock behind, even on a full disk
-    try:
-        answer = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, env=environment
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None

@@ -1,4 +1,4 @@
-"""Story: what a report tells of a fit, in sentences and in rows to draw.
+"""Sections: what a report says of a fit, in sentences and in rows to draw.
 
 Sentences are plain text in which `code` stands between backquotes.
 """
@@ -54,7 +54,7 @@ class Section:
 
 @final
 @dataclass(frozen=True)
-class Story:
+class Content:
     """The result in one sentence, how to take it, what was done, and a section for each question."""
 
     verdict: str
@@ -64,7 +64,7 @@ class Story:
 
     @classmethod
     def of(cls, fitted: Fitted, truth: Mapping[str, float], scores: Mapping[str, Scored]) -> Self:
-        """The story of a fit, beside the known skill of some demonstrators and the scores of some policies."""
+        """The content for a fit, beside the known skill of some demonstrators and the scores of some policies."""
         people = people_of(fitted, truth)
         scored = [_scored(scores)] if scores else []
         if not fitted.estimates_expertise:
