@@ -15,7 +15,6 @@ from tiny import PACKAGE, tiny_parts
 
 import ileed
 from ileed import nets, plugins, readers
-from ileed.methods import CheckpointSettings
 from ileed.model import parts
 
 ACTIONS, STATES = 3, 6
@@ -195,7 +194,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(model, act, tmp_path):
         if progress.step == 20:
             raise StopError
 
-    options = {"seed": 3, "device": "cpu", "checkpoint": CheckpointSettings(tmp_path / "fit", 0.0)}
+    options = {"seed": 3, "device": "cpu", "checkpoint": tmp_path / "fit", "checkpoint_seconds": 0.0}
     with pytest.raises(StopError):
         method.fit(data, progress=stop, **options)
     resumed = method.fit(data, **options)
