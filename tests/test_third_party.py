@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
 import numpy as np
 import pytest
 import torch
-from tiny import tiny_parts
+from tiny import PACKAGE, tiny_parts
 
 import ileed
-from ileed import nets
+from ileed import nets, plugins, readers
+from ileed.model import parts
 
 ACTIONS, STATES = 3, 6
 SHARP = ileed.CategoricalMLP(hidden=())
@@ -205,3 +212,116 @@ def test_a_members_own_parameters_are_taken_out_with_it(model, act):
     assert torch.equal(
         nets.member(whole, 2).demonstrator.get_parameter(name)[0], whole.demonstrator.get_parameter(name)[2]
     )
+
+
+# --- found by entry points
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """The tiny package as pip would install it: importable, with its entry points beside it."""
+    monkeypatch.syspath_prepend(str(PACKAGE))
+    plugins.contributed.cache_clear()
+    yield
+    plugins.contributed.cache_clear()
+
+
+def small_fit(**parts):
+    chosen = {"policy": SHARP, "expertise": ileed.Constant(), "restarts": 2, "steps": 20, "ensemble": 2} | parts
+    return ileed.Ileed(**chosen).fit(simulated(biased, people=2, episodes=2), seed=0, device="cpu")
+
+
+PARTS = {
+    "BiasedMixture": {"demonstrator": tiny_parts.BiasedMixture()},
+    "Persistent": {"demonstrator": tiny_parts.Persistent()},
+    "Confusion": {"demonstrator": tiny_parts.Confusion()},
+    "AtLeast": {"expertise": tiny_parts.AtLeast(floor=0.2)},
+    "CategoricalLSTM": {"policy": tiny_parts.CategoricalLSTM(units=3, length=4)},
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_saved_run_with_a_part_of_another_package_loads_where_that_is_installed(name, installed, tmp_path):
+    fitted, data = small_fit(**PARTS[name]), simulated(biased, people=2, episodes=2)
+    fitted.save(tmp_path / "run")
+    again = ileed.load(tmp_path / "run")
+    assert again.joint.parts == fitted.joint.parts
+    assert again.method == fitted.method
+    np.testing.assert_array_equal(again.nats(data), fitted.nats(data))
+    assert again.expertise.by_demonstrator() == fitted.expertise.by_demonstrator()
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_that_no_installed_package_provides_is_refused_by_its_name(name, tmp_path):
+    small_fit(**PARTS[name]).save(tmp_path / "run")
+    with pytest.raises(ileed.SettingsError) as refusal:
+        ileed.load(tmp_path / "run")
+    assert f"unknown kind '{name}' of settings, which no installed package provides" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_file_of_another_packages_format_is_read(installed, tmp_path):
+    (tmp_path / "data.steps").write_text("ann;0;1.5;0\nann;0;0.5;1\nbob;1;2.5;0\n")
+    data = ileed.read(tmp_path / "data.steps", delimiter=";")
+    assert data.names == ("ann", "bob")
+    assert data.actions.tolist() == [0, 1, 0]
+    with pytest.raises(ileed.DemonstrationError, match=r"delimter does not apply to \.steps files"):
+        ileed.read(tmp_path / "data.steps", delimter=";")
+
+
+def test_a_file_of_a_format_that_nobody_reads_is_refused_with_those_that_are_read(tmp_path):
+    (tmp_path / "data.steps").write_text("ann;0;1.5;0\n")
+    with pytest.raises(ileed.DemonstrationError, match=r"there are readers for \.parquet, \.hdf5"):
+        ileed.read(tmp_path / "data.steps")
+
+
+def command(*words):
+    code = f"import sys; from ileed.cli import run; sys.exit(run({list(words)!r}))"
+    path = os.pathsep.join([str(PACKAGE), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+
+
+def test_a_command_of_another_package_is_called():
+    said = command("tiny")
+    assert (said.returncode, said.stdout) == (0, "five parts\n")
+
+
+def test_the_command_fits_with_parts_of_another_package(tmp_path):
+    ileed.write_parquet(simulated(biased, people=2, episodes=2), tmp_path / "data.parquet")
+    words = ("--steps", "5", "--restarts", "1", "--out", str(tmp_path / "run"), "--policy", "CategoricalMLP(hidden=())")
+    said = command(
+        "fit",
+        str(tmp_path / "data.parquet"),
+        "--expertise",
+        "AtLeast(floor=0.25)",
+        "--demonstrator-model",
+        "biasedmixture",
+        *words,
+    )
+    assert said.returncode == 0, said.stderr
+    settings = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert settings["parts"]["demonstrator"] == {"kind": "BiasedMixture"}
+    assert settings["parts"]["expertise"] == {"kind": "AtLeast", "floor": 0.25}
+    wrong = command("fit", str(tmp_path / "data.parquet"), "--expertise", "BiasedMixture()")
+    assert wrong.returncode == 2
+    assert "'BiasedMixture()' is not one of Embedded|Constant|Perfect|Skills" in wrong.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize("value", ["simulated", "PARTS"])
+def test_a_contribution_that_is_no_part_is_refused(value, monkeypatch):
+    point = EntryPoint("Wrong", f"{__name__}:{value}", plugins.PARTS)
+    monkeypatch.setattr(plugins, "contributed", lambda group: {"Wrong": point})
+    with pytest.raises(ileed.IleedError, match="the entry point Wrong of the group"):
+        parts.PARTS["Wrong"]
+    monkeypatch.setattr(plugins, "contributed", lambda group: {"csv2": point})
+    with pytest.raises(ileed.DemonstrationError, match=r"an entry point of the group ileed\.readers must name"):
+        list(readers.readers())
+
+
+def test_the_registry_of_parts_goes_by_name():
+    assert list(parts.PARTS)[:2] == ["CategoricalMLP", "MixtureMLP"]
+    assert parts.PARTS["Constant"] is ileed.Constant
+    assert "Transformer" not in parts.PARTS
+    assert len(parts.PARTS) == len(set(parts.PARTS))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ileed.tasks.reach import ReachTask
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
@@ -25,6 +24,8 @@ from ileed.model.distributions import Choice
 from ileed.model.expertise import AbstractExpertise, ExpertiseNet
 from ileed.model.policies import AbstractPolicyHead, CategoricalNet
 from ileed.nets import LSTM, MLP, uniform
+from ileed.readers import Reader
+from ileed.tasks.gymnasium import GymnasiumTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +156,8 @@ def read_steps(path: Path, *, demonstrator: Any = None, delimiter: str = " ") ->
     return Demonstrations(observations=observations, actions=actions, demonstrator=list(who), episode=list(episode))
 
 
+STEPS = Reader("steps", (".steps",), read_steps, lambda path: ("who", "episode", "seen", "done"))
+
 TINY = Command("tiny_parts", "Tiny", "Say how many parts there are.")
 
 
@@ -166,6 +169,6 @@ class Tiny:
         print("five parts")
 
 
-def tiny_reach() -> ReachTask:
+def tiny_cart_pole() -> GymnasiumTask:
     """A task of the library's under a name of ours."""
-    return ReachTask()
+    return GymnasiumTask("CartPole-v1")

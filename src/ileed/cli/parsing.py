@@ -6,10 +6,10 @@ import ast
 import contextlib
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import dropwhile, takewhile
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from tyro import cli as parse_with_tyro
 from tyro.conf import FlagCreatePairsOff
@@ -154,9 +154,12 @@ def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 def _model_part(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """An option that takes a part of the model, as in Python, `Embedded(dim=3)`, or by its name, `constant`."""
     offered = get_args(info.type) or (info.type,)
-    kinds = [kind for kind in offered if isinstance(kind, type) and kind.__module__.startswith("ileed.model.")]
-    if not kinds:
+    bases = tuple(get_origin(kind) or kind for kind in offered)
+    if not any(base.__module__.startswith("ileed.model.") for base in bases if isinstance(base, type)):
         return None
+    from ileed.model.parts import parts_of_kind  # torch is loaded where a setting is a part, and not elsewhere
+
+    kinds = [part for kind in offered for part in parts_of_kind(kind)]
     by_name = {kind.__name__.lower(): kind for kind in kinds}
     names = [kind.__name__ for kind in kinds]
 
@@ -165,7 +168,7 @@ def _model_part(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None
             return None
         name = word.partition("(")[0].strip()
         try:
-            return _instance(word, by_name)
+            return _instance(word, by_name, bases)
         except IleedError:
             raise
         except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
@@ -176,10 +179,10 @@ def _model_part(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None
                 f"{did_you_mean(name, names)}"
             ) from None
 
-    return _option_of_one_word(part, "|".join(names), tuple(kinds), repr)
+    return _option_of_one_word(part, "|".join(names), bases, repr)
 
 
-def _instance(word: str, by_name: dict[str, type]) -> Any:
+def _instance(word: str, by_name: Mapping[str, type], bases: tuple[type, ...]) -> Any:
     """An instance of one of these classes from a call, whose arguments are literals, or from a name alone."""
     written = ast.parse(word, mode="eval").body
     call = written if isinstance(written, ast.Call) else ast.Call(written, [], [])
@@ -187,7 +190,19 @@ def _instance(word: str, by_name: dict[str, type]) -> Any:
         raise TypeError
     arguments = [ast.literal_eval(argument) for argument in call.args]
     settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    return by_name[call.func.id.lower()](*arguments, **settings)
+    return _kind_of(call.func.id, by_name, bases)(*arguments, **settings)
+
+
+def _kind_of(name: str, own: Mapping[str, type], bases: tuple[type, ...]) -> type:
+    """The library's part of that name, or another package's; written in capitals or not."""
+    from ileed.model.parts import PARTS
+
+    if name.lower() in own:
+        return own[name.lower()]
+    found = PARTS[next((each for each in PARTS if each.lower() == name.lower()), name)]
+    if not issubclass(found, bases):
+        raise KeyError(name)
+    return found
 
 
 def _wrong_settings(word: str, kind: type, error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
 from typing import Any, final
@@ -32,6 +32,15 @@ class AbstractPolicyHead(ABC):
     discrete: bool
     length: int = 1
     """How many time steps in a row the network must be shown; one where it is not recurrent."""
+
+    hidden: tuple[int, ...] = ()
+    """The sizes of hidden layers, where it has any."""
+    compares_widths: bool = False
+    """Whether `resized` may be called, so that held-out episodes can choose how many hidden units it has."""
+
+    def resized(self, hidden: tuple[int, ...]) -> AbstractPolicyHead:
+        """The same head with other hidden layers."""
+        return replace(self, hidden=hidden)  # type: ignore[type-var]
 
     def check(self, sizes: Sizes) -> None:
         """Refuse data whose actions the policy does not describe."""
@@ -110,6 +119,7 @@ class CategoricalMLP(AbstractPolicyHead):
 
     hidden: tuple[int, ...] = (4, 4)
     discrete = True
+    compares_widths = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
@@ -140,6 +150,7 @@ class MixtureMLP(AbstractPolicyHead):
     a gripper costs more than all else that was learned.
     """
 
+    compares_widths = True
     hidden: tuple[int, ...] = (64, 64)
     modes: int = 5
     standard_deviation_floor: float = 1e-3

@@ -18,7 +18,6 @@ from ileed.checking import instance_of, text
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError
 
-_GROUP = "ileed.readers"
 _OURS = ("parquet", "robomimic", "tables")
 
 
@@ -53,7 +52,7 @@ def readers() -> Iterator[Reader]:
     """Every format that can be read, ours first; a package that contributes one is imported when its turn comes."""
     for name in _OURS:
         yield import_module(f"ileed.readers.{name}").READER
-    for point in plugins.contributed(_GROUP).values():
+    for point in plugins.contributed(plugins.READERS).values():
         rule = "an entry point of the group ileed.readers must name an ileed.readers.Reader"
         yield instance_of(point.name, plugins.loaded(point), Reader, rule=rule, error=DemonstrationError)
 
