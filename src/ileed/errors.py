@@ -60,7 +60,7 @@ def require(module: str, *, extra: str = "", package: str = "ileed") -> ModuleTy
         ) from error
 
 
-_WRITTEN_OUT = str | bytes | int | float | complex | list | tuple | dict | os.PathLike | None
+_WRITTEN_OUT = (str, bytes, int, float, complex, list, tuple, dict, os.PathLike, type(None))
 
 
 def brief(value: object, most: int = 160) -> str:
@@ -90,5 +90,5 @@ def refuse_damage(path: Path, kind: str, *others: type[Exception], advice: str =
         yield
     except DemonstrationError:
         raise
-    except (*_DAMAGE, *others) as error:
+    except _DAMAGE + others as error:
         raise DemonstrationError(f"{path} is not a readable {kind} file ({brief(error)}): {advice}") from error

@@ -75,11 +75,12 @@ def _columns(episode: Any, number: int) -> dict[str, Array]:
 
 def _column(episode: Any, column: str, number: int) -> Array | None:
     """One column of an episode, (step, ...); None where the episode does not have it."""
-    there = episode.get if isinstance(episode, Mapping) else lambda name: getattr(episode, name, None)
-    name = next((name for name in _NAMES[column] if there(name) is not None), None)
+    found = episode if isinstance(episode, Mapping) else {name: getattr(episode, name, None) for name in _NAMES[column]}
+    name = next((name for name in _NAMES[column] if found.get(name) is not None), None)
     if name is None:
         return None
-    value, about = there(name), f"the {name} of episode {number}"
+    value: Any = found[name]
+    about = f"the {name} of episode {number}"
     if callable(getattr(value, "items", None)):
         if column != "observations":
             raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")

@@ -91,28 +91,26 @@ def _masks(
     data: Demonstrations, asked: Mapping[str, Sequence[int]], valid: Sequence[int] | None
 ) -> dict[str, list[int]]:
     """Every mask of the file: people, tiers, pairs of tiers, those asked for, and the two parts of each."""
-    who = data.episode_demonstrator
+    count, who = data.episode_count, data.episode_demonstrator
+    for name, members in {**asked, "valid": valid or ()}.items():
+        if strange := [number for number in members if not 0 <= number < count]:
+            raise DemonstrationError(f"mask {name!r} names episode {strange[0]}: episodes go from 0 to {count - 1}")
     people = {name: np.flatnonzero(who == number).tolist() for number, name in enumerate(data.names)}
     tiers: dict[str, list[int]] = {tier: [] for tier in _TIERS}
-    for name, members in people.items():
+    for name, episodes in people.items():
         if match := OPERATOR.fullmatch(name):
-            tiers[match[1]] += members
-    pairs = {
-        f"{one}_{two}": tiers[one] + tiers[two] for one, two in combinations(_TIERS, 2) if tiers[one] and tiers[two]
-    }
-    named = [*people.items(), *tiers.items(), *pairs.items(), *asked.items()]
-    held_out = set(() if valid is None else valid)
-    for name, members in [("", range(data.episode_count)), *named] if valid is not None else ():
-        prefix = f"{name}_" if name else ""
+            tiers[match[1]] += episodes
+    both = [pair for pair in combinations(_TIERS, 2) if tiers[pair[0]] and tiers[pair[1]]]
+    pairs = {f"{one}_{other}": tiers[one] + tiers[other] for one, other in both}
+    named: list[tuple[str, Sequence[int]]] = [*people.items(), *tiers.items(), *pairs.items(), *asked.items()]
+    for name, members in [("", range(count)), *named] if valid is not None else ():
+        prefix, held_out = f"{name}_" if name else "", set(valid or ())
         named.append((f"{prefix}train", [number for number in members if number not in held_out]))
         named.append((f"{prefix}valid", [number for number in members if number in held_out]))
     found: dict[str, list[int]] = {}
     for name, members in named:
-        if strange := [number for number in {*members, *held_out} if not 0 <= number < data.episode_count]:
-            raise DemonstrationError(
-                f"mask {name!r} names episode {strange[0]}: episodes go from 0 to {data.episode_count - 1}"
-            )
-        if members and found.setdefault(name, sorted(set(members))) != sorted(set(members)):
+        kept = sorted(set(members))
+        if kept and found.setdefault(name, kept) != kept:
             raise DemonstrationError(f"there are two masks {name!r}: rename the demonstrator, or the one that you pass")
     return found
 
