@@ -1,4 +1,4 @@
-"""Wording: text from outside as a sentence can hold it, and what somebody who mistyped a name may have meant."""
+"""Wording: text from outside as a sentence can hold it, counted nouns, and suggestions for a mistyped name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
 
-__all__ = ["did_you_mean", "printable"]
+__all__ = ["counted", "did_you_mean", "printable"]
 
 _MOST = 10_000  # names that are looked through: a refusal should not take seconds
 
@@ -20,6 +20,11 @@ def printable(text: str) -> str:
     "'ann\\\\ufffd[31m'"
     """
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, as in "1 step" and "2 steps"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

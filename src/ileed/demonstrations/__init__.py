@@ -13,11 +13,11 @@ from ileed.checking import instance_of
 from ileed.demonstrations import rules
 from ileed.demonstrations.encoding import Encoding
 from ileed.demonstrations.episodes import labels_of_episodes, recorded
-from ileed.demonstrations.findings import Finding, counted, findings
+from ileed.demonstrations.findings import Finding, findings
 from ileed.demonstrations.rules import Array
 from ileed.errors import DemonstrationError
 from ileed.pseudonyms import pseudonyms
-from ileed.wording import did_you_mean
+from ileed.wording import counted, did_you_mean
 
 __all__ = ["COLUMNS", "Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "check_demonstrations"]
 

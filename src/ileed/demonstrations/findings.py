@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ileed.demonstrations.rules import Array
-from ileed.wording import printable
+from ileed.wording import counted, printable
 
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
@@ -179,8 +179,3 @@ def _copies(data: Demonstrations) -> Iterator[Finding]:
 def shortened(name: str, most: int = 60) -> str:
     """A name that a sentence can hold."""
     return name if len(name) <= most else name[: most - 1] + "…"
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun, as in "1 step" and "2 steps"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
