@@ -84,12 +84,12 @@ def fit_ensembles(
 
     The comparison of widths does not depend on the restarts of the fit that follows it, so few are enough there.
     """
-    few = replace(method, restarts=min(RESTARTS, method.restarts), committee=1)
+    few = replace(method, restarts=min(RESTARTS, method.restarts), ensemble=1)
     width = few.fit(data, seed=seed, device="cpu").width
     if width is not None:
         method = replace(method, policy=ileed.CategoricalMLP(hidden=width.chosen))
     (restarts,) = method.fit_each([data], seeds=[seed], device="cpu")
-    return width, {size: restarts.fitted(committee=size).policy for size in sizes}
+    return width, {size: restarts.top(size).fitted().policy for size in sizes}
 
 
 def measure(case: Case, trial: int) -> Measured:

@@ -22,11 +22,7 @@ PARAMETERS = 8
 # What exceeds a limit today. An entry that is no longer needed fails the tests until it is removed.
 LONG_FILES: frozenset[str] = frozenset(
     {
-        "ileed/demonstrations/__init__.py",
-        "ileed/methods.py",
-        "ileed/policy.py",
         "ileed/readers/robomimic.py",
-        "ileed/runs.py",
         "ileed/simulation.py",
         "ileed/tasks/__init__.py",
         "ileed/tasks/gymnasium.py",
@@ -34,7 +30,7 @@ LONG_FILES: frozenset[str] = frozenset(
 )
 LONG_FUNCTIONS: frozenset[str] = frozenset(
     {
-        "ileed/fitting/climbing.py: _climb",
+        "ileed/fitting/loop.py: _optimise",
         "ileed/integrations/robomimic.py: register",
         "ileed/readers/robomimic.py: write_robomimic",
         "ileed/readers/tables.py: from_table",
@@ -43,8 +39,6 @@ LONG_FUNCTIONS: frozenset[str] = frozenset(
 )
 MANY_PARAMETERS: frozenset[str] = frozenset(
     {
-        "ileed/fitting/preparing.py: prepare",
-        "ileed/model/batch.py: Batch.of",
         "ileed/readers/robomimic.py: write_robomimic",
         "ileed/simulation.py: demonstrate",
     }

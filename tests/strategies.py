@@ -28,14 +28,14 @@ from ileed import (
 from ileed._torch import stream
 from ileed.fitting import OptimiserSettings, Prepared, prepare
 from ileed.model.batch import Batch, Sizes
+from ileed.model.distributions import Choice, mixture
 from ileed.model.joint import Joint, Parts
-from ileed.model.policies import Choice, mixture
 
 CPU = torch.device("cpu")
 NAMES = ("ann", "bob", "cyd", "dan")
 
 DISCRETE_MODELS = (UniformMixture(), OneVersusRest(), Boltzmann())
-CONTINUOUS_MODELS = (VarianceScaling(), VarianceScaling(scaled="deviation"))
+CONTINUOUS_MODELS = (VarianceScaling(), VarianceScaling(scaled="standard_deviation"))
 EXPERTISES = (
     Perfect(),
     Constant(),
@@ -165,13 +165,12 @@ def prepared_for(
     """The data as an optimisation sees them, on the CPU and in their own units."""
     return prepare(
         data,
+        parts,
         OptimiserSettings(**settings),
         seed=seed,
         device=CPU,
         members=members,
         normalise=False,
-        skill=parts.expertise.column if isinstance(parts.expertise, Skills) else None,
-        transitions=parts.dynamics is not None,
         weights=None if weights is None else np.asarray(weights),
     )
 

@@ -42,7 +42,7 @@ def test_the_ensembles_are_those_of_the_fit_that_the_method_gives_by_itself(benc
     data = noisy_choices()
     width, policies = benchmark.fit_ensembles(QUICK, data, seed=3, sizes=(1, 4))
     for size, policy in policies.items():
-        alone = replace(QUICK, committee=size).fit(data, seed=3, device="cpu")
+        alone = replace(QUICK, ensemble=size).fit(data, seed=3, device="cpu")
         assert width == alone.width
         found, expected = (each.distribution(data.observations).logits for each in (policy, alone.policy))
         assert torch.equal(found, expected)

@@ -77,6 +77,7 @@ def test_every_cell_becomes_a_file_that_names_its_settings_and_origin(tmp_path):
     assert [trial["trial"] for trial in cell["trials"]] == [0, 1, 2]
     assert cell["made"][0].keys() >= {"commit", "date", "machine", "device", "trials"}
     assert heard[-1] == (18, 18)
+    assert all(trial["fit_seconds"] > 0 for trial in cell["trials"])
     alone = ileed.Ileed(restarts=2, steps=12).fit(world(people=3, seed=1), seed=1, device="cpu")
     assert cell["trials"][1]["cost"] == pytest.approx(alone.nats_per_action, abs=1e-5)
 

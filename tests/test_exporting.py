@@ -13,9 +13,9 @@ from strategies import world
 from torch.distributions import Categorical
 
 import ileed
-from ileed import exporting
 from ileed.errors import IleedError
-from ileed.model.policies import mixture_parts
+from ileed.fitted import exporting
+from ileed.model.distributions import mixture_parts
 
 LENGTH = 3
 """Steps after which the recurrent policies here forget."""
@@ -33,7 +33,7 @@ def fitted_policy(head, *, members=1, shape=(3,), floating=True, legal=(), two_v
     if two_valued:
         data = replace(data, actions=np.sign(data.actions) * [1, 0.3, 1] + data.actions * [0, 1, 0])
     method = ileed.Ileed(
-        policy=head, expertise=ileed.Constant(), restarts=3, committee=members, steps=15, learning_rate=0.05, **settings
+        policy=head, expertise=ileed.Constant(), restarts=3, ensemble=members, steps=15, learning_rate=0.05, **settings
     )
     return method.fit(data, seed=0, device="cpu").policy
 
@@ -45,11 +45,11 @@ POLICIES = {
     "discrete, images": lambda: fitted_policy(ileed.CategoricalMLP(hidden=(5,)), shape=(2, 3, 2)),
     "mixture": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=2)),
     "mixture, ensemble": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=2), members=2),
-    "mixture, shared": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=3, shared_deviations=True)),
+    "mixture, shared": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=3, shared_standard_deviations=True)),
     "mixture, binary dimension": lambda: fitted_policy(ileed.MixtureMLP(hidden=(5,), modes=2), two_valued=True),
     "recurrent": lambda: fitted_policy(ileed.MixtureLSTM(hidden=(4,), length=LENGTH, modes=2)),
     "recurrent, two layers": lambda: fitted_policy(
-        ileed.MixtureLSTM(hidden=(4, 3), length=LENGTH, modes=2, shared_deviations=True), two_valued=True
+        ileed.MixtureLSTM(hidden=(4, 3), length=LENGTH, modes=2, shared_standard_deviations=True), two_valued=True
     ),
     "recurrent, ensemble": lambda: fitted_policy(
         ileed.MixtureLSTM(hidden=(4, 3), length=LENGTH, modes=2), members=2, batch_size=4

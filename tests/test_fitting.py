@@ -40,7 +40,7 @@ from ileed import (
     UniformMixture,
     bc,
 )
-from ileed.fitting import Adam, History, OptimiserSettings, optimise
+from ileed.fitting import Adam, History, OptimiserSettings, Sampler, optimise
 
 SMALL = {"policy": CategoricalMLP(hidden=(4,)), "expertise": Embedded(hidden=(3,))}
 
@@ -344,14 +344,19 @@ def test_the_budget_is_spent_exactly(steps):
     data = world([3, 3])
     seen = []
 
-    class Counted:
+    class Counted(Sampler):
         def __init__(self, sampler):
-            self.sampler, self.batch, self.everything = sampler, sampler.batch, sampler.everything
-            self.epoch = sampler.epoch
+            self.sampler, self.epoch = sampler, sampler.epoch
 
         def load(self, step):
             seen.append(step)
             self.sampler.load(step)
+
+        def batch(self):
+            return self.sampler.batch()
+
+        def everything(self, *, held_out):
+            return self.sampler.everything(held_out=held_out)
 
     parts = parts_for(data)
     prepared = prepared_for(data, parts, members=1, steps=steps)

@@ -13,7 +13,7 @@ from torch.distributions import Categorical
 import ileed
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
-from ileed.rating import rate
+from ileed.fitted.rating import rate
 
 ACTIONS = 6
 MODELS = (ileed.UniformMixture(), ileed.OneVersusRest(), ileed.Boltzmann())

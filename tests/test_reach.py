@@ -156,7 +156,7 @@ def noise(data: Demonstrations):
 
 
 @pytest.mark.parametrize("exempt", [(), (2,)], ids=["all scaled", "gripper exempt"])
-@pytest.mark.parametrize(("scaled", "power"), [("variance", 0.5), ("deviation", 1.0)])
+@pytest.mark.parametrize(("scaled", "power"), [("variance", 0.5), ("standard_deviation", 1.0)])
 def test_demonstrators_deviate_as_the_model_says(exempt, scaled, power):
     """A deviation over 20 x 500 numbers has a standard error of 0.7 %: five are 3.5 %."""
     for skill in (1.0, 0.3):

@@ -14,7 +14,7 @@ import ileed
 from ileed import Constant, DemonstrationError, Demonstrations, Ileed, MixtureLSTM, Skills, VarianceScaling
 from ileed._torch import stream
 from ileed.fitting import OptimiserSettings, prepare
-from ileed.model.policies import mixture, mixture_parts
+from ileed.model.distributions import mixture, mixture_parts
 from ileed.nets import LSTM
 from ileed.simulation import demonstrate
 from ileed.tasks.reach import ReachExpert, ReachTask
@@ -42,7 +42,8 @@ def recurrent(**settings) -> Ileed:
 
 def windows(data: Demonstrations, *, length=4, members=1, held_out=0.0, batch_size=8, weights=None):
     settings = OptimiserSettings(batch_size=batch_size, held_out=held_out)
-    return prepare(data, settings, seed=0, device=CPU, members=members, length=length, weights=weights).sampler
+    parts = recurrent(policy=MixtureLSTM(length=length)).parts(data)
+    return prepare(data, parts, settings, seed=0, device=CPU, members=members, weights=weights).sampler
 
 
 # --- the layer
@@ -207,7 +208,7 @@ def test_a_memory_predicts_what_happened_two_steps_ago_and_no_memory_cannot():
 @pytest.fixture(scope="module")
 def fitted():
     policy = MixtureLSTM(hidden=(6, 5), length=4, modes=2, low_noise=False)
-    return recurrent(policy=policy, committee=2).fit(operators(), seed=0)
+    return recurrent(policy=policy, ensemble=2).fit(operators(), seed=0)
 
 
 def test_acting_step_by_step_is_the_walk_that_was_learned(fitted):
@@ -249,10 +250,25 @@ def test_reset_forgets(fitted):
     assert np.array_equal(fitted.policy.act(seen), first)
 
 
+def test_asking_for_a_distribution_twice_gives_the_same_answer_and_changes_no_episode(fitted):
+    """In `distribution` rows begin an episode, whatever `act` saw before; `act` is not affected."""
+    seen = operators().observations[:3]
+    fitted.policy.reset()
+    acted = [fitted.policy.act(seen) for _ in range(3)]
+    fitted.policy.reset()
+    first, _ = fitted.policy.next_distribution(seen)
+    for expected in acted:
+        for _ in range(2):
+            for one, other in zip(mixture_parts(fitted.policy.distribution(seen)), mixture_parts(first), strict=True):
+                assert torch.equal(one, other)
+        assert np.array_equal(fitted.policy.act(seen), expected)
+    fitted.policy.reset()
+
+
 def test_another_number_of_rows_in_the_middle_of_episodes_is_refused(fitted):
     fitted.policy.reset()
     fitted.policy.act(operators().observations[:3])
-    with pytest.raises(DemonstrationError, match=r"2 observations.*remembers 3 episodes.*reset"):
+    with pytest.raises(DemonstrationError, match=r"2 observations.*state is of 3 episodes.*reset"):
         fitted.policy.act(operators().observations[:2])
     fitted.policy.reset()
 
@@ -295,8 +311,8 @@ def gripping(share=1.0) -> Demonstrations:
 
 
 def test_a_gripper_is_found_in_the_data_and_left_unscaled():
-    assert gripping().two_valued == (2,)
-    assert gripping(share=0.5).two_valued == ()
+    assert gripping().binary_dimensions == (2,)
+    assert gripping(share=0.5).binary_dimensions == ()
     assert recurrent().fit(gripping(), seed=0).joint.parts.demonstrator == VarianceScaling(exempt=(2,))
     chosen = recurrent(demonstrator=VarianceScaling(exempt=())).fit(gripping(), seed=0)
     assert chosen.joint.parts.demonstrator == VarianceScaling(exempt=())
@@ -309,7 +325,7 @@ def test_a_dimension_that_is_not_there_cannot_be_exempt():
 
 def test_a_dimension_that_never_changes_is_exempt_too():
     still = replace(operators(), actions=np.column_stack([operators().actions, np.zeros(len(operators()))]))
-    assert still.two_valued == (2,)
+    assert still.binary_dimensions == (2,)
 
 
 # --- judging other data

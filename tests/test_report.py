@@ -19,7 +19,7 @@ import torch
 
 import ileed
 from ileed.errors import IleedError, RunError, SettingsError
-from ileed.policy import Expertise, ExpertiseSummary
+from ileed.fitted import Expertise, ExpertiseSummary
 from ileed.report import figures, report
 from ileed.report.sections import Content
 from ileed.runs import PAGE_MARK

@@ -48,7 +48,7 @@ METHODS = {
     "cloning": Ileed(policy=CategoricalMLP(hidden=(5,)), expertise=Perfect()),
     "latent dynamics": Ileed(dynamics=LatentDynamics(weight=0.5), clip=1.0, batch_size=16),
     "held out": Ileed(held_out=0.4, normalise=True),
-    "continuous": Ileed(policy=MIXTURE, demonstrator=VarianceScaling(scaled="deviation")),
+    "continuous": Ileed(policy=MIXTURE, demonstrator=VarianceScaling(scaled="standard_deviation")),
     "continuous cloning": Ileed(policy=MIXTURE, expertise=Perfect(), normalise=False),
 }
 

@@ -91,7 +91,7 @@ SETTINGS = [
     ("sizes.actions", 2.0, "actions of Sizes is 2.0: it must be int"),
     ("sizes.discrete", 1, "discrete of Sizes is 1: it must be bool"),
     ("sizes.discrete", False, "CategoricalMLP is a policy over discrete actions"),
-    ("sizes.two_valued", [7], "distinct dimensions of the actions"),
+    ("sizes.binary_dimensions", [7], "distinct dimensions of the actions"),
     ("sizes", {"kind": "Perfect"}, "settings of Sizes"),
     ("parts.policy.hidden", [10**12], "the shape of"),
     ("parts.policy.hidden", [10**6, 10**6], "there is no tensor"),
@@ -109,8 +109,11 @@ SETTINGS = [
     ("method.steps", "4", "steps of Ileed is '4': it must be int"),
     ("method.steps", 10**400, "steps of Ileed is"),
     ("method.learning_rate", [], "learning_rate of Ileed is (): it must be float"),
-    ("method.committee", 2, "the shape of"),
-    ("method.committee", 10**9, "committee"),
+    ("method.ensemble", 10**9, "ensemble"),
+    ("kept", [], "kept is []"),
+    ("kept", {"0": 1}, "kept is"),
+    ("nats_per_action", None, "nats_per_action is None"),
+    ("nats_per_action", "low", "nats_per_action is 'low'"),
     ("method.expertise", "Embedded", "expertise of Ileed is 'Embedded'"),
 ]
 PROVENANCE = [
@@ -134,6 +137,39 @@ PROVENANCE = [
 def test_a_setting_of_another_type_or_length_is_refused_at_load(run, place, value, says):
     edit(run, "settings.json", place, value)
     assert says in refusal(run)
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        (lambda chosen, other: [chosen, chosen], "kept is"),
+        (lambda chosen, other: [chosen, 7], "kept is"),
+        (lambda chosen, other: [other, chosen], "which was chosen"),
+        (lambda chosen, other: [chosen, other], "the shape of"),
+    ],
+    ids=["twice the same", "not there", "another first", "one too many"],
+)
+def test_kept_members_that_are_not_those_of_the_tensors_are_refused_at_load(run, kept, says):
+    chosen = json.loads((run / "settings.json").read_text())["chosen"]
+    edit(run, "settings.json", "kept", kept(chosen, (chosen + 1) % 3))
+    assert says in refusal(run)
+
+
+def test_a_run_of_an_earlier_version_says_by_its_committee_how_many_members_it_keeps(tmp_path):
+    """It has no list of the kept members, and its cost is the chosen member's."""
+    fit = replace(METHODS["defaults"], restarts=3, steps=4, ensemble=2).fit(world(), seed=1, device="cpu")
+    fit.save(tmp_path / "run")
+    settings = json.loads((tmp_path / "run" / "settings.json").read_text())
+    settings["method"]["committee"] = settings["method"].pop("ensemble")
+    old = {name: value for name, value in settings.items() if name not in ("kept", "nats_per_action")}
+    (tmp_path / "run" / "settings.json").write_text(json.dumps(old))
+    found = ileed.load(tmp_path / "run")
+    assert found.restarts.kept == fit.restarts.kept
+    assert found.nats_per_action == fit.restarts.nats_per_action[fit.restarts.chosen]
+    assert torch.equal(*(each.policy.distribution(world().observations).logits for each in (found, fit)))
+    old["method"]["committee"] = 3
+    (tmp_path / "run" / "settings.json").write_text(json.dumps(old))
+    assert "the shape of" in refusal(tmp_path / "run")
 
 
 @pytest.mark.parametrize(("place", "value", "says"), PROVENANCE, ids=lambda value: str(value)[:40])

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from needs import gpu
 from strategies import world
 
 import ileed
-from ileed import methods, nets
+from ileed.fitting import together
 
 METHODS = {
     "cloning": ileed.bc(restarts=3, steps=40),
@@ -46,9 +45,9 @@ def unequal_worlds() -> list[ileed.Demonstrations]:
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
 def test_each_of_several_data_sets_is_fitted_as_it_would_be_alone(method, device):
     datasets = unequal_worlds()
-    together = method.fit_each(datasets, seeds=[5, 6, 7], device=device)
-    for data, seed, ensemble in zip(datasets, [5, 6, 7], together, strict=True):
-        alone, beside = method.fit(data, seed=seed, device=device, check_width=False), ensemble.fitted()
+    fitted_together = method.fit_each(datasets, seeds=[5, 6, 7], device=device)
+    for data, seed, ensemble in zip(datasets, [5, 6, 7], fitted_together, strict=True):
+        alone, beside = method.fit(data, seed=seed, device=device, check_width=False), ensemble.best().fitted()
         # products of other shapes round differently; forty steps amplify the last bits by no more than this
         np.testing.assert_allclose(beside.restarts.nats_per_action, alone.restarts.nats_per_action, atol=2e-5)
         np.testing.assert_allclose(
@@ -60,10 +59,18 @@ def test_each_of_several_data_sets_is_fitted_as_it_would_be_alone(method, device
         assert beside.outcome == alone.outcome
 
 
+def test_data_sets_with_other_numbers_of_actions_are_fitted_one_after_the_other():
+    datasets = [world(seed=seed, actions=actions) for seed, actions in ((1, 3), (2, 5), (3, 5))]
+    fitted_together = METHODS["constant"].fit_each(datasets, seeds=[5, 6, 7], device="cpu")
+    for data, seed, ensemble in zip(datasets, [5, 6, 7], fitted_together, strict=True):
+        alone = METHODS["constant"].fit(data, seed=seed, device="cpu", check_width=False)
+        np.testing.assert_allclose(ensemble.result.nats_per_action, alone.restarts.nats_per_action, atol=2e-5)
+
+
 def test_data_sets_are_cut_into_blocks_without_changing_anything(monkeypatch):
     method, datasets = METHODS["embedded"], unequal_worlds()
     at_once = method.fit_each(datasets, seeds=[5, 6, 7], device="cpu")
-    monkeypatch.setattr(methods, "_AT_ONCE", {"cpu": 1})
+    monkeypatch.setattr(together, "_AT_ONCE", {"cpu": 1})
     heard: list[ileed.Progress] = []
     one_by_one = method.fit_each(datasets, seeds=[5, 6, 7], device="cpu", progress=heard.append)
     for one, other in zip(at_once, one_by_one, strict=True):
@@ -76,38 +83,6 @@ def test_data_sets_are_cut_into_blocks_without_changing_anything(monkeypatch):
 def test_the_choice_among_the_first_restarts_is_that_of_a_fit_with_so_many(among):
     data = world(seed=1)
     fewer = ileed.Ileed(restarts=among, steps=40).fit(data, seed=5, device="cpu", check_width=False)
-    chosen = METHODS["embedded"].fit_each([data], seeds=[5], device="cpu")[0].fitted(among=among)
+    chosen = METHODS["embedded"].fit_each([data], seeds=[5], device="cpu")[0].first(among).best().fitted()
     np.testing.assert_allclose(chosen.restarts.nats_per_action, fewer.restarts.nats_per_action, atol=2e-5)
     assert chosen.restarts.chosen == fewer.restarts.chosen
-
-
-@pytest.mark.parametrize("discrete", [True, False])
-def test_a_committee_acts_by_the_mean_of_its_members(discrete, tmp_path):
-    data = world(seed=1, discrete=discrete)
-    ensemble = ileed.Ileed(restarts=5, steps=20).fit_each([data], seeds=[0], device="cpu")[0]
-    order = np.argsort(ensemble.result.nats_per_action)[:3]
-    density = [
-        ileed.policy.Policy(nets.member(ensemble.result.joint, int(index)), ensemble.normaliser)
-        .distribution(data.observations)
-        .log_prob(torch.tensor(data.actions))
-        .exp()
-        for index in order
-    ]
-    committee = ensemble.fitted(committee=3)
-    found = committee.policy.distribution(data.observations).log_prob(torch.tensor(data.actions)).exp()
-    torch.testing.assert_close(found, torch.stack(density).mean(0), rtol=1e-4, atol=1e-6)
-
-
-def test_a_committee_is_saved_and_loaded_whole(tmp_path):
-    data = world(seed=1)
-    fitted = ileed.Ileed(restarts=4, steps=20, committee=3).fit(data, seed=0, device="cpu")
-    fitted.save(tmp_path / "run")
-    again = ileed.load(tmp_path / "run")
-    probabilities = [each.policy.distribution(data.observations).probs for each in (fitted, again)]
-    assert torch.equal(*probabilities)
-    assert again.expertise.by_demonstrator() == fitted.expertise.by_demonstrator()
-
-
-def test_a_committee_larger_than_the_restarts_is_refused():
-    with pytest.raises(ileed.IleedError, match="committee is 5: it takes between one and all 4"):
-        ileed.Ileed(restarts=4, committee=5)

@@ -35,7 +35,7 @@ from ileed import (
     cli,
 )
 from ileed.demonstrations.findings import visited_by_several
-from ileed.model.policies import mixture, mixture_parts
+from ileed.model.distributions import mixture, mixture_parts
 from ileed.nets import Pick
 from ileed_lab.experiments import experiment, reproduce
 
@@ -128,10 +128,15 @@ def test_the_skill_of_somebody_of_weight_zero_is_unknown_too():
     assert np.isfinite(list(fitted.expertise.by_skill()["ann"].values())).all()
 
 
-def test_weights_of_each_restart_leave_out_whom_the_chosen_restart_did_not_see():
-    weights = np.array([[1, 1, 1, 1], [1, 1, 0, 0]])
-    fitted = a_fit(weights=weights)
-    assert np.isnan(fitted.expertise.by_demonstrator()["bob"]) == (fitted.restarts.chosen == 1)
+def test_with_weights_of_each_restart_expertise_is_that_of_the_restarts_that_learned_from_the_person():
+    fitted = a_fit(weights=np.array([[1, 1, 1, 1], [1, 1, 0, 0]]))
+    assert fitted.restarts.kept == (0, 1)
+    first, second = (member.fitted().expertise.by_demonstrator() for member in fitted.ensemble)
+    assert np.isnan(second["bob"])
+    assert fitted.expertise.by_demonstrator()["bob"] == pytest.approx(first["bob"])
+    assert fitted.expertise.by_demonstrator()["ann"] == pytest.approx((first["ann"] + second["ann"]) / 2)
+    nobody = a_fit(weights=np.array([[1, 0, 0, 0], [1, 1, 0, 0]]))
+    assert np.isnan(nobody.expertise.by_demonstrator()["bob"])
 
 
 @pytest.mark.parametrize("count", [3.5, True, "3", -1, None, np.float64(4)])
@@ -243,7 +248,7 @@ def test_a_recurrent_policy_that_memory_cannot_hold_is_refused_at_once():
 
 
 def test_a_step_whose_values_memory_cannot_hold_is_refused(monkeypatch):
-    monkeypatch.setattr("ileed.methods.available_memory", lambda device: 10_000_000)
+    monkeypatch.setattr("ileed.fitting.memory.available_memory", lambda device: 10_000_000)
     steps = 4000
     rows = np.arange(steps)
     data = Demonstrations(observations=rows[:, None], actions=rows % 2, demonstrator=rows % 2, episode=rows)
@@ -410,7 +415,7 @@ WRONG_SETTINGS = {
     "Ileed(steps=2.5)": "steps is 2.5.*whole number",
     "Ileed(restarts=True)": "restarts is True.*whole number",
     "Ileed(restarts=None)": "restarts is None.*whole number",
-    "Ileed(committee='1')": "committee is '1'",
+    "Ileed(ensemble='1')": "ensemble is '1'",
     "Ileed(batch_size=2.5)": "batch_size is 2.5.*whole number",
     "Ileed(batch_size='all')": "batch_size is 'all'",
     "Ileed(learning_rate='fast')": "learning_rate is 'fast'.*number above zero",
@@ -428,13 +433,13 @@ WRONG_SETTINGS = {
     "Embedded(dim='2')": "dim is '2'.*whole number",
     "Embedded(shared='no')": "shared is 'no'",
     "MixtureMLP(modes=1.5)": "modes is 1.5",
-    "MixtureMLP(deviation_floor='x')": "deviation_floor is 'x'",
-    "MixtureMLP(steady_deviation='x')": "steady_deviation is 'x'",
+    "MixtureMLP(standard_deviation_floor='x')": "standard_deviation_floor is 'x'",
+    "MixtureMLP(fixed_standard_deviation='x')": "fixed_standard_deviation is 'x'",
     "MixtureLSTM(length=2.5)": "length is 2.5",
     "MixtureLSTM(low_noise='no')": "low_noise is 'no'",
     "Skills(3)": "column is 3",
     "LatentDynamics(weight='1')": ".*weight .*'1'",
-    "VarianceScaling(scaled='spread')": "scaled is 'spread'.*'variance'.*'deviation'",
+    "VarianceScaling(scaled='spread')": "scaled is 'spread'.*'variance'.*'standard_deviation'",
     "VarianceScaling(exempt='gripper')": "exempt is 'gripper'",
 }
 

@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeGuard
 
 from ileed import Demonstrations, Fitted
+from ileed.fitted import Ensemble
 from ileed.fitting import ProgressCallback
-from ileed.methods import Ensemble
 
-__all__ = ["Ensemble", "Fit", "FitsTogether", "Learner", "fit_one", "fits_together", "likeliest", "runs_on"]
+__all__ = [
+    "Ensemble",
+    "Fit",
+    "FitsTogether",
+    "Learner",
+    "fit_one",
+    "fit_seconds",
+    "fits_together",
+    "likeliest",
+    "runs_on",
+]
 
 
 class Fit(Protocol):
@@ -71,6 +81,13 @@ def fit_one(learner: Learner, demonstrations: Demonstrations, *, seed: int, devi
     return learner.fit(demonstrations, seed=seed, device=device)
 
 
+def fit_seconds(fit: Any) -> float:
+    """How long a fit took: a baseline's states it itself, an ensemble's in its provenance; 0 where nothing was fitted."""
+    if fit is None:
+        return 0.0
+    return float(fit.seconds if hasattr(fit, "seconds") else fit.provenance["seconds"])
+
+
 def likeliest(found: Ensemble, *, among: int | None = None, count: int = 1) -> Fitted:
     """The `count` likeliest of the first `among` restarts, or of all of them; several act as an ensemble."""
-    return found.fitted(among=among, committee=count)
+    return (found if among is None else found.first(among)).top(count).fitted()

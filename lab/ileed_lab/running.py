@@ -20,7 +20,7 @@ from ileed.checking import whole_number
 from ileed.runtime import resolve_device
 from ileed.wording import did_you_mean
 from ileed_lab.grid import AbstractExperiment, Cell, Setting, cells
-from ileed_lab.learners import fit_one, fits_together, runs_on
+from ileed_lab.learners import fit_one, fit_seconds, fits_together, runs_on
 from ileed_lab.records import Measured
 
 __all__ = ["reproduce"]
@@ -268,7 +268,7 @@ def _measure(cell: Cell, trial: int, attempt: _Attempt) -> Measured:
         except Exception as error:
             measured = {"failed": _reason(error)}
     spent = {
-        "fit_seconds": round(getattr(attempt.fit, "seconds", 0.0), 3),
+        "fit_seconds": round(fit_seconds(attempt.fit), 3),
         "score_seconds": round(time.monotonic() - began, 3),
     }
     return {"trial": trial} | measured | spent

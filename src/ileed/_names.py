@@ -3,14 +3,14 @@
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, IleedError, RunError, SettingsError
 from ileed.evaluation import Scores, evaluate, rank_loss
+from ileed.fitted import Expertise, Fitted, Policy
+from ileed.fitted.rating import rate
 from ileed.fitting import Outcome, Progress
 from ileed.methods import Ileed, bc, bc_rnn, load
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
-from ileed.policy import Expertise, Fitted, Policy
-from ileed.rating import rate
 from ileed.readers import (
     by_column,
     by_mask,

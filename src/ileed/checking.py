@@ -68,7 +68,7 @@ def whole_number(
 
 
 def whole_numbers(name: str, values: object, *, rule: str, least: int | None = None) -> tuple[int, ...]:
-    """WholeBatch numbers as a tuple, from a tuple, a list or an array of one axis."""
+    """Whole numbers as a tuple, from a tuple, a list or an array of one axis."""
     listed = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(listed, tuple | list):
         raise SettingsError(f"{name} is {shown(values)}: {rule}")

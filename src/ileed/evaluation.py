@@ -17,7 +17,7 @@ from ileed import tasks
 from ileed._torch import stream
 from ileed.checking import seed_of, whole_number
 from ileed.errors import IleedError, SettingsError
-from ileed.policy import Policy
+from ileed.fitted import Policy
 from ileed.tasks import AbstractTask, Progress
 from ileed.tasks.gymnasium import GymnasiumTask
 

@@ -17,7 +17,7 @@ from ileed.checking import instance_of, seed_of, shown, whole_number
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
-from ileed.model.policies import mixture, mixture_parts
+from ileed.model.distributions import component_action, mixture, mixture_parts
 from ileed.tasks import AbstractTask, Actor, Progress, answered, as_actor
 from ileed.tasks.succession import SUCCESSIONS, part_seed, parts_of
 
@@ -445,11 +445,10 @@ def _drawn(observed: Distribution, chance: npt.NDArray[np.float64]) -> npt.NDArr
     if isinstance(observed, Categorical):
         return _passed(observed.probs.numpy(), chance[:, 0])
     assert isinstance(observed, MixtureSameFamily)
-    logits, means, deviations = mixture_parts(observed)
-    row, mode = torch.arange(len(means)), _passed(logits.softmax(-1).numpy(), chance[:, 0])
+    component = _passed(observed.mixture_distribution.logits.softmax(-1).numpy(), chance[:, 0])
     # Chance of exactly 0 would be an infinite deviation.
     normal = torch.special.ndtri(torch.from_numpy(chance[:, 1:]).clamp_min(torch.finfo(torch.float64).eps))
-    return np.asarray((means[row, mode] + deviations[row, mode] * normal).numpy())
+    return np.asarray(component_action(observed, torch.from_numpy(component), normal).numpy())
 
 
 def _passed(probabilities: npt.NDArray[np.float64], chance: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -18,8 +18,8 @@ from strategies import (
     random_mixture,
 )
 
-from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, policy_log_likelihood
-from ileed.model.policies import Choice, mixture, mixture_parts
+from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture
+from ileed.model.distributions import Choice, mixture, mixture_parts
 
 # Float64 throughout: sums of a handful of terms, each exact to 2e-16, through one exp and one log.
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}
@@ -71,9 +71,7 @@ def test_what_is_observed_sums_to_one_over_actions(model, rows, rho):
 def test_at_expertise_one_the_policy_itself_is_observed(model, rows):
     policy, batch = policy_over(rows)
     torch.testing.assert_close(model.observed(policy, level(1.0, len(rows))).probs, policy.probs, **ROUNDING)
-    torch.testing.assert_close(
-        model.log_likelihood(policy, at(batch, 1.0), batch), policy_log_likelihood(policy, batch), **ROUNDING
-    )
+    torch.testing.assert_close(model.log_likelihood(policy, at(batch, 1.0), batch), policy.taken(batch), **ROUNDING)
 
 
 @fading
@@ -309,9 +307,7 @@ def test_at_expertise_one_the_mixture_itself_is_observed(model, seed):
     policy = random_mixture(dimensions=2, seed=seed)
     batch = continuous_batch(torch.ones(4, 2, dtype=torch.float64), torch.tensor([0, 1, 1, 2]), unique_count=3)
     ones = torch.ones(2, 4, dtype=torch.float64)
-    torch.testing.assert_close(
-        model.log_likelihood(policy, ones, batch), policy_log_likelihood(policy, batch), **ROUNDING
-    )
+    torch.testing.assert_close(model.log_likelihood(policy, ones, batch), policy.taken(batch), **ROUNDING)
 
 
 @each_continuous

@@ -12,9 +12,9 @@ from torch.distributions import Categorical
 
 from ileed import CategoricalMLP, MixtureLSTM, MixtureMLP, SettingsError
 from ileed._torch import stream
-from ileed.model import policies
+from ileed.model import distributions
 from ileed.model.batch import Sizes
-from ileed.model.policies import Choice, has_known_internals, mixture_parts
+from ileed.model.distributions import Choice, has_known_internals, mixture_parts
 from ileed.nets import MLP, Pick, member
 
 HEADS = (
@@ -22,9 +22,9 @@ HEADS = (
     CategoricalMLP(hidden=()),
     MixtureMLP(hidden=(4, 3), modes=2),
     MixtureMLP(hidden=(5,), modes=1),
-    MixtureMLP(hidden=(5,), modes=2, shared_deviations=True),
+    MixtureMLP(hidden=(5,), modes=2, shared_standard_deviations=True),
     MixtureLSTM(hidden=(4, 3), length=7, modes=2),
-    MixtureLSTM(hidden=(4,), length=1, modes=2, shared_deviations=True),
+    MixtureLSTM(hidden=(4,), length=1, modes=2, shared_standard_deviations=True),
 )
 each_head = pytest.mark.parametrize("head", HEADS, ids=repr)
 
@@ -72,7 +72,7 @@ def test_a_mixture_integrates_to_one():
 
 
 def test_no_deviation_lies_below_the_floor():
-    net = built(MixtureMLP(hidden=(), modes=2, deviation_floor=0.25))
+    net = built(MixtureMLP(hidden=(), modes=2, standard_deviation_floor=0.25))
     with torch.no_grad():
         net.body.layers[-1].bias.fill_(-200.0)  # softplus of this is nothing at all
     assert mixture_parts(net(seen()))[2].min() == 0.25
@@ -161,7 +161,7 @@ def test_the_internals_of_this_torchs_categorical_are_known():
 @given(seed=st.integers(0, 99))
 def test_a_choice_behaves_as_torchs_categorical(known, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(policies, "_INTERNALS_ARE_KNOWN", known)
+        patch.setattr(distributions, "_INTERNALS_ARE_KNOWN", known)
         _behaves_as_torchs_categorical(seed)
 
 
@@ -236,8 +236,8 @@ def test_a_pick_of_everything_in_order_gives_the_table_itself():
         (lambda: CategoricalMLP(hidden=(4, 0)), "(4, 0)"),
         (lambda: MixtureMLP(hidden=(-1,)), "(-1,)"),
         (lambda: MixtureMLP(modes=0), "modes is 0"),
-        (lambda: MixtureMLP(deviation_floor=0.0), "deviation_floor is 0.0"),
-        (lambda: MixtureMLP(deviation_floor=float("nan")), "deviation_floor is nan"),
+        (lambda: MixtureMLP(standard_deviation_floor=0.0), "standard_deviation_floor is 0.0"),
+        (lambda: MixtureMLP(standard_deviation_floor=float("nan")), "standard_deviation_floor is nan"),
         (lambda: MixtureLSTM(hidden=()), "one or more"),
         (lambda: MixtureLSTM(length=0), "length is 0"),
         (lambda: MixtureLSTM(modes=0), "modes is 0"),

@@ -429,7 +429,7 @@ ROBOMIMIC = Reader(
 def make_run(path: Path, chance: Random) -> None:
     kind = chance.choice(["defaults", "constant", "skills", "cloning", "continuous", "recurrent", "held out"])
     methods = {
-        "defaults": Ileed(expertise=Embedded(hidden=(3,)), committee=2),
+        "defaults": Ileed(expertise=Embedded(hidden=(3,)), ensemble=2),
         "constant": Ileed(expertise=Constant()),
         "skills": Ileed(expertise=Skills("phase")),
         "cloning": Ileed(policy=CategoricalMLP(hidden=(3,)), expertise=Perfect()),

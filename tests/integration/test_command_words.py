@@ -169,7 +169,7 @@ WRONG_VALUES = {
     "an option without its value": (["fit", "x", "--steps"], "--steps needs a value"),
     "no file": (["fit"], "`ileed fit` needs"),
     "two files": (["fit", "x", "y"], "'y' is one word too many"),
-    "a setting of the method": (["fit", "x", "--committee", "50"], "committee is 50: it takes"),
+    "a setting of the method": (["fit", "x", "--ensemble", "50"], "ensemble is 50: it takes"),
     "no command": ([], "no command was given"),
     "two ways to say who": (
         ["inspect", "x", "--one", "ann", "--who", "pilot"],

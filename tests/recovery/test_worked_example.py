@@ -46,8 +46,9 @@ def test_with_a_learned_embedding_the_likelihood_is_the_same_but_a_states_scale_
     """
     data, method = EXAMPLE["demonstrations"](), EXAMPLE["method"](ileed.Embedded(dim=2, hidden=()))
     members = 40
-    prepared = prepare(data, method.optimiser, seed=0, device=torch.device("cpu"), members=members, normalise=False)
-    joint = Joint(method.parts(data), prepared.sizes, [stream(0, "init", k) for k in range(members)])
+    parts, device = method.parts(data), torch.device("cpu")
+    prepared = prepare(data, parts, method.optimiser, seed=0, device=device, members=members, normalise=False)
+    joint = Joint(parts, prepared.sizes, [stream(0, "init", k) for k in range(members)])
     result = optimise(joint, prepared, method.optimiser)
     with torch.no_grad():
         policies = joint.policy(prepared.normaliser(torch.eye(3))).probs.numpy()

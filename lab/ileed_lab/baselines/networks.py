@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ileed.model.distributions import component_action, draw_component, mixture
 from ileed.runtime import stream
 from ileed_lab.baselines.replay import Windows
 
@@ -182,14 +183,14 @@ class Mixture(NamedTuple):
 
     def most_likely(self) -> Tensor:
         """(row, dimension) the mean of the component of greatest weight, where the leading axis is (row,)."""
-        return self.means[torch.arange(len(self.means)), self.log_weights.argmax(-1)]
+        return component_action(mixture(*self), self.log_weights.argmax(-1))
 
     def sample(self, generator: torch.Generator) -> Tensor:
         """(row, dimension) actions drawn at random, where the leading axis is (row,)."""
-        rows = torch.arange(len(self.means))
-        mode = torch.multinomial(self.log_weights.exp(), 1, generator=generator)[:, 0]
+        distribution = mixture(*self)
+        component = draw_component(distribution, generator)
         noise = torch.randn(self.means.shape[0], self.means.shape[-1], generator=generator)
-        return (self.means[rows, mode] + self.standard_deviations[rows, mode] * noise).clamp(-1, 1)
+        return component_action(distribution, component, noise).clamp(-1, 1)
 
 
 @final

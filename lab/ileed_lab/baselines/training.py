@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ileed import Progress
 from ileed.fitting import ProgressCallback
 from ileed.fitting.adam import Adam
+from ileed.runtime import record_cuda_graph
 
 __all__ = ["Trainer", "TrainingPoint", "minimiser", "report_progress", "target_copy", "train", "update_target"]
 
@@ -131,19 +132,17 @@ def _losses_by_step(trainers: Sequence[Trainer], first: int, end: int) -> Iterat
     if trainers[0].generator.device.type != "cuda":
         yield from ([trainer.step(number) for trainer in trainers] for number in range(first, end))
         return
-    recording, *streams = (torch.cuda.Stream() for _ in range(len(trainers) + 1))
+    streams = [torch.cuda.Stream() for _ in trainers]
     eager = min(first + _STEPS_BEFORE_RECORDING, end)
     yield from (_concurrent_steps(trainers, number, streams) for number in range(first, eager))
     if eager == end:
         return
-    graph = torch.cuda.CUDAGraph()
-    for trainer in trainers:
-        graph.register_generator_state(trainer.generator)  # so that every replay draws new random numbers
-    with torch.cuda.graph(graph, stream=recording):
-        losses = _concurrent_steps(trainers, eager, streams)
-    for _ in range(eager, end):
-        graph.replay()
-        yield losses
+    replay = record_cuda_graph(
+        lambda: _concurrent_steps(trainers, eager, streams),
+        generators=[trainer.generator for trainer in trainers],
+        warm_up=0,
+    )
+    yield from (replay() for _ in range(eager, end))
 
 
 _STEPS_BEFORE_RECORDING = 3

@@ -47,7 +47,7 @@ SUBSETS: Mapping[str, tuple[str, ...]] = {
 
 SMALL = MixtureLSTM(hidden=(100, 100))
 """A quarter of the paper's units: enough for these data, and fitted on a core in minutes."""
-FLAT = MixtureMLP(hidden=(100, 100), shared_deviations=True)
+FLAT = MixtureMLP(hidden=(100, 100), shared_standard_deviations=True)
 """The same without recurrence."""
 STEPS, STEPS_OF_LARGE = 8_000, 6_000
 ROLLOUTS = 200
@@ -90,7 +90,7 @@ class Square(AbstractExperiment):
         return [{"operators": subset} for subset in SUBSETS]
 
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
-        shared = replace(SMALL, shared_deviations=True)
+        shared = replace(SMALL, shared_standard_deviations=True)
         cloning, ours = bc_rnn(policy=SMALL, steps=STEPS), ileed_rnn(policy=shared, steps=STEPS)
         return {
             "bc-rnn": cloning,
@@ -163,7 +163,11 @@ def is_checkpoint(method: str) -> bool:
 
 def ileed_rnn(**settings: Any) -> Ileed:
     """ILEED with the recurrent policy of `bc_rnn`, and one number of expertise for every operator."""
-    usual: dict[str, Any] = {"policy": MixtureLSTM(shared_deviations=True), "expertise": Constant(), "restarts": 1}
+    usual: dict[str, Any] = {
+        "policy": MixtureLSTM(shared_standard_deviations=True),
+        "expertise": Constant(),
+        "restarts": 1,
+    }
     return Ileed(**(usual | settings))
 
 
@@ -200,8 +204,8 @@ class Scaling(AbstractExperiment):
         return [{"operators": "All"}]
 
     def methods(self, setting: Setting) -> Mapping[str, Ileed]:
-        by_state, shared = SMALL, replace(SMALL, shared_deviations=True)
-        learned, everything = replace(SMALL, steady_deviation=None), VarianceScaling(exempt=())
+        by_state, shared = SMALL, replace(SMALL, shared_standard_deviations=True)
+        learned, everything = replace(SMALL, fixed_standard_deviation=None), VarianceScaling(exempt=())
         return {
             "cloning": bc_rnn(policy=by_state, steps=self.steps),
             "cloning, shared": bc_rnn(policy=shared, steps=self.steps),
@@ -210,9 +214,9 @@ class Scaling(AbstractExperiment):
             "gripper exempt": self._ileed(policy=learned),
             "gripper steady": self._ileed(policy=by_state),
             "gripper steady, slower": self._ileed(policy=by_state, skill_learning_rate=1e-4),
-            "higher floor": self._ileed(policy=replace(by_state, deviation_floor=0.1)),
+            "higher floor": self._ileed(policy=replace(by_state, standard_deviation_floor=0.1)),
             "shared": self._ileed(policy=shared),
-            "shared, deviation": self._ileed(policy=shared, demonstrator=VarianceScaling(scaled="deviation")),
+            "shared, deviation": self._ileed(policy=shared, demonstrator=VarianceScaling(scaled="standard_deviation")),
             "shared, by phase": self._ileed(policy=shared, expertise=Skills("phase")),
             "shared, embedded": self._ileed(policy=shared, expertise=Embedded(hidden=(16, 16))),
             "shared, no memory": self._ileed(policy=FLAT),
@@ -260,7 +264,7 @@ def _action_error(policy: Any, data: Demonstrations) -> float:
     """Mean absolute difference of the policy's likeliest actions from those of the data, without binary dimensions."""
     lengths = np.bincount(data.episode)
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    measured = [axis for axis in range(data.actions.shape[1]) if axis not in data.two_valued]
+    measured = [axis for axis in range(data.actions.shape[1]) if axis not in data.binary_dimensions]
     state, errors = None, []
     for step in range(lengths.max()):
         rows = first + np.minimum(step, lengths - 1)

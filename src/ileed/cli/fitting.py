@@ -18,8 +18,8 @@ from ileed.cli.console import Output, fit_bar, plain, print_json
 from ileed.cli.data import Robomimic, names, read_data
 from ileed.cli.parsing import SHAPES
 from ileed.cli.table import Columns, refuse_model, rename_model_option
+from ileed.fitted import Fitted
 from ileed.methods import Ileed
-from ileed.policy import Fitted
 
 __all__ = ["Fit", "ranking", "summary"]
 

@@ -11,10 +11,12 @@ import numpy as np
 
 from ileed.checking import instance_of
 from ileed.demonstrations import rules
+from ileed.demonstrations.collapsing import Collapsed, collapse
 from ileed.demonstrations.encoding import Encoding
 from ileed.demonstrations.episodes import labels_of_episodes, recorded
 from ileed.demonstrations.findings import Finding, findings
 from ileed.demonstrations.rules import Array
+from ileed.deprecation import renamed_property
 from ileed.errors import DemonstrationError
 from ileed.pseudonyms import pseudonyms
 from ileed.wording import counted, did_you_mean
@@ -173,7 +175,7 @@ class Demonstrations:
         return self.demonstrator[np.unique(self.episode, return_index=True)[1]]
 
     @property
-    def two_valued(self) -> tuple[int, ...]:
+    def binary_dimensions(self) -> tuple[int, ...]:
         """Dimensions of continuous actions that are hardly ever off the ends of their range, like a gripper's.
 
         A dimension counts where 19 in 20 of its values lie within a twentieth of the range from either end, and where
@@ -185,6 +187,8 @@ class Demonstrations:
         margin = (high - low) / 20
         at_an_end = (self.actions <= low + margin) | (self.actions >= high - margin)
         return tuple(np.flatnonzero(at_an_end.mean(axis=0) >= 0.95).tolist())
+
+    two_valued = renamed_property("the attribute two_valued of Demonstrations", "binary_dimensions")
 
     def select(self, steps: Array) -> Demonstrations:
         """The steps of a boolean mask, as a data set of its own; names and `action_count` are kept."""
@@ -238,48 +242,13 @@ class Demonstrations:
             )
         return ~out, out
 
-    def collapse(self, skill: str | None = None) -> Collapsed:
+    def collapse(self, skill: str | None = None, context: Sequence[str] = ()) -> Collapsed:
         """Counted distinct (observation, demonstrator, action): all that the likelihood depends on.
 
-        Inputs that never vary are left out. `skill` names the column of `skills` to carry along.
+        Inputs that never vary are left out. `skill` names the column of `skills` to carry along, `context` what came
+        before a step, as a demonstrator model declares it.
         """
-        flat = self.observations.reshape(len(self), -1)
-        varying = np.flatnonzero((flat != flat[0]).any(axis=0))
-        seen = (flat if len(varying) == flat.shape[1] else np.take(flat, varying, axis=1)).astype(np.float32)
-        seen += np.float32(0)  # -0.0 becomes 0.0: equal rows, equal bits
-        weights, skill_names = self.skill(skill) if skill is not None else (None, ())
-        legal = None if self.legal is None else self.legal.astype(np.float32)
-        parts = [seen, *(extra for extra in (weights, legal) if extra is not None)]
-        first, observation_index = _distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
-        people = len(self.names)
-        if self.discrete:
-            key = (self.actions * len(first) + observation_index) * people + self.demonstrator
-            distinct, count_index, count = np.unique(key, return_inverse=True, return_counts=True)
-            slot, demonstrator = distinct // people, distinct % people
-            action, count_observation_index = slot // len(first), slot % len(first)
-        else:
-            order = np.lexsort((self.demonstrator, observation_index))
-            count_index = np.empty(len(self), dtype=np.int64)
-            count_index[order] = np.arange(len(self))
-            count_observation_index, demonstrator, action = (
-                observation_index[order],
-                self.demonstrator[order],
-                self.actions[order],
-            )
-            count = np.ones(len(self), dtype=np.int64)
-        return Collapsed(
-            observations=seen[first],
-            varying=varying,
-            skills=None if weights is None else weights[first],
-            skill_names=skill_names,
-            legal=None if self.legal is None else self.legal[first],
-            observation_index=count_observation_index,
-            action=action,
-            demonstrator=demonstrator,
-            count=count,
-            step_count_index=count_index,
-            step_observation_index=observation_index,
-        )
+        return collapse(self, skill, context)
 
     def skill(self, column: str) -> Skill:
         """A column of `skills` as weights: one skill for each of its labels, or each of the weights that it holds."""
@@ -352,57 +321,11 @@ def check_demonstrations(value: object) -> None:
     )
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Collapsed:
-    """A data set's sufficient statistics: each distinct observation once, each distinct act upon it counted.
-
-    A *unique observation* is a distinct row (together with its legal actions and skills where the data hold them). A
-    *count* is a distinct (action, unique observation, demonstrator) with its multiplicity; counts are sorted in that
-    order, so that they are read front to back.
-    Continuous actions hardly ever repeat, so there a count is a step.
-    """
-
-    observations: Array  # (unique observation, varying input)
-    varying: Array  # (varying input,) index into the flat observation
-    skills: Array | None  # (unique observation, skill)
-    skill_names: tuple[str, ...]
-    legal: Array | None  # (unique observation, action)
-    observation_index: Array  # (count,)
-    action: Array  # (count,) or (count, dimension)
-    demonstrator: Array  # (count,)
-    count: Array  # (count,)
-    step_count_index: Array  # (step,) the count that each step was counted in
-    step_observation_index: Array  # (step,) the unique observation that each step was taken at
-
-    def weights(self, step_weights: Array) -> Array:
-        """Sum of (..., step) weights in every count: the counts, when each step weighs one."""
-        flat = step_weights.reshape(-1, step_weights.shape[-1])
-        summed = [
-            np.bincount(self.step_count_index, weights=row, minlength=len(self.observation_index)) for row in flat
-        ]
-        return np.stack(summed).reshape(*step_weights.shape[:-1], len(self.observation_index))
-
-
 class Skill(NamedTuple):
     """A skill column as weights: how much of each named skill a step calls for."""
 
     weights: Array
     names: tuple[str, ...]
-
-
-def _distinct_rows(rows: Array) -> tuple[Array, Array]:
-    """The first row of each distinct kind, and the kind of every row, in order of first appearance.
-
-    A dictionary hashes each row once and compares exactly on a hit; sorting wide rows would compare them many times.
-    """
-    if rows.shape[1] == 0:
-        return np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
-    contiguous = np.ascontiguousarray(rows)
-    as_bytes = contiguous.view(np.dtype((np.void, contiguous.strides[0]))).ravel()
-    kinds: dict[Any, int] = {}
-    kind = np.fromiter((kinds.setdefault(row, len(kinds)) for row in as_bytes.tolist()), np.int64, len(rows))
-    return np.unique(kind, return_index=True)[1], kind
 
 
 def _joined(name: str, arrays: list[Array], episodes: int) -> Any:

@@ -1,4 +1,4 @@
-"""Data made ready for a settings: collapsed, weighed, and supplied in the way that suits them."""
+"""Data prepared for an optimisation: collapsed, weighed, and given to the sampler that suits them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ileed._torch import stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
-from ileed.fitting.batches import FixedBatch, MiniBatches, Sampler, TrainingData, WholeBatch, tensor
+from ileed.fitting.batches import MiniBatches, Sampler, TrainingData, WholeBatch, tensor
 from ileed.fitting.settings import OptimiserSettings
 from ileed.fitting.windows import Windows
-from ileed.model.batch import Batch, Sizes
+from ileed.model.batch import Sizes
+from ileed.model.joint import Parts
 from ileed.model.normaliser import Normaliser, normaliser_for
 from ileed.model.policies import ActionScale
 
@@ -40,67 +42,86 @@ class Prepared:
 
 def prepare(
     data: Demonstrations,
+    parts: Parts,
     settings: OptimiserSettings,
     *,
     seed: int,
     device: torch.device,
     members: int,
     normalise: bool | None = None,
-    skill: str | None = None,
-    transitions: bool = False,
     weights: Array | None = None,
-    length: int = 1,
 ) -> Prepared:
-    """Collapse the data, choose between the whole batch and mini-batches, and put them on the device.
+    """Collapse the data as the model's parts need them, choose a sampler, and put them on the device.
 
-    A policy with a memory learns from windows of `length` steps, which are always drawn in mini-batches.
+    A recurrent policy learns from windows, which are always drawn in mini-batches; other policies learn from the whole
+    data set where observations repeat or steps are few, and from mini-batches of steps otherwise.
     """
-    collapsed = data.collapse(skill)
+    collapsed = data.collapse(parts.expertise.skill_column, parts.demonstrator.context)
     step_weight, held_out = _step_weights(data, settings, weights, members, seed)
-    sizes = Sizes(
+    normaliser, seen = _normalised(data, collapsed, normalise)
+    repeats = 2 * len(collapsed.observations) <= len(data) or len(data) <= _FEW_STEPS
+    whole = repeats if settings.batch_size is None else settings.batch_size >= len(data)
+    length = parts.policy.length
+    training_data = TrainingData(
+        data=data,
+        collapsed=collapsed,
+        sizes=_sizes(data, collapsed),
+        seen=seen.to(device),
+        step_weight=step_weight,
+        held_out=held_out,
+        batch_size=min(settings.batch_size or (256 if length == 1 else 100), len(data)),
+        seed=seed,
+        transitions=parts.dynamics is not None,
+        members=members,
+        length=length,
+        context=parts.demonstrator.context,
+    )
+    if length > 1:
+        sampler: Sampler = Windows([training_data], device=device)
+    else:
+        sampler = WholeBatch.of(training_data) if whole else MiniBatches(training_data)
+    scale = None if data.discrete else _action_scale(data)
+    guessing_nats = _guessing_nats(data, scale)
+    return Prepared(
+        training_data.sizes, normaliser, collapsed, sampler, held_out is not None, training_data, guessing_nats, scale
+    )
+
+
+def _sizes(data: Demonstrations, collapsed: Collapsed) -> Sizes:
+    return Sizes(
         inputs=collapsed.observations.shape[1],
         demonstrators=len(data.names),
         actions=data.action_count if data.discrete else data.actions.shape[1],
         discrete=data.discrete,
         skills=len(collapsed.skill_names),
         has_legal_actions=data.legal is not None,
-        two_valued=data.two_valued,
+        binary_dimensions=data.binary_dimensions,
     )
+
+
+def _normalised(data: Demonstrations, collapsed: Collapsed, normalise: bool | None) -> tuple[Normaliser, Tensor]:
+    """The normaliser of the data, and (input, unique observation) what the networks read."""
     unique_observations = torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
-    steps_at = torch.from_numpy(
-        np.bincount(collapsed.step_observation_index, minlength=unique_observations.shape[1])
-    ).double()
+    steps_at = np.bincount(collapsed.step_observation_index, minlength=unique_observations.shape[1])
     normaliser = normaliser_for(
         data.observations.shape[1:],
         torch.from_numpy(collapsed.varying),
         unique_observations,
-        steps_at,
+        torch.from_numpy(steps_at).double(),
         normalise=data.observations.dtype.kind == "f" if normalise is None else normalise,
         indicators=None if data.encoding is None else torch.from_numpy(data.encoding.indicators[collapsed.varying]),
     )
-    seen = normaliser.normalise(unique_observations).to(device)
-    repeats = 2 * len(collapsed.observations) <= len(data) or len(data) <= _FEW_STEPS
-    whole = repeats if settings.batch_size is None else settings.batch_size >= len(data)
-    batch_size = min(settings.batch_size or (256 if length == 1 else 100), len(data))
-    training_data = TrainingData(
-        data, collapsed, sizes, seen, step_weight, held_out, batch_size, seed, transitions, members, length
-    )
-    if length > 1:
-        sampler: Sampler = Windows([training_data], device=device)
-    else:
-        sampler = WholeBatch(training_data) if whole else MiniBatches(training_data)
-    scale = None
-    if not data.discrete:
-        actions = tensor(data.actions, torch.device("cpu")).double()
-        spread = actions.std(0, correction=0).clamp_min(1e-6)
-        scale = ActionScale(*(each.float() for each in (actions.mean(0), spread, actions.amin(0), actions.amax(0))))
-    return Prepared(
-        sizes, normaliser, collapsed, sampler, held_out is not None, training_data, _guessing_nats(data, scale), scale
-    )
+    return normaliser, normaliser.normalise(unique_observations)
+
+
+def _action_scale(data: Demonstrations) -> ActionScale:
+    actions = tensor(data.actions, torch.device("cpu")).double()
+    spread = actions.std(0, correction=0).clamp_min(1e-6)
+    return ActionScale(*(each.float() for each in (actions.mean(0), spread, actions.amin(0), actions.amax(0))))
 
 
 def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
-    """The cost of a guess that never looks: any legal action alike, or one Gaussian over all actions."""
+    """The cost of the same guess for every observation: any legal action alike, or one Gaussian over all actions."""
     if scale is not None:
         return float((scale.spread.double().log() + 0.5 * math.log(2 * math.pi * math.e)).sum())
     choices = np.full(len(data), data.action_count) if data.legal is None else data.legal.sum(1)
@@ -119,19 +140,13 @@ class SideBySide:
 
 def side_by_side(prepared: Sequence[Prepared], *, members: int, device: torch.device) -> SideBySide:
     """One sampler of several data sets, each of which `stands_beside` others."""
-    if all(isinstance(each.sampler, Windows) for each in prepared):
-        return SideBySide(Windows([each.training_data for each in prepared], device=device), prepared[0].has_held_out)
-    batches = [each.sampler.batch() for each in prepared]
-    sizes = [each.sizes for each in prepared]
-    return SideBySide(FixedBatch(Batch.side_by_side(batches, sizes, members=members, device=device)))
+    first, *others = (each.sampler for each in prepared)
+    return SideBySide(first.beside(others, members=members, device=device), prepared[0].has_held_out)
 
 
 def stands_beside(prepared: Prepared) -> bool:
-    """Whether a data set can be supplied side by side with others: in windows, or whole and plain."""
-    if isinstance(prepared.sampler, Windows):
-        return not prepared.sizes.skills
-    plain = prepared.sizes.discrete and not prepared.sizes.has_legal_actions and not prepared.sizes.skills
-    return plain and isinstance(prepared.sampler, WholeBatch) and not prepared.has_held_out
+    """Whether a data set can be learned from side by side with others."""
+    return prepared.sampler.can_stand_beside
 
 
 def checked_weights(weights: Array, data: Demonstrations, members: int) -> Array:

@@ -47,7 +47,7 @@ def register() -> None:
     `demonstrators`: the operators' names, which the file's data set `demonstrator` indexes; empty takes the file's.
     `skill_learning_rate`: Adam's for w, 1e-4 as in the paper; the policy's is robomimic's own.
     `exempt_actions`: dimensions that expertise does not scale, by default the last (the gripper is open or shut).
-    `scaled`: "variance" or "deviation", what is divided by expertise.
+    `scaled`: "variance" or "standard_deviation", what is divided by expertise.
 
     Each epoch's log has `Expertise/NAME`; the checkpoint has `skill.logits`. Only ratios of expertise mean anything.
     """

@@ -1,12 +1,12 @@
-"""A batch: observations the networks look at once, and the acts that were counted upon them.
+"""A batch: unique observations, which the networks read once, and counts of the actions that were taken after them.
 
 Several data sets can be one batch: what differs between them then has a leading `group` axis, padded to the longest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import final
 
@@ -14,15 +14,17 @@ import torch
 from torch import Tensor
 
 from ileed._torch import Bool, Float, Int
+from ileed.deprecation import renamed_settings
 from ileed.nets import Pick
 
 _NO_WEIGHT = 1e-30  # what a member divides by whose weights leave nothing of a batch: nothing is then learned from it
 
 
 @final
+@renamed_settings(two_valued="binary_dimensions")
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """How many of each thing a model must know of before it has seen any."""
+    """The sizes that a model is built from."""
 
     inputs: int
     demonstrators: int
@@ -30,14 +32,14 @@ class Sizes:
     discrete: bool = True
     skills: int = 0
     has_legal_actions: bool = False
-    two_valued: tuple[int, ...] = ()
-    """Dimensions of continuous actions that are at one end of their range or the other, like a gripper's."""
+    binary_dimensions: tuple[int, ...] = ()
+    """Dimensions of continuous actions that are at one end of their range or the other, as a gripper is."""
 
     @classmethod
     def of_all(cls, sizes: Sequence[Sizes]) -> Sizes:
-        """The least sizes that hold each of these; data sets side by side must agree about `two_valued`."""
+        """The least sizes that hold each of these; data sets side by side must agree about `binary_dimensions`."""
         largest = {item.name: max(getattr(each, item.name) for each in sizes) for item in fields(cls)}
-        return cls(**(largest | {"two_valued": sizes[0].two_valued}))
+        return cls(**(largest | {"binary_dimensions": sizes[0].binary_dimensions}))
 
 
 @final
@@ -77,7 +79,7 @@ class Pairs:
 @final
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """What was done where and where that led: (unique observation, action, next unique observation), with a weight."""
+    """Distinct (unique observation, action, next unique observation), each with its weight."""
 
     observation_index: Pick
     action: Float[Tensor, "*group action transition"]
@@ -85,10 +87,8 @@ class Transitions:
     weight: Float[Tensor, "*member transition"]
 
     def actions_of(self, members: int) -> Float[Tensor, "member action transition"]:
-        """What was done, for each of so many members."""
-        if self.action.ndim == 2:
-            return self.action.expand(members, -1, -1)
-        return self.action.repeat_interleave(members // len(self.action), dim=0)
+        """The actions, for each of so many members."""
+        return self.action.expand(members, -1, -1) if self.action.ndim == 2 else per_member(self.action, members)
 
     def mean(self, values: Float[Tensor, "member transition"]) -> Float[Tensor, " member"]:
         """Mean over transitions by weight."""
@@ -114,6 +114,8 @@ class Batch:
     legal: Bool[Tensor, "action observation"] | None = None
     skills: Float[Tensor, "*group skill observation"] | None = None
     transitions: Transitions | None = None
+    context: Mapping[str, Tensor] = field(default_factory=dict)
+    """(*group, count) or (*group, value, count) columns that the demonstrator model declares in its `context`."""
 
     @property
     def total_weight(self) -> Float[Tensor, "*member"]:
@@ -121,11 +123,11 @@ class Batch:
 
     @cached_property
     def share(self) -> Float[Tensor, "*member count"]:
-        """Each count's part of the whole weight: a mean over acts is a product with this. No weight, no part."""
+        """Each count's share of the whole weight: a mean over actions is a product with this. No weight, no share."""
         return self.weight / self.total_weight.clamp_min(_NO_WEIGHT).unsqueeze(-1)
 
     def mean(self, values: Float[Tensor, "member count"]) -> Float[Tensor, " member"]:
-        """Mean over acts, each count counted by its weight."""
+        """Mean over actions, each count by its weight."""
         return _dot(values, self.share)
 
     def mean_cost(self, log_likelihood: Float[Tensor, "member count"]) -> Float[Tensor, " member"]:
@@ -148,9 +150,8 @@ class Batch:
         weight: Tensor,
         legal: Bool[Tensor, "action observation"] | None = None,
         skills: Float[Tensor, "skill observation"] | None = None,
-        transitions: Transitions | None = None,
     ) -> Batch:
-        """A batch from plain indices; what a step of the optimisation will read is worked out here, once."""
+        """A batch from plain indices, without transitions and context; how each index is read is chosen here, once."""
         unique_count = observations.shape[-1]
         finite = legal is None  # an illegal action has log-probability -inf
         return cls(
@@ -165,7 +166,6 @@ class Batch:
             else None,
             legal=legal,
             skills=skills,
-            transitions=transitions,
         )
 
     @classmethod
@@ -176,17 +176,17 @@ class Batch:
 
         Shorter ones are padded: with inputs that are zero, observations without a count, and counts without a weight.
         """
-        largest = Sizes.of_all(sizes)
-        seen = [padded(batch.observations, (largest.inputs, batch.observations.shape[1])) for batch in batches]
-        return cls.of(
-            sizes=largest,
-            observations=_stacked(seen).to(device),
+        whole = cls.of(
+            sizes=Sizes.of_all(sizes),
+            observations=_stacked([batch.observations for batch in batches]).to(device),
             observation_index=_stacked([batch.observation_index.index for batch in batches]).to(device),
             demonstrator=_stacked([batch.demonstrator.index for batch in batches]).to(device),
             action=_stacked([batch.action for batch in batches]).to(device),
             weight=_for_members([batch.weight for batch in batches], members).to(device),
-            transitions=_transitions_side_by_side([batch.transitions for batch in batches], members, device),
         )
+        context = {name: _stacked([batch.context[name] for batch in batches]).to(device) for name in batches[0].context}
+        transitions = _transitions_side_by_side([batch.transitions for batch in batches], members, device)
+        return replace(whole, context=context, transitions=transitions)
 
     @cached_property
     def log_choices(self) -> Float[Tensor, " count"] | None:
@@ -218,13 +218,18 @@ def _for_members(weights: Sequence[Tensor], members: int) -> Float[Tensor, "memb
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors along a new first axis, their last axis padded with zeros to the longest."""
-    longest = max(tensor.shape[-1] for tensor in tensors)
-    return torch.stack([padded(tensor, (*tensor.shape[:-1], longest)) for tensor in tensors])
+    """Tensors along a new first axis, each axis padded with zeros to the longest."""
+    longest = tuple(max(lengths) for lengths in zip(*(tensor.shape for tensor in tensors), strict=True))
+    return torch.stack([padded(tensor, longest) for tensor in tensors])
+
+
+def per_member(values: Tensor, members: int) -> Tensor:
+    """(group, ...) values for each of so many members, of which as many in a row belong to each group."""
+    return values.repeat_interleave(members // len(values), dim=0)
 
 
 def padded(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The tensor with zeros behind, along each axis up to the given length."""
+    """The tensor followed by zeros, along each axis up to the given length."""
     missing = [length - own for own, length in zip(tensor.shape, shape, strict=True)]
     return torch.nn.functional.pad(tensor, [side for length in reversed(missing) for side in (0, length)])
 

@@ -1,47 +1,110 @@
-"""Demonstrator models: what a person of given expertise does, told from what the policy would do.
+"""Demonstrator models: what a person of given expertise does, given what the policy would do.
 
-`observed` is each model's definition, for any number of actions at once. `log_likelihood` is the same quantity at the
-acts that were counted, worked out from as little of the policy as it needs; a test holds the two together.
+`observed` defines a model, for every action at once. `log_likelihood` is the same quantity at the counted actions; a
+model may compute it from less, and the law that both agree is checked by `ileed.testing.check_demonstrator_model`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import log
-from typing import Generic, Literal, TypeVar, final
+from typing import Any, Generic, Literal, TypeVar, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
 from ileed._torch import Float
 from ileed.checking import one_of, whole_numbers
-from ileed.model.batch import Batch
-from ileed.model.policies import Choice, among, mixture, mixture_at, mixture_parts
+from ileed.demonstrations import Demonstrations
+from ileed.demonstrations.context import check_context
+from ileed.deprecation import renamed_settings
+from ileed.errors import SettingsError
+from ileed.model.batch import Batch, Sizes, per_member
+from ileed.model.context import NO_CONTEXT, Context
+from ileed.model.distributions import Choice, among, mixture, mixture_parts
 
 Policy = TypeVar("Policy", bound=Distribution)
 
 
 class AbstractDemonstratorModel(ABC, Generic[Policy]):
-    """How expertise in [0, 1] turns a policy into a demonstrator's behaviour.
+    """How expertise in [0, 1] turns a policy into a demonstrator's behaviour: settings, as a frozen dataclass.
 
-    Laws: what is observed is normalised; it equals the policy where expertise is one; nothing is NaN at expertise
-    zero or one, nor where the policy gives an action no mass; `log_likelihood` equals
-    `observed(...).log_prob(action)` at every count.
+    A model is defined by `observed`; the rest has defaults. It may have parameters of its own (`build`), depend on what
+    came before a step (`context`), and define a person's expertise by its parameters (`defines_expertise`).
+
+    Laws: what is observed is normalised; it equals the policy where expertise is one, unless the model defines
+    expertise; nothing is NaN at expertise zero or one, nor where the policy gives an action no mass; `log_likelihood`
+    equals `observed(...).log_prob(action)` at every count; each member's parameters are drawn from that member's
+    generator alone.
     """
 
     discrete: bool
+    """Whether it models discrete actions."""
+    context: tuple[str, ...] = ()
+    """What it depends on beside observation and demonstrator: names of `ileed.demonstrations.context.CONTEXT`."""
+    defines_expertise: bool = False
+    """Whether a person's expertise is a function of the model's parameters, instead of a number that it takes."""
+    knows_legal_actions: bool = False
+    """Whether illegal actions have no probability; data that say which are legal are refused otherwise."""
+    reads_every_action: bool = True
+    """Whether `log_likelihood` reads the probability of every action; the memory that it takes grows with them."""
+
+    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> nn.Module | None:
+        """The model's own parameters, or None where it has none.
+
+        Every parameter is (member, ...), with one member for each generator, or none; one that differs between people
+        is (member, ..., demonstrator). All are learned at the skill learning rate.
+        """
+        return None
 
     @abstractmethod
-    def observed(self, policy: Policy, expertise: Tensor) -> Distribution:
+    def observed(self, policy: Policy, expertise: Tensor, context: Context = NO_CONTEXT) -> Distribution:
         """The demonstrator's own distribution of actions; `expertise` has the policy's batch shape."""
 
-    @abstractmethod
     def log_likelihood(
-        self, policy: Policy, expertise: Float[Tensor, "member count"], batch: Batch
+        self, policy: Any, expertise: Float[Tensor, "member count"], batch: Batch, module: nn.Module | None = None
     ) -> Float[Tensor, "member count"]:
-        """log p(action | observation, demonstrator) of every count, in nats."""
+        """log p(action | observation, demonstrator) of every count, in nats; `module` is what `build` returned."""
+        members = len(expertise)
+        here = self.observed(policy.at(batch.observation_index), expertise, Context.of(batch, members, module))
+        if not self.discrete:
+            return here.log_prob(batch.action)
+        action = batch.action if batch.action.ndim == 1 else per_member(batch.action, members)
+        return here.log_prob(action).clamp_min(log(torch.finfo(expertise.dtype).tiny))
+
+    def expertise(self, batch: Batch, module: nn.Module) -> Float[Tensor, "member count"]:
+        """rho of every count, where the model `defines_expertise`."""
+        raise NotImplementedError
+
+    def check(self, sizes: Sizes) -> None:
+        """Refuse data that the model does not describe."""
+        if self.discrete != sizes.discrete:
+            kinds = {True: "discrete", False: "continuous"}
+            raise SettingsError(
+                f"{type(self).__name__} models {kinds[self.discrete]} actions but the data's are "
+                f"{kinds[sizes.discrete]}: use "
+                f"{'UniformMixture, OneVersusRest or Boltzmann' if sizes.discrete else 'VarianceScaling'}"
+            )
+        if sizes.has_legal_actions and not self.knows_legal_actions:
+            raise SettingsError(
+                f"{type(self).__name__} knows no legal actions but the data have them: use UniformMixture or Boltzmann"
+            )
+        check_context(type(self).__name__, self.context)
+
+    def for_data(self, data: Demonstrations) -> AbstractDemonstratorModel[Policy]:
+        """The same model with what was left to the data filled in."""
+        return self
+
+    def has_mirror_symmetry(self, sizes: Sizes) -> bool:
+        """Whether (rho, pi) and (1 - rho, 1 - pi) are equally likely, so that the data cannot choose between them."""
+        return False
+
+    def at_expertise_zero(self, sizes: Sizes) -> str:
+        """What a person of no expertise does, in words."""
+        return "at random"
 
 
 @final
@@ -49,20 +112,22 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
 class UniformMixture(AbstractDemonstratorModel[Choice]):
     """With probability `expertise` follow the policy, otherwise act uniformly at random.
 
-    p(a) = rho pi(a) + (1 - rho) / |A|, the paper's equation. Where the data say which actions are legal, A is the set
-    of legal actions of that observation. Only ratios of expertise are identified: (rho, pi) and
+    p(a | s, i) = rho pi(a | s) + (1 - rho) / |A|; Beliaev et al., ICML 2022. Where the data say which actions are
+    legal, A is the set of legal actions of that observation. Only ratios of expertise are identified: (rho, pi) and
     (c rho, 1/|A| + (pi - 1/|A|) / c) are equally likely, so a sharp policy is what fixes the absolute level.
     """
 
     discrete = True
+    knows_legal_actions = True
+    reads_every_action = False
 
-    def observed(self, policy: Categorical, expertise: Tensor) -> Categorical:
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         possible = torch.isfinite(policy.logits).to(policy.probs)
         uniform = possible / possible.sum(-1, keepdim=True)
-        return _categorical(torch.lerp(uniform, policy.probs, expertise.unsqueeze(-1)))
+        return categorical(torch.lerp(uniform, policy.probs, expertise.unsqueeze(-1)))
 
     def log_likelihood(
-        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch
+        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch, module: nn.Module | None = None
     ) -> Float[Tensor, "member count"]:
         log_choices = batch.log_choices
         log_uniform = -log(policy.log_probs.shape[-2]) if log_choices is None else -log_choices
@@ -75,19 +140,26 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
 class OneVersusRest(AbstractDemonstratorModel[Choice]):
     """With probability `expertise` follow the policy, otherwise take any other action than it would.
 
-    p(a) = rho pi(a) + (1 - rho) (1 - pi(a)) / (|A| - 1), what the authors' public code optimises. Random behaviour sits
-    at rho = 1/|A|, not 0. With two actions (rho, pi) and (1 - rho, 1 - pi) are equally likely; see
-    `resolve_mirror_symmetry`.
+    p(a | s, i) = rho pi(a | s) + (1 - rho) (1 - pi(a | s)) / (|A| - 1), which the public code of Beliaev et al., ICML
+    2022, optimises. Random behaviour is at rho = 1/|A|, not 0. With two actions (rho, pi) and (1 - rho, 1 - pi) are
+    equally likely; see `resolve_mirror_symmetry`.
     """
 
     discrete = True
+    reads_every_action = False
 
-    def observed(self, policy: Categorical, expertise: Tensor) -> Categorical:
+    def has_mirror_symmetry(self, sizes: Sizes) -> bool:
+        return sizes.actions == 2
+
+    def at_expertise_zero(self, sizes: Sizes) -> str:
+        return f"always something else than the policy; acting at random is {1 / sizes.actions:.2f}"
+
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         others = (1 - policy.probs) / (policy.probs.shape[-1] - 1)
-        return _categorical(torch.lerp(others, policy.probs, expertise.unsqueeze(-1)))
+        return categorical(torch.lerp(others, policy.probs, expertise.unsqueeze(-1)))
 
     def log_likelihood(
-        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch
+        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch, module: nn.Module | None = None
     ) -> Float[Tensor, "member count"]:
         log_taken = policy.taken(batch)
         others = -log_taken.expm1() / (policy.log_probs.shape[-2] - 1)
@@ -97,21 +169,24 @@ class OneVersusRest(AbstractDemonstratorModel[Choice]):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Boltzmann(AbstractDemonstratorModel[Choice]):
-    """Act from the policy raised to the power `expertise`: p(a) is proportional to pi(a)^rho.
+    """Act from the policy raised to the power `expertise`, the inverse of a temperature.
 
-    Small slips are likelier than large ones, unlike under `UniformMixture`. Expertise shares its scale with the
-    policy's own sharpness: (rho, pi) and (rho / c, pi^c renormalised) are equally likely.
+    p(a | s, i) = pi(a | s)^rho / sum over b of pi(b | s)^rho: the choice rule of Luce, "Individual Choice Behavior",
+    1959, with the expertise of Beliaev et al., ICML 2022, as its exponent. Small slips are likelier than large ones,
+    unlike under `UniformMixture`. Expertise shares its scale with the policy's own sharpness: (rho, pi) and
+    (rho / c, pi^c renormalised) are equally likely.
     """
 
     discrete = True
+    knows_legal_actions = True
 
-    def observed(self, policy: Categorical, expertise: Tensor) -> Categorical:
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         possible = torch.isfinite(policy.logits)
         tempered = torch.where(possible, expertise.unsqueeze(-1) * policy.logits, policy.logits)
         return Categorical(logits=tempered, validate_args=False)
 
     def log_likelihood(
-        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch
+        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch, module: nn.Module | None = None
     ) -> Float[Tensor, "member count"]:
         rows = batch.observation_index(policy.log_probs)
         if batch.legal is not None:  # an illegal action's -inf must stay out of the product with expertise 0
@@ -123,53 +198,63 @@ class Boltzmann(AbstractDemonstratorModel[Choice]):
 
 
 @final
+@renamed_settings({"scaled": {"deviation": "standard_deviation"}})
 @dataclass(frozen=True, kw_only=True)
 class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
-    """Aim as the policy does, with every component's variance divided by `expertise`.
+    """Act around the same means as the policy, with every component's variance divided by `expertise`.
 
-    The paper's formula can also be read as the standard deviation divided by it: `scaled="deviation"`. Expertise shares
-    its scale with the policy's own spread, so only ratios of expertise mean anything. Expertise below 1e-6 is taken as
-    1e-6, where the density is flat for every practical purpose.
+    p(a | s, i) = sum over k of pi_k(s) N(a; mu_k(s), sigma_k(s)^2 / rho); Beliaev et al., ICML 2022. The paper's
+    formula can also be read as the standard deviation divided by rho: `scaled="standard_deviation"`. Expertise shares
+    its scale with the policy's own standard deviations, so only ratios of expertise mean anything. Expertise below 1e-6
+    is taken as 1e-6, where the density is flat for every practical purpose.
 
     `exempt` names dimensions of the action that everybody draws from the policy as it is: a gripper that is open or
     shut has no spread to scale, and would say of everybody that they never err. None leaves out those that
-    `Demonstrations.two_valued` finds in the data.
+    `Demonstrations.binary_dimensions` finds in the data.
     """
 
-    scaled: Literal["variance", "deviation"] = "variance"
+    scaled: Literal["variance", "standard_deviation"] = "variance"
     exempt: tuple[int, ...] | None = None
     discrete = False
 
     def __post_init__(self) -> None:
-        one_of("scaled", self.scaled, ("variance", "deviation"))
+        one_of("scaled", self.scaled, ("variance", "standard_deviation"))
         if self.exempt is not None:
             exempt = whole_numbers("exempt", self.exempt, rule="name dimensions by their numbers, as in exempt=(6,)")
             object.__setattr__(self, "exempt", exempt)
 
-    def observed(self, policy: MixtureSameFamily, expertise: Tensor) -> MixtureSameFamily:
-        logits, means, deviations = mixture_parts(policy)
+    def check(self, sizes: Sizes) -> None:
+        super().check(sizes)
+        if stray := [dimension for dimension in self.exempt or () if not 0 <= dimension < sizes.actions]:
+            raise SettingsError(
+                f"exempt names dimension {stray[0]} but actions have {sizes.actions}, numbered from 0: leave it out"
+            )
+
+    def for_data(self, data: Demonstrations) -> VarianceScaling:
+        return replace(self, exempt=data.binary_dimensions) if self.exempt is None else self
+
+    def at_expertise_zero(self, sizes: Sizes) -> str:
+        return "no precision at all"
+
+    def observed(
+        self, policy: MixtureSameFamily, expertise: Tensor, context: Context = NO_CONTEXT
+    ) -> MixtureSameFamily:
+        logits, means, standard_deviations = mixture_parts(policy)
         factor = expertise.clamp_min(1e-6)[..., None, None]
         wider = factor.rsqrt() if self.scaled == "variance" else factor.reciprocal()
         if self.exempt:
-            wider = torch.where(among(self.exempt, deviations), 1.0, wider)
-        return mixture(logits, means, deviations * wider)
-
-    def log_likelihood(
-        self, policy: MixtureSameFamily, expertise: Float[Tensor, "member count"], batch: Batch
-    ) -> Float[Tensor, "member count"]:
-        return self.observed(mixture_at(policy, batch.observation_index), expertise).log_prob(batch.action)
+            wider = torch.where(among(self.exempt, standard_deviations), 1.0, wider)
+        return mixture(logits, means, standard_deviations * wider)
 
 
-def policy_log_likelihood(policy: Choice | MixtureSameFamily, batch: Batch) -> Float[Tensor, "member count"]:
-    """log pi(action | observation) of every count: what each demonstrator model gives at expertise one."""
-    if isinstance(policy, MixtureSameFamily):
-        return mixture_at(policy, batch.observation_index).log_prob(batch.action)
-    return policy.taken(batch)
+def categorical(probs: Tensor) -> Categorical:
+    """A categorical distribution from normalised probabilities, exact for faint ones and without NaN gradients at zero.
 
-
-def _categorical(probs: Tensor) -> Categorical:
-    """A categorical that keeps faint probabilities: one made from `probs` would raise them to a rounding error."""
-    return Categorical(logits=probs.log(), validate_args=False)
+    One that torch makes from `probs` would raise them to a rounding error.
+    """
+    possible = probs > 0
+    logits = torch.where(possible, torch.where(possible, probs, 1.0).log(), -torch.inf)
+    return Categorical(logits=logits, validate_args=False)
 
 
 def _log(probability: Tensor) -> Tensor:

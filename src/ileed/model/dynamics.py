@@ -1,4 +1,4 @@
-"""Latent dynamics: an auxiliary cost that asks the embedding of a state to foretell the next one's."""
+"""Latent dynamics: an auxiliary loss by which the embedding of a state predicts that of the next."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from ileed.nets import MLP
 @final
 @dataclass(frozen=True, kw_only=True)
 class LatentDynamics:
-    """Smooth-L1 distance between g(f(s), a) and f(s'), averaged over transitions and multiplied by `weight`.
+    """An auxiliary loss on the embedding f of `Embedded`: how badly a network g predicts the next state's embedding.
 
-    DeepMDP without its reward head, as the paper uses it. It needs a learned embedding: `Embedded`.
+    weight * mean over transitions (s, a, s') of smooth-L1(g(f(s), a), f(s')): DeepMDP (Gelada et al., ICML 2019)
+    without its reward, as in Beliaev et al., ICML 2022.
     """
 
     weight: float = 1.0
@@ -52,9 +53,8 @@ class LatentDynamicsNet(nn.Module):
     def forward(
         self, embedding: Float[Tensor, "member dimension observation"], transitions: Transitions
     ) -> Float[Tensor, " member"]:
-        """The cost of each member, averaged over transitions by weight."""
+        """The loss of each member, averaged over transitions by weight."""
         action = transitions.actions_of(len(embedding))
-        foretold = self.body(torch.cat([transitions.observation_index(embedding), action], dim=-2))
-        came = transitions.next_observation_index(embedding)
-        distance = nn.functional.smooth_l1_loss(foretold, came, reduction="none").mean(-2)
-        return transitions.mean(distance)
+        predicted = self.body(torch.cat([transitions.observation_index(embedding), action], dim=-2))
+        following = transitions.next_observation_index(embedding)
+        return transitions.mean(nn.functional.smooth_l1_loss(predicted, following, reduction="none").mean(-2))

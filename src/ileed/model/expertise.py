@@ -1,6 +1,7 @@
 """Expertise: how closely each demonstrator follows the policy, and where.
 
-rho(s, i) = sigmoid(<f(s), w_i>), with f the embedding of an observation and w_i that of a demonstrator.
+rho(s, i) = sigmoid(<f(s), w_i>), with f(s) the embedding of an observation and w_i that of demonstrator i.
+Reference: Beliaev et al., ICML 2022.
 """
 
 from __future__ import annotations
@@ -13,43 +14,88 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ileed._torch import Float
+from ileed._torch import Bool, Float
 from ileed.checking import text, true_or_false, whole_number
-from ileed.model.batch import Batch, Sizes
+from ileed.errors import SettingsError
+from ileed.model.batch import Batch, Sizes, per_member
 from ileed.model.policies import hidden_layers
 from ileed.nets import MLP, uniform
 
 
 class AbstractExpertise(ABC):
-    """Settings of an expertise.
+    """Settings of an expertise: a frozen dataclass whose `build` makes the module that holds f and w.
 
-    Laws: expertise lies in [0, 1]; a module draws each member's parameters from that member's generator alone; its
-    `embedding` is f, (member, dimension, unique observation), and calling it with that gives (member, count).
+    Laws: expertise lies in [0, 1]; each member's parameters are drawn from that member's generator alone; `embedding`
+    is f, (member, dimension, unique observation), and the module called with it gives rho, (member, count).
     """
+
+    estimates_expertise: bool = True
+    """Whether expertise is estimated; where it is not, everybody's is one, and the model is behaviour cloning."""
+    depends_on_state: bool = True
+    """Whether a person's expertise may differ between observations."""
+    can_be_mirrored: bool = False
+    """Whether `mirror` of its module replaces rho by 1 - rho."""
+
+    @property
+    def distinguishes_demonstrators(self) -> bool:
+        """Whether two people's expertise may differ at the same observation."""
+        return self.estimates_expertise
+
+    @property
+    def skill_column(self) -> str | None:
+        """The column of the data's skills that expertise reads, or None."""
+        return None
+
+    @property
+    def embedding_dimension(self) -> int | None:
+        """The dimension of an embedding that is learned, or None where there is none to shape."""
+        return None
+
+    def check(self, sizes: Sizes) -> None:
+        """Refuse data that this expertise cannot be estimated from."""
+        if sizes.demonstrators == 1 and self.estimates_expertise:
+            raise SettingsError(
+                "there is one demonstrator, and expertise is estimated by comparing several: "
+                "use bc() (expertise=Perfect(), at the command --expertise Perfect), or add somebody"
+            )
+        if self.skill_column is not None and not sizes.skills:
+            raise SettingsError(f"{type(self).__name__}({self.skill_column!r}) needs that column in the data's skills")
 
     @abstractmethod
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
-        """The module that knows f and w."""
+        """The module of f and w, with one member for each generator."""
 
 
 class ExpertiseNet(nn.Module, ABC):
-    """f and w of every member; `skill` holds w, which is learned at a rate of its own."""
+    """f and w of every member; `skill` holds w, which is learned at the skill learning rate."""
 
     skill: nn.Parameter
 
-    @abstractmethod
     def embedding(self, batch: Batch) -> Tensor | None:
-        """f of every unique observation, or nothing where expertise does not depend on the observation."""
+        """f of every unique observation, or None where expertise does not depend on the observation."""
+        return None
 
     @abstractmethod
     def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
         """rho of every count."""
 
+    def skill_parameters(self) -> list[nn.Parameter]:
+        """The parameters that are learned at the skill learning rate."""
+        return [self.skill]
+
+    @torch.no_grad()
+    def mirror(self, members: Bool[Tensor, " member"]) -> None:
+        """Replace rho by 1 - rho in these members, where expertise can be mirrored."""
+        self.skill[members] *= -1
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Perfect(AbstractExpertise):
-    """Nobody ever errs: rho = 1. The joint model is then behaviour cloning."""
+    """Every demonstrator follows the policy: rho(s, i) = 1. The joint model is then behaviour cloning."""
+
+    estimates_expertise = False
+    depends_on_state = False
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
         return _Perfect(len(generators))
@@ -58,7 +104,13 @@ class Perfect(AbstractExpertise):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Constant(AbstractExpertise):
-    """One number for each demonstrator, the same in all states (the paper's state-independent variant)."""
+    """One number for each demonstrator, the same at every observation.
+
+    rho(s, i) = sigmoid(w_i), the state-independent variant of Beliaev et al., ICML 2022.
+    """
+
+    depends_on_state = False
+    can_be_mirrored = True
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
         return _Constant(sizes, generators)
@@ -67,14 +119,16 @@ class Constant(AbstractExpertise):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Embedded(AbstractExpertise):
-    """Expertise that depends on the state through an embedding in `dim` dimensions, learned with everything else.
+    """Expertise that depends on the observation through an embedding in `dim` dimensions, learned with all the rest.
 
-    `shared=True` gives all demonstrators one w: the paper's demonstrator-independent ablation.
+    rho(s, i) = sigmoid(<f(s), w_i>), with f a multi-layer perceptron; Beliaev et al., ICML 2022. `shared=True` gives
+    all demonstrators one w: the paper's demonstrator-independent ablation.
     """
 
     dim: int = 2
     hidden: tuple[int, ...] = (4, 4)
     shared: bool = False
+    can_be_mirrored = True
 
     def __post_init__(self) -> None:
         dim = whole_number(
@@ -83,6 +137,14 @@ class Embedded(AbstractExpertise):
         object.__setattr__(self, "dim", dim)
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
         object.__setattr__(self, "shared", true_or_false("shared", self.shared))
+
+    @property
+    def distinguishes_demonstrators(self) -> bool:
+        return not self.shared
+
+    @property
+    def embedding_dimension(self) -> int:
+        return self.dim
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
         return _Embedded(self, sizes, generators)
@@ -93,14 +155,20 @@ class Embedded(AbstractExpertise):
 class Skills(AbstractExpertise):
     """The embedding is known: a column of the data says which skills each step calls for.
 
-    The column holds a label for each step (a phase, a task: one skill each), or a weight for each of several skills.
-    This is the case in which the paper proves that the policy can be recovered.
+    rho(s, i) = sigmoid(<f(s), w_i>), with f(s) given. The column holds a label for each step (a phase, a task: one
+    skill each), or a weight for each of several skills. In this case Beliaev et al., ICML 2022, prove that the policy
+    can be recovered.
     """
 
     column: str
+    can_be_mirrored = True
 
     def __post_init__(self) -> None:
         text("column", self.column)
+
+    @property
+    def skill_column(self) -> str:
+        return self.column
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
         return _Skilled(sizes, generators)
@@ -112,9 +180,6 @@ class _Perfect(ExpertiseNet):
         super().__init__()
         self.skill = nn.Parameter(torch.zeros(members, 0))
 
-    def embedding(self, batch: Batch) -> None:
-        return None
-
     def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
         return batch.observations.new_ones(len(self.skill), batch.observation_index.index.shape[-1])
 
@@ -125,25 +190,14 @@ class _Constant(ExpertiseNet):
         super().__init__()
         self.skill = nn.Parameter(uniform((sizes.demonstrators,), 1.0, generators))
 
-    def embedding(self, batch: Batch) -> None:
-        return None
-
     def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
         return batch.demonstrator(self.skill.sigmoid())
 
 
-@final
-class _Embedded(ExpertiseNet):
-    def __init__(self, settings: Embedded, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
-        super().__init__()
-        self.shared = settings.shared
-        self.body = MLP((sizes.inputs, *settings.hidden, settings.dim), generators=generators)
-        people = 1 if settings.shared else sizes.demonstrators
-        self.skill = nn.Parameter(uniform((settings.dim, people), 1.0, generators))
+class _ByState(ExpertiseNet):
+    """The sigmoid of the product of both embeddings; one column of w serves everybody where there is only one."""
 
-    def embedding(self, batch: Batch) -> Float[Tensor, "member dimension observation"]:
-        features: Tensor = self.body(batch.observations)
-        return features
+    shared = False
 
     def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
         assert embedding is not None
@@ -152,18 +206,24 @@ class _Embedded(ExpertiseNet):
 
 
 @final
-class _Skilled(ExpertiseNet):
+class _Embedded(_ByState):
+    def __init__(self, settings: Embedded, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        self.shared = settings.shared
+        self.body = MLP((sizes.inputs, *settings.hidden, settings.dim), generators=generators)
+        people = 1 if settings.shared else sizes.demonstrators
+        self.skill = nn.Parameter(uniform((settings.dim, people), 1.0, generators))
+
+    def embedding(self, batch: Batch) -> Float[Tensor, "member dimension observation"]:
+        return self.body(batch.observations)
+
+
+@final
+class _Skilled(_ByState):
     def __init__(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.skill = nn.Parameter(uniform((sizes.skills, sizes.demonstrators), 1.0, generators))
 
     def embedding(self, batch: Batch) -> Float[Tensor, "*member skill observation"]:
         assert batch.skills is not None
-        if batch.skills.ndim == 2:
-            return batch.skills.unsqueeze(0)
-        return batch.skills.repeat_interleave(len(self.skill) // len(batch.skills), dim=0)
-
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
-        assert embedding is not None
-        skill = batch.pairs.demonstrator(self.skill)
-        return batch.pairs.pair_index((batch.pairs.observation_index(embedding) * skill).sum(-2).sigmoid())
+        return batch.skills.unsqueeze(0) if batch.skills.ndim == 2 else per_member(batch.skills, len(self.skill))

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from ileed._torch import Float, beside
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes, padded
-from ileed.model.demonstrators import AbstractDemonstratorModel, OneVersusRest, VarianceScaling, policy_log_likelihood
+from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import AbstractExpertise, Embedded, Perfect, Skills
-from ileed.model.policies import AbstractPolicyHead, GaussianNet
+from ileed.model.expertise import AbstractExpertise, Perfect
+from ileed.model.policies import AbstractPolicyHead
 
 
 @final
@@ -29,44 +29,31 @@ class Parts:
     expertise: AbstractExpertise
     dynamics: LatentDynamics | None = None
 
+    @property
+    def model_defines_expertise(self) -> bool:
+        """Whether expertise is estimated, and by the demonstrator model's own parameters."""
+        return self.expertise.estimates_expertise and self.demonstrator.defines_expertise
+
+    @property
+    def embedding_dimension(self) -> int | None:
+        """The dimension of the embedding that is learned, or None."""
+        return None if self.model_defines_expertise else self.expertise.embedding_dimension
+
     def check(self, sizes: Sizes) -> None:
         """Refuse parts that do not go together, or not with the data."""
-        policy, model, expertise = (type(part).__name__ for part in (self.policy, self.demonstrator, self.expertise))
-        kinds = {True: "discrete", False: "continuous"}
-        if self.policy.discrete != sizes.discrete:
+        self.policy.check(sizes)
+        self.demonstrator.check(sizes)
+        self.expertise.check(sizes)
+        if self.dynamics is not None and self.embedding_dimension is None:
+            part = self.demonstrator if self.model_defines_expertise else self.expertise
             raise SettingsError(
-                f"{policy} is a policy over {kinds[self.policy.discrete]} actions but the data's are "
-                f"{kinds[sizes.discrete]}: use {'CategoricalMLP' if sizes.discrete else 'MixtureMLP'}"
-            )
-        if self.demonstrator.discrete != sizes.discrete:
-            raise SettingsError(
-                f"{model} models {kinds[self.demonstrator.discrete]} actions but {policy}'s are "
-                f"{kinds[sizes.discrete]}: use "
-                f"{'UniformMixture, OneVersusRest or Boltzmann' if sizes.discrete else 'VarianceScaling'}"
-            )
-        if isinstance(self.demonstrator, OneVersusRest) and sizes.has_legal_actions:
-            raise SettingsError(
-                "OneVersusRest knows no legal actions but the data have them: use UniformMixture or Boltzmann"
-            )
-        if sizes.demonstrators == 1 and not isinstance(self.expertise, Perfect):
-            raise SettingsError(
-                "there is one demonstrator, and expertise is estimated by comparing several: "
-                "use bc() (expertise=Perfect(), at the command --expertise Perfect), or add somebody"
-            )
-        if isinstance(self.expertise, Skills) and not sizes.skills:
-            raise SettingsError(f"Skills({self.expertise.column!r}) needs that column in the data's skills")
-        if self.dynamics is not None and not isinstance(self.expertise, Embedded):
-            raise SettingsError(
-                f"LatentDynamics shapes a learned embedding and {expertise} has none: use Embedded, or dynamics=None"
+                f"LatentDynamics shapes a learned embedding and {type(part).__name__} has none: "
+                "use Embedded, or dynamics=None"
             )
         if self.dynamics is not None and self.policy.length > 1:
             raise SettingsError(
-                f"LatentDynamics is not made for windows, which {policy} learns from: use dynamics=None"
-            )
-        exempt = self.demonstrator.exempt if isinstance(self.demonstrator, VarianceScaling) else None
-        if stray := [axis for axis in exempt or () if not 0 <= axis < sizes.actions]:
-            raise SettingsError(
-                f"exempt names dimension {stray[0]} but actions have {sizes.actions}, numbered from 0: leave it out"
+                f"LatentDynamics is not made for windows, which {type(self.policy).__name__} learns from: "
+                "use dynamics=None"
             )
 
 
@@ -90,12 +77,13 @@ class Joint(nn.Module):
         self.parts = parts
         self.sizes = sizes
         self.policy = parts.policy.build(sizes, generators)
-        self.expertise = parts.expertise.build(sizes, generators)
+        expertise = Perfect() if parts.model_defines_expertise else parts.expertise
+        self.expertise = expertise.build(sizes, generators)
+        dimension = parts.embedding_dimension
         self.dynamics = (
-            parts.dynamics.build(parts.expertise.dim, sizes, generators)
-            if parts.dynamics is not None and isinstance(parts.expertise, Embedded)
-            else None
+            None if parts.dynamics is None or dimension is None else parts.dynamics.build(dimension, sizes, generators)
         )
+        self.demonstrator = parts.demonstrator.build(sizes, generators)
 
     def log_likelihood(self, batch: Batch) -> Float[Tensor, "member count"]:
         """log p(action | observation, demonstrator) of every count, in nats."""
@@ -103,7 +91,7 @@ class Joint(nn.Module):
         return self._log_likelihood(batch, lambda: embedding)
 
     def objective(self, batch: Batch) -> Objective:
-        """Mean negative log-likelihood over the batch, with the auxiliary cost where there is one."""
+        """Mean negative log-likelihood over the batch, with the auxiliary loss where there is one."""
         embedding = beside(batch.observations.device, lambda: self.expertise.embedding(batch))
         cost = batch.mean_cost(self._log_likelihood(batch, embedding))
         if self.dynamics is None or self.parts.dynamics is None or batch.transitions is None:
@@ -113,19 +101,25 @@ class Joint(nn.Module):
 
     def expertise_at(self, batch: Batch) -> Float[Tensor, "member count"]:
         """rho of every count."""
+        if self.parts.model_defines_expertise and self.demonstrator is not None:
+            return self.parts.demonstrator.expertise(batch, self.demonstrator)
         return self.expertise(self.expertise.embedding(batch), batch)
 
     def _log_likelihood(self, batch: Batch, embedding: Callable[[], Tensor | None]) -> Float[Tensor, "member count"]:
         policy = self.policy(batch.observations, batch.legal)
-        if isinstance(self.parts.expertise, Perfect):  # every demonstrator model is the policy itself there
-            return policy_log_likelihood(policy, batch)
+        if not self.parts.expertise.estimates_expertise:  # every demonstrator model is the policy itself there
+            return policy.taken(batch)
         expertise = self.expertise(embedding(), batch)
-        return self.parts.demonstrator.log_likelihood(policy, expertise, batch)
+        return self.parts.demonstrator.log_likelihood(policy, expertise, batch, self.demonstrator)
+
+    def can_stand_beside(self, other: Joint) -> bool:
+        """Whether `side_by_side` can join the two: the same parts and actions; all else may be of other sizes."""
+        return self.parts == other.parts and self.sizes.actions == other.sizes.actions
 
     def skill_parameters(self) -> list[nn.Parameter]:
-        """w, and the spreads that all states share: they measure people and learn at a rate of their own."""
-        spreads = [self.policy.spreads] if isinstance(self.policy, GaussianNet) and self.policy.shared else []
-        return [self.expertise.skill, *spreads]
+        """What measures people, such as w, and is learned at the skill learning rate."""
+        own = [] if self.demonstrator is None else list(self.demonstrator.parameters())
+        return [*self.expertise.skill_parameters(), *self.policy.skill_parameters(), *own]
 
     def network_parameters(self) -> list[nn.Parameter]:
         """Everything else."""
@@ -137,7 +131,7 @@ class Joint(nn.Module):
 def side_by_side(joints: Sequence[Joint]) -> Joint:
     """The members of several joint models as one, one model after the other, with zeros where one is smaller.
 
-    `Batch.side_by_side` shows each model nothing but its own data, so the padding neither sees nor learns anything.
+    With `Batch.side_by_side` each model reads its own data alone, so the padding has no effect and no gradient.
     """
     whole = copy.deepcopy(joints[0])
     whole.sizes = Sizes.of_all([joint.sizes for joint in joints])
@@ -145,8 +139,7 @@ def side_by_side(joints: Sequence[Joint]) -> Joint:
         each = [joint.get_parameter(name).detach() for joint in joints]
         shape = tuple(max(lengths) for lengths in zip(*(values.shape[1:] for values in each), strict=True))
         parameter.data = torch.cat([padded(values, (len(values), *shape)) for values in each])
-    if isinstance(whole.policy, GaussianNet):
-        whole.policy.measure_each([joint.policy for joint in joints if isinstance(joint.policy, GaussianNet)])
+    whole.policy.measure_each([joint.policy for joint in joints])
     return whole
 
 
@@ -164,18 +157,16 @@ def taken_apart(whole: Joint, joints: Sequence[Joint]) -> None:
 
 @torch.no_grad()
 def resolve_mirror_symmetry(joint: Joint, batches: Iterable[Batch]) -> None:
-    """Turn over the members that found the mirror image of their own answer.
+    """Replace members by their mirror image where the model cannot tell the two apart and expertise is below one half.
 
     Under `OneVersusRest` with two actions, (rho, pi) and (1 - rho, 1 - pi) have the same likelihood, so the data cannot
-    choose. We say that people follow the policy more often than not: where mean expertise is below one half, w changes
-    its sign and the two actions change unique observations in the policy's last layer.
+    choose. We assume that people follow the policy more often than not: where mean expertise is below one half, rho
+    becomes 1 - rho and the two actions are exchanged in the policy.
     """
-    mirrored = isinstance(joint.parts.demonstrator, OneVersusRest) and joint.sizes.actions == 2
-    if not mirrored or isinstance(joint.parts.expertise, Perfect):
+    parts = joint.parts
+    if not (parts.expertise.can_be_mirrored and parts.demonstrator.has_mirror_symmetry(joint.sizes)):
         return
     summed = [(batch.mean(joint.expertise_at(batch)) * batch.total_weight, batch.total_weight) for batch in batches]
-    down = sum(expertise for expertise, _ in summed) < 0.5 * sum(weight for _, weight in summed)
-    joint.expertise.skill[down] *= -1
-    last = joint.policy.body.last
-    for parameter in (last.weight, last.bias):
-        parameter[down] = parameter[down].flip(1)
+    below = torch.as_tensor(sum(rho for rho, _ in summed) < 0.5 * sum(weight for _, weight in summed))
+    joint.expertise.mirror(below)
+    joint.policy.exchange_actions(below)

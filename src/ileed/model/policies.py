@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import log
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
+from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed._torch import Bool, Float
 from ileed.checking import number, true_or_false, whole_number, whole_numbers
+from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
-from ileed.model.batch import Batch, Sizes
-from ileed.nets import LSTM, MLP, Memory, Pick, uniform
+from ileed.model.batch import Sizes
+from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
+from ileed.nets import LSTM, MLP, Memory, uniform
 
 
 class AbstractPolicyHead(ABC):
@@ -28,21 +31,85 @@ class AbstractPolicyHead(ABC):
 
     discrete: bool
     length: int = 1
-    """How many time steps in a row the network must be shown; one where it has no memory."""
+    """How many time steps in a row the network must be shown; one where it is not recurrent."""
+
+    hidden: tuple[int, ...] = ()
+    """The sizes of hidden layers, where it has any."""
+    compares_widths: bool = False
+    """Whether `resized` may be called, so that held-out episodes can choose how many hidden units it has."""
+
+    def resized(self, hidden: tuple[int, ...]) -> AbstractPolicyHead:
+        """The same head with other hidden layers."""
+        return replace(self, hidden=hidden)  # type: ignore[type-var]
+
+    def check(self, sizes: Sizes) -> None:
+        """Refuse data whose actions the policy does not describe."""
+        if self.discrete != sizes.discrete:
+            kinds = {True: "discrete", False: "continuous"}
+            raise SettingsError(
+                f"{type(self).__name__} is a policy over {kinds[self.discrete]} actions but the data's are "
+                f"{kinds[sizes.discrete]}: use {'CategoricalMLP' if sizes.discrete else 'MixtureMLP'}"
+            )
 
     @abstractmethod
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
         """The network, ready to be called as `module(observations, legal)`."""
 
 
+State = tuple[Tensor, ...]
+"""A policy's hidden state: tensors whose first axis is the row; none where a policy is not recurrent."""
+
+
 class PolicyNet(nn.Module, ABC):
     """A policy network of every member; `body` ends in the numbers that a distribution is made of.
 
-    A network with a memory has `step`, which it is acted with; called as the others are, it is shown (time step, row)
-    unique observations and begins each row with nothing to remember.
+    Called as a module it is the policy to learn: a recurrent one takes (time step, row) observations, and begins each
+    row without a hidden state. It acts by `step`, `average`, and then `most_likely` or `sample`.
     """
 
     body: MLP
+
+    def skill_parameters(self) -> list[nn.Parameter]:
+        """The parameters that measure people, as w does, and are learned at the skill learning rate."""
+        return []
+
+    def measure(self, scale: ActionScale) -> None:
+        """Model actions in units of their scale in the data; nothing to do where actions are discrete."""
+
+    def measure_each(self, nets: Sequence[Any]) -> None:
+        """Take the buffers of these networks, whose members stand here one network after the other."""
+
+    @torch.no_grad()
+    def exchange_actions(self, members: Bool[Tensor, " member"]) -> None:
+        """Exchange the two actions of a policy that chooses between two, in these members."""
+        for parameter in (self.body.last.weight, self.body.last.bias):
+            parameter[members] = parameter[members].flip(1)
+
+    def initial_state(self, rows: int) -> State:
+        """The hidden state at the start of as many episodes; empty where the policy is not recurrent."""
+        return ()
+
+    def step(
+        self, observations: Float[Tensor, "input row"], state: State, legal: Bool[Tensor, "action row"] | None = None
+    ) -> tuple[Any, State]:
+        """The distribution of each row's next action, of batch shape (member, row), and the next hidden state."""
+        return self(observations, legal), state
+
+    @abstractmethod
+    def average(self, distribution: Any) -> Any:
+        """The mean over members of their distributions, of batch shape (row,)."""
+
+    @abstractmethod
+    def parameters_of(self, distribution: Any) -> tuple[Tensor, ...]:
+        """The numbers that define a distribution, in the order in which an exported policy returns them."""
+
+    @abstractmethod
+    def most_likely(self, distribution: Any, generator: torch.Generator) -> Tensor:
+        """The action of each row where none is sampled; a head may still choose by chance among its components."""
+
+    @abstractmethod
+    def sample(self, distribution: Any, generator: torch.Generator) -> Tensor:
+        """One action for each row, drawn from its distribution."""
 
 
 @final
@@ -52,6 +119,7 @@ class CategoricalMLP(AbstractPolicyHead):
 
     hidden: tuple[int, ...] = (4, 4)
     discrete = True
+    compares_widths = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
@@ -60,25 +128,34 @@ class CategoricalMLP(AbstractPolicyHead):
         return _CategoricalNet(self, sizes, generators)
 
 
+_renamed = renamed_settings(
+    deviation_floor="standard_deviation_floor",
+    shared_deviations="shared_standard_deviations",
+    steady_deviation="fixed_standard_deviation",
+)
+
+
 @final
+@_renamed
 @dataclass(frozen=True, kw_only=True)
 class MixtureMLP(AbstractPolicyHead):
     """A multi-layer perceptron with a mixture of `modes` diagonal Gaussians over continuous actions.
 
-    Actions are modelled in units of their spread in the data, so their scale does not matter; `deviation_floor` is
-    the least standard deviation, in those units. With `shared_deviations` each mode has one deviation for all
-    states: what differs between people can then only be their expertise.
+    Actions are modelled in units of their spread in the data, so their scale does not matter;
+    `standard_deviation_floor` is the least standard deviation, in those units. With `shared_standard_deviations` each
+    mode has one standard deviation for all states: what differs between people can then only be their expertise.
 
-    A dimension that is at one end of its range or the other, like a gripper's, has `steady_deviation`, in the same
-    units. Learned as the others are (None), it would fall to the floor, and then a single late closing of a gripper
-    costs more than all else that was learned.
+    A binary dimension, which is at one end of its range or the other as a gripper is, has `fixed_standard_deviation`,
+    in the same units. Learned as the others are (None), it would fall to the floor, and then a single late closing of
+    a gripper costs more than all else that was learned.
     """
 
+    compares_widths = True
     hidden: tuple[int, ...] = (64, 64)
     modes: int = 5
-    deviation_floor: float = 1e-3
-    shared_deviations: bool = False
-    steady_deviation: float | None = 0.25
+    standard_deviation_floor: float = 1e-3
+    shared_standard_deviations: bool = False
+    fixed_standard_deviation: float | None = 0.25
     discrete = False
 
     def __post_init__(self) -> None:
@@ -89,22 +166,23 @@ class MixtureMLP(AbstractPolicyHead):
 
 
 @final
+@_renamed
 @dataclass(frozen=True, kw_only=True)
 class MixtureLSTM(AbstractPolicyHead):
     """Layers of long short-term memory that end in a mixture of `modes` diagonal Gaussians over continuous actions.
 
-    It learns from windows of `length` steps, each begun with an empty memory, and when it acts it forgets as often.
-    Means are bounded by the range of the actions in the data, through the hyperbolic tangent; deviations are as in
-    `MixtureMLP`. With `low_noise` it acts by the mean of a component drawn by its weight, as robomimic evaluates;
-    without, by the mean of the heaviest.
+    It learns from windows of `length` steps, each begun without a hidden state, and when it acts its hidden state is
+    reset as often. Means are bounded by the range of the actions in the data, through the hyperbolic tangent; standard
+    deviations are as in `MixtureMLP`. With `low_noise` it acts by the mean of a component drawn by its weight, as
+    robomimic evaluates; without, by the mean of the component of greatest weight.
     """
 
     hidden: tuple[int, ...] = (400, 400)
     length: int = 10
     modes: int = 5
-    deviation_floor: float = 1e-3
-    shared_deviations: bool = False
-    steady_deviation: float | None = 0.25
+    standard_deviation_floor: float = 1e-3
+    shared_standard_deviations: bool = False
+    fixed_standard_deviation: float | None = 0.25
     low_noise: bool = True
     discrete = False
 
@@ -124,55 +202,52 @@ def _check_mixture(head: MixtureMLP | MixtureLSTM) -> None:
     checked: dict[str, object] = {
         "hidden": hidden_layers(head.hidden),
         "modes": whole_number("modes", head.modes, least=1, rule="a mixture needs one or more, a whole number"),
-        "deviation_floor": _deviation("deviation_floor", head.deviation_floor, "it must be a number above zero"),
-        "shared_deviations": true_or_false("shared_deviations", head.shared_deviations),
+        "standard_deviation_floor": _standard_deviation(head, "standard_deviation_floor", ""),
+        "shared_standard_deviations": true_or_false("shared_standard_deviations", head.shared_standard_deviations),
     }
-    if head.steady_deviation is not None:
-        rule = "it must be a number above zero, or None to learn it"
-        checked["steady_deviation"] = _deviation("steady_deviation", head.steady_deviation, rule)
+    if head.fixed_standard_deviation is not None:
+        checked["fixed_standard_deviation"] = _standard_deviation(
+            head, "fixed_standard_deviation", ", or None to learn it"
+        )
     for name, value in checked.items():
         object.__setattr__(head, name, value)
 
 
-def _deviation(name: str, value: object, rule: str) -> float:
-    return number(name, value, within=lambda size: 0 < size < float("inf"), rule=rule)
+def _standard_deviation(head: MixtureMLP | MixtureLSTM, name: str, otherwise: str) -> float:
+    rule = f"it must be a number above zero{otherwise}"
+    return number(name, getattr(head, name), within=lambda size: 0 < size < float("inf"), rule=rule)
 
 
-def has_known_internals(kind: type[Categorical]) -> bool:
-    """Whether a categorical distribution of this torch consists of the attributes that `Choice` sets, and no others."""
-    usual = vars(kind(logits=torch.zeros(1, 2), validate_args=False)).keys()
-    return usual == {"logits", "_param", "_num_events", "_batch_shape", "_event_shape", "_validate_args"}
+class CategoricalNet(PolicyNet, ABC):
+    """A network whose outputs are scores of discrete actions."""
 
+    def read(
+        self,
+        scores: Float[Tensor, "member action observation"],
+        legal: Bool[Tensor, "action observation"] | None = None,
+    ) -> Choice:
+        """The distribution of these scores over the legal actions."""
+        if legal is not None:
+            scores = scores.masked_fill(~legal, -torch.inf)
+        return Choice(scores.log_softmax(-2))
 
-_INTERNALS_ARE_KNOWN = has_known_internals(Categorical)
+    def average(self, distribution: Categorical) -> Categorical:
+        logits = distribution.logits
+        mean = logits[0] if len(logits) == 1 else logits.logsumexp(0) - log(len(logits))
+        return Categorical(logits=mean, validate_args=None if mean.numel() else False)  # torch cannot check no rows
 
+    def parameters_of(self, distribution: Categorical) -> tuple[Tensor, ...]:
+        return (distribution.logits,)
 
-class Choice(Categorical):
-    """A categorical distribution made from log-probabilities that are already normalised.
+    def most_likely(self, distribution: Categorical, generator: torch.Generator) -> Tensor:
+        return distribution.logits.argmax(-1)
 
-    `Categorical` would normalise again, which costs more than the network that made them. `log_probs` keeps the layout
-    of the networks, (member, action, observation). Since it sets attributes of `Categorical` that are not public, a
-    torch whose `Categorical` has others is left to normalise again.
-    """
-
-    def __init__(self, log_probs: Float[Tensor, "member action observation"]) -> None:
-        self.log_probs = log_probs
-        logits = log_probs.transpose(-1, -2)
-        if not _INTERNALS_ARE_KNOWN:
-            super().__init__(logits=logits, validate_args=False)
-            return
-        self.logits = self._param = logits
-        self._num_events = log_probs.shape[-2]
-        Distribution.__init__(self, logits.shape[:-1], validate_args=False)
-
-    def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
-        """Log-probability of the action that each count counts."""
-        assert batch.taken is not None  # discrete batches have it
-        return batch.taken(self.log_probs.flatten(-2))
+    def sample(self, distribution: Categorical, generator: torch.Generator) -> Tensor:
+        return torch.multinomial(distribution.probs, 1, generator=generator)[:, 0]
 
 
 @final
-class _CategoricalNet(PolicyNet):
+class _CategoricalNet(CategoricalNet):
     def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
@@ -182,10 +257,7 @@ class _CategoricalNet(PolicyNet):
         observations: Float[Tensor, "*group input observation"],
         legal: Bool[Tensor, "action observation"] | None = None,
     ) -> Choice:
-        scores = self.body(observations)
-        if legal is not None:
-            scores = scores.masked_fill(~legal, -torch.inf)
-        return Choice(scores.log_softmax(-2))
+        return self.read(self.body(observations), legal)
 
 
 @final
@@ -200,27 +272,32 @@ class ActionScale:
 
 
 class GaussianNet(PolicyNet, ABC):
-    """A network whose outputs are read as the weights, means and deviations of Gaussians, in the actions' own units."""
+    """A network whose outputs are the weights, means and standard deviations of Gaussians, in the actions' units."""
 
     action_shift: Tensor
     action_scale: Tensor
+    low_noise = False
 
     def __init__(self, settings: MixtureMLP | MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        self.modes, self.floor, self.shared = settings.modes, settings.deviation_floor, settings.shared_deviations
+        self.modes, self.floor = settings.modes, settings.standard_deviation_floor
+        self.shared = settings.shared_standard_deviations
         self.outputs = settings.modes * (1 + (1 if self.shared else 2) * sizes.actions)
-        self.steady, self.steady_deviation = sizes.two_valued, settings.steady_deviation
+        self.binary_dimensions = sizes.binary_dimensions
+        self.fixed_standard_deviation = settings.fixed_standard_deviation
         if self.shared:
             self.spreads = nn.Parameter(uniform((1, settings.modes, sizes.actions), 0.1, generators))
         self.register_buffer("action_shift", torch.zeros(sizes.actions))
         self.register_buffer("action_scale", torch.ones(sizes.actions))
 
+    def skill_parameters(self) -> list[nn.Parameter]:
+        """The standard deviations that all states share: what differs between people is measured by them."""
+        return [self.spreads] if self.shared else []
+
     def measure(self, scale: ActionScale) -> None:
-        """Speak of actions in the units in which the data hold them."""
         self.action_shift, self.action_scale = scale.mean, scale.spread
 
     def measure_each(self, nets: Sequence[GaussianNet]) -> None:
-        """Speak of actions as each of these networks does, whose members stand here one network after the other."""
         for name, _ in self.named_buffers():
             rows = [net.get_buffer(name).expand(len(net.body.last.weight), 1, 1, -1) for net in nets]
             setattr(self, name, torch.cat(rows))
@@ -237,17 +314,30 @@ class GaussianNet(PolicyNet, ABC):
         weights, rest = outputs[..., : self.modes], outputs[..., self.modes :].unflatten(-1, (self.modes, -1))
         raw, spreads = (rest, self.spreads) if self.shared else rest.chunk(2, -1)
         means = self.means(raw)
-        deviations = nn.functional.softplus(spreads) + self.floor
-        if self.steady and self.steady_deviation is not None:
-            deviations = torch.where(among(self.steady, deviations), self.steady_deviation, deviations)
-        return mixture(weights, means, (deviations * self.action_scale).expand_as(means))
+        learned = nn.functional.softplus(spreads) + self.floor
+        if self.binary_dimensions and self.fixed_standard_deviation is not None:
+            learned = torch.where(among(self.binary_dimensions, learned), self.fixed_standard_deviation, learned)
+        return mixture(weights, means, (learned * self.action_scale).expand_as(means))
 
+    def average(self, distribution: MixtureSameFamily) -> MixtureSameFamily:
+        """One mixture of all members' components."""
+        logits, means, standard_deviations = (list(part) for part in mixture_parts(distribution))
+        weights = torch.cat([each.log_softmax(-1) for each in logits], -1)
+        return mixture(weights, torch.cat(means, -2), torch.cat(standard_deviations, -2))
 
-def among(chosen: Sequence[int], values: Float[Tensor, "*batch dimension"]) -> Bool[Tensor, " dimension"]:
-    """Whether each dimension of the values is one of the chosen (-1 is the last); a CUDA graph can record it."""
-    count = values.shape[-1]
-    dimensions = torch.arange(count, device=values.device)
-    return torch.stack([dimensions == dimension % count for dimension in chosen]).any(0)
+    def parameters_of(self, distribution: MixtureSameFamily) -> tuple[Tensor, ...]:
+        return mixture_parts(distribution)
+
+    def most_likely(self, distribution: MixtureSameFamily, generator: torch.Generator) -> Tensor:
+        """The mean of the component of greatest weight; with `low_noise`, of one drawn by its weight."""
+        weights = distribution.mixture_distribution
+        chosen = draw_component(distribution, generator) if self.low_noise else weights.logits.argmax(-1)
+        return component_action(distribution, chosen)
+
+    def sample(self, distribution: MixtureSameFamily, generator: torch.Generator) -> Tensor:
+        chosen = draw_component(distribution, generator)
+        shape = distribution.batch_shape + distribution.event_shape
+        return component_action(distribution, chosen, torch.randn(shape, generator=generator))
 
 
 @final
@@ -285,11 +375,21 @@ class RecurrentNet(GaussianNet):
     def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
         return self._walk(observations, self.length, [None for _ in self.layers])[0]
 
+    def initial_state(self, rows: int) -> State:
+        """Zeros: hidden values and cells of every layer in turn, (row, member, unit), and the age of the episode."""
+        weight = self.body.last.weight
+        values = [weight.new_zeros(rows, len(weight), units) for units in self.units for _ in ("hidden", "cell")]
+        return (*values, torch.zeros(rows, dtype=torch.long, device=weight.device))
+
     def step(
-        self, observations: Float[Tensor, "input row"], memory: Sequence[Memory]
-    ) -> tuple[MixtureSameFamily, list[Memory]]:
-        """The mixture of each row's next action, and what to remember."""
-        return self._walk(observations, 1, memory)
+        self, observations: Float[Tensor, "input row"], state: State, legal: Bool[Tensor, "action row"] | None = None
+    ) -> tuple[MixtureSameFamily, State]:
+        """One step of every row; the hidden state is zero again after every `length` steps, as in learning."""
+        *values, age = state
+        goes_on = age % self.length > 0
+        before = [each.permute(1, 2, 0) * goes_on for each in values]
+        distribution, after = self._walk(observations, 1, list(zip(before[::2], before[1::2], strict=True)))
+        return distribution, (*(each.permute(2, 0, 1) for pair in after for each in pair), age + 1)
 
     def measure(self, scale: ActionScale) -> None:
         super().measure(scale)
@@ -300,12 +400,6 @@ class RecurrentNet(GaussianNet):
     ) -> Float[Tensor, "member observation mode dimension"]:
         return self.action_middle + self.action_reach * raw.tanh()
 
-    def nothing(self, rows: int) -> list[Memory]:
-        """What is remembered before anything was seen: zeros."""
-        weight = self.body.last.weight
-        empty = [weight.new_zeros(len(weight), units, rows) for units in self.units]
-        return [(values, values) for values in empty]
-
     def _walk(
         self, observations: Tensor, length: int, memory: Sequence[Memory | None]
     ) -> tuple[MixtureSameFamily, list[Memory]]:
@@ -315,29 +409,6 @@ class RecurrentNet(GaussianNet):
             values, after = layer(values, length, before)
             kept.append(after)
         return self.read(self.body(values)), kept
-
-
-def mixture(logits: Tensor, means: Tensor, deviations: Tensor) -> MixtureSameFamily:
-    """A mixture of diagonal Gaussians from (..., mode) logits and (..., mode, dimension) means and deviations."""
-    return MixtureSameFamily(
-        Categorical(logits=logits, validate_args=False),
-        Independent(Normal(means, deviations, validate_args=False), 1, validate_args=False),
-        validate_args=False,
-    )
-
-
-def mixture_parts(policy: MixtureSameFamily) -> tuple[Tensor, Tensor, Tensor]:
-    """The logits, means and deviations that `mixture` would make this distribution from."""
-    normal: Any = policy.component_distribution
-    normal = normal.base_dist
-    return policy.mixture_distribution.logits, normal.mean, normal.stddev
-
-
-def mixture_at(policy: MixtureSameFamily, observation_index: Pick) -> MixtureSameFamily:
-    """The mixture at each count's unique observation."""
-    if observation_index.identity:
-        return policy
-    return mixture(*(part.index_select(1, observation_index.index) for part in mixture_parts(policy)))
 
 
 def hidden_layers(hidden: object) -> tuple[int, ...]:

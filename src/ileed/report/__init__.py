@@ -10,8 +10,8 @@ from typing import Literal
 from ileed import runs
 from ileed.checking import path_of
 from ileed.errors import RunError, SettingsError
+from ileed.fitted import Fitted
 from ileed.methods import load
-from ileed.policy import Fitted
 from ileed.pseudonyms import pseudonyms
 from ileed.report.charts import Drawing
 from ileed.report.page import page

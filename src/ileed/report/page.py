@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ileed import runs
-from ileed.policy import Fitted
+from ileed.fitted import Fitted
 from ileed.report.charts import Drawing
 from ileed.report.people import Person, Shown
 from ileed.report.sections import Content, Section

@@ -11,7 +11,7 @@ from typing import Self, final
 import numpy as np
 
 from ileed.errors import SettingsError
-from ileed.policy import Fitted
+from ileed.fitted import Fitted
 from ileed.wording import printable
 
 SHOWN = 25  # demonstrators shown from either end where there are more than twice as many

@@ -17,9 +17,7 @@ import numpy as np
 
 from ileed.errors import SettingsError
 from ileed.evaluation import rank_loss
-from ileed.model.demonstrators import OneVersusRest, VarianceScaling
-from ileed.model.expertise import Constant, Embedded
-from ileed.policy import Fitted
+from ileed.fitted import Fitted
 from ileed.report.charts import Figure, Row, heat_map, learning_chart, ranking_chart, restart_chart, score_chart
 from ileed.report.people import SHOWN, Person, Shown, demonstrators, labels_of, number, people_of, verdict
 
@@ -113,7 +111,7 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
         "good in some states and poor in others; it is not a margin of error.",
         "Agreement with the policy is what is measured, not success at the task: no reward was used.",
     ]
-    if isinstance(fitted.joint.parts.expertise, Embedded) and fitted.joint.parts.expertise.shared:
+    if not fitted.joint.parts.expertise.distinguishes_demonstrators:
         text.append(
             "In this run all demonstrators share one set of skills, by assumption: they differ only in the states that "
             "they met."
@@ -163,10 +161,7 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
 
 def _zero(fitted: Fitted) -> str:
     """What a person of no expertise would do."""
-    demonstrator = fitted.joint.parts.demonstrator
-    if isinstance(demonstrator, OneVersusRest):
-        return f"always something else than the policy; acting at random is {1 / fitted.joint.sizes.actions:.2f}"
-    return "no precision at all" if isinstance(demonstrator, VarianceScaling) else "at random"
+    return fitted.joint.parts.demonstrator.at_expertise_zero(fitted.joint.sizes)
 
 
 def _scored(scores: Mapping[str, Scored]) -> Section:
@@ -278,7 +273,7 @@ def _learning(fitted: Fitted) -> Section:
 
 
 def _where(fitted: Fitted, people: Shown) -> Section:
-    if isinstance(fitted.joint.parts.expertise, Constant):
+    if not fitted.joint.parts.expertise.depends_on_state:
         return Section(
             _WHERE,
             [

@@ -23,6 +23,7 @@ from typing import Any, Literal, Union, final, get_args, get_origin, get_type_hi
 from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
+from ileed.deprecation import current_names
 from ileed.errors import RunError, SettingsError, brief
 from ileed.runs.files import (
     PARTIAL,
@@ -344,9 +345,13 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
         return tuple(rebuilt(item, kinds) for item in value)
     if not isinstance(value, Mapping):
         return value
+    value = current_names(value)
     kind = kinds.get(str(value.get("kind")))
     if kind is None:
-        raise SettingsError(f"unknown kind {brief(value.get('kind'))} of settings: there are {sorted(kinds)}")
+        raise SettingsError(
+            f"unknown kind {brief(value.get('kind'))} of settings, which no installed package provides: install the "
+            f"package that does; there are {sorted(kinds)}"
+        )
     known = [item.name for item in fields(kind)]
     given = {name: rebuilt(item, kinds) for name, item in value.items() if name != "kind"}
     if unknown := sorted(given.keys() - set(known)):

@@ -1,38 +1,103 @@
-"""Saved fits: a run directory turned back into a `Fitted`, every field checked against the others first.
+"""Saving and loading of fits: run directories, and the registry of the settings that they may name.
 
-What comes out can be asked, acted with and reported: a field of another type, shape or length than was written is
-refused here, by name. The model is laid out without memory, and takes the tensors of the file only once they agree with
-it, so that no setting can ask for more memory than the file's own size.
+A fit that was loaded can be asked, acted with and reported: a field of another type, shape or length than was written
+is refused here, by name. The model is laid out without memory, and takes the tensors of the file only once they agree
+with it, so that no setting can ask for more memory than the file's own size.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ileed import runs
+from ileed import plugins, runs
+from ileed.checking import path_of
 from ileed.demonstrations import Encoding
+from ileed.demonstrations.encoding import Feature
 from ileed.errors import SettingsError, brief
+from ileed.fitted.expertise import QUANTILES, Expertise, ExpertiseSummary
+from ileed.fitted.policy import Policy
+from ileed.fitted.result import Fitted, Restarts
 from ileed.fitting import History, Outcome
-from ileed.model.batch import Batch, Sizes
-from ileed.model.expertise import Skills
+from ileed.model.ask import ask
+from ileed.model.batch import Sizes
 from ileed.model.joint import Joint, Parts
 from ileed.model.normaliser import Normaliser
-from ileed.model.policies import Choice, RecurrentNet, mixture_parts
-from ileed.policy import Expertise, ExpertiseSummary, Fitted, Policy, Restarts
+from ileed.model.parts import OWN_PARTS, check_part
 from ileed.width import WidthComparison
 
-_QUANTILES = 21
 _MOST_VISITS = 2**53
 _MOST_NUMBERS = 10**9  # of one observation
 _DEPTH = 20  # objects within objects of a provenance, beyond which nobody would read it
+
+_Kind = TypeVar("_Kind", bound=type)
+
+_KINDS: plugins.Registry[type] = plugins.Registry(
+    plugins.PARTS,
+    {kind.__name__: kind for kind in (*OWN_PARTS, Parts, Sizes, Encoding, Feature, WidthComparison)},
+    check_part,
+)
+
+
+def register(kind: _Kind) -> _Kind:
+    """Let run directories name a class of settings, a frozen dataclass; other packages use the group `ileed.parts`."""
+    _KINDS.add(kind.__name__, kind)
+    return kind
+
+
+def write(fitted: Fitted, path: Path, *, overwrite: bool) -> None:
+    """Write a fit as a run directory, whole or not at all."""
+    costs = fitted.restarts.nats_per_action
+    settings: dict[str, Any] = {
+        "method": runs.plain(fitted.method),
+        "parts": runs.plain(fitted.joint.parts),
+        "sizes": runs.plain(fitted.joint.sizes),
+        "observation_shape": list(fitted.normaliser.shape),
+        "demonstrators": list(fitted.expertise.names),
+        "skills": list(fitted.expertise.skill_names),
+        "restarts": [float(cost) if np.isfinite(cost) else None for cost in costs],
+        "chosen": fitted.restarts.chosen,
+        "kept": list(fitted.restarts.kept),
+        "nats_per_action": fitted.nats_per_action,
+        "outcome": fitted.outcome.name,
+        "width": runs.plain(fitted.width),
+    }
+    if fitted.policy.encoding is not None:
+        settings["encoding"] = runs.plain(fitted.policy.encoding)
+    groups = {
+        "joint": fitted.joint.state_dict(),
+        "lens": fitted.normaliser.state_dict(),  # these two names are those of the first runs
+        "survey": vars(fitted.expertise.summary),
+    }
+    weights = {
+        f"{group}.{name}": value.contiguous()
+        for group, named in groups.items()
+        for name, value in named.items()
+        if value is not None
+    }
+    runs.write_run(
+        path, runs.Run(settings, fitted.provenance, list(fitted.history.rows()), weights), overwrite=overwrite
+    )
+
+
+def load(path: str | Path) -> Fitted:
+    """A fit as `Fitted.save` left it; whatever is not as it was written is refused here."""
+    place = Path(path_of("path", path, rule="pass the path of a run directory, as fitted.save(path) wrote it"))
+    run = runs.read_run(place)
+    try:
+        return _fitted(run)
+    except SettingsError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, MemoryError) as error:
+        reason = f"there is no {error}" if isinstance(error, KeyError) else brief(error)
+        raise runs.damaged(place, reason) from error
 
 
 class _ContradictionError(ValueError):
@@ -44,56 +109,50 @@ def _expect(holds: bool, name: str, found: object, rule: str) -> None:
         raise _ContradictionError(f"{name} is {brief(found)} but must be {rule}")
 
 
-def restored(path: Path, kinds: Mapping[str, type]) -> Fitted:
-    """The fit that a run directory holds; `kinds` are the settings that it may name."""
-    run = runs.read_run(path)
-    try:
-        return _fitted(run, kinds)
-    except SettingsError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, MemoryError) as error:
-        raise runs.damaged(path, brief(error) if not isinstance(error, KeyError) else f"there is no {error}") from error
-
-
-def _fitted(run: runs.Run, kinds: Mapping[str, type]) -> Fitted:
+def _fitted(run: runs.Run) -> Fitted:
     settings, weights = run.settings, run.weights
     _check_provenance(run.provenance)
     parts, sizes, method = (
-        _rebuilt(settings, name, kind, kinds) for name, kind in (("parts", Parts), ("sizes", Sizes), ("method", None))
+        _rebuilt(settings, name, kind) for name, kind in (("parts", Parts), ("sizes", Sizes), ("method", None))
     )
     _check_sizes(sizes)
     names = _words(settings, "demonstrators", sizes.demonstrators)
     skills = _words(settings, "skills", sizes.skills)
-    costs, chosen = _restarts(settings, method.restarts)
-    history = _history(run.history, len(costs))
-    outcome = settings["outcome"]
-    outcomes = list(Outcome.__members__)
+    restarts, nats_per_action = _restarts(settings, method)
+    history = _history(run.history, len(restarts.nats_per_action))
+    outcome, outcomes = settings["outcome"], list(Outcome.__members__)
     _expect(outcome in outcomes, "outcome", outcome, f"one of {outcomes}")
-    _expect(1 <= method.committee <= len(costs), "committee", method.committee, f"from 1 to {len(costs)}, the restarts")
-    shape = settings["observation_shape"]
-    are_sizes = isinstance(shape, list) and len(shape) > 0 and all(_is_whole(size) for size in shape)
-    _expect(are_sizes, "observation_shape", shape, "a list of whole numbers")
-    _expect(math.prod(shape) <= _MOST_NUMBERS, "observation_shape", shape, f"a product of at most {_MOST_NUMBERS:,}")
-    joint = _laid_out(parts, sizes, method.committee, len(weights))
+    shape = _shape(settings["observation_shape"])
+    joint = _laid_out(parts, sizes, len(restarts.kept), len(weights))
     _check_names(weights, joint)
     _check_normaliser(weights, sizes, math.prod(shape))
-    _check_summary(weights, len(names))
-    joint.load_state_dict(_named(weights, "joint."), assign=True)
-    normaliser = Normaliser(shape, **_named(weights, "lens."))
+    _check_summary(weights, len(names), len(restarts.kept))
+    joint.load_state_dict(_named(weights, "joint"), assign=True)
+    normaliser = Normaliser(shape, **_named(weights, "lens"))
     _check_answers(joint)
-    encoding = _encoding(runs.rebuilt(settings.get("encoding"), kinds), normaliser, sizes)
+    encoding = _encoding(runs.rebuilt(settings.get("encoding"), _KINDS), normaliser, sizes)
+    summary = ExpertiseSummary(**_named(weights, "survey"))
     return Fitted(
         policy=Policy(joint, normaliser, encoding),
-        expertise=Expertise(joint, normaliser, names, skills, ExpertiseSummary(**_named(weights, "survey.")), encoding),
-        restarts=Restarts(np.array(costs), chosen),
+        expertise=Expertise(joint, normaliser, names, skills, summary, encoding),
+        restarts=restarts,
+        nats_per_action=nats_per_action,
         history=history,
         outcome=Outcome[outcome],
         method=method,
         provenance=run.provenance,
         joint=joint,
         normaliser=normaliser,
-        width=_width(runs.rebuilt(settings.get("width"), kinds)),
+        width=_width(runs.rebuilt(settings.get("width"), _KINDS)),
     )
+
+
+def _shape(found: Any) -> list[int]:
+    """The shape of an observation."""
+    are_sizes = isinstance(found, list) and len(found) > 0 and all(_is_whole(size) for size in found)
+    _expect(are_sizes, "observation_shape", found, "a list of whole numbers")
+    _expect(math.prod(found) <= _MOST_NUMBERS, "observation_shape", found, f"a product of at most {_MOST_NUMBERS:,}")
+    return list(found)
 
 
 def _encoding(found: Any, normaliser: Normaliser, sizes: Sizes) -> Encoding | None:
@@ -125,9 +184,9 @@ def _width(found: Any) -> WidthComparison | None:
     return found
 
 
-def _rebuilt(settings: Mapping[str, Any], name: str, kind: type | None, kinds: Mapping[str, type]) -> Any:
+def _rebuilt(settings: Mapping[str, Any], name: str, kind: type | None) -> Any:
     """One of the settings' objects; that of the method, the only one with restarts, may be of any method's kind."""
-    value = runs.rebuilt(settings[name], kinds)
+    value = runs.rebuilt(settings[name], _KINDS)
     holds = hasattr(value, "restarts") if kind is None else isinstance(value, kind)
     _expect(holds, name, settings[name], "settings of a method" if kind is None else f"settings of {kind.__name__}")
     return value
@@ -178,9 +237,9 @@ def _check_sizes(sizes: Sizes) -> None:
     for name, lowest in least.items():
         value = getattr(sizes, name)
         _expect(_is_whole(value, lowest), f"sizes.{name}", value, f"a whole number, {lowest} or more")
-    inside = all(0 <= dimension < sizes.actions for dimension in sizes.two_valued)
-    unique = len(set(sizes.two_valued)) == len(sizes.two_valued)
-    _expect(inside and unique, "sizes.two_valued", sizes.two_valued, "distinct dimensions of the actions")
+    inside = all(0 <= dimension < sizes.actions for dimension in sizes.binary_dimensions)
+    unique = len(set(sizes.binary_dimensions)) == len(sizes.binary_dimensions)
+    _expect(inside and unique, "sizes.binary_dimensions", sizes.binary_dimensions, "distinct dimensions of the actions")
 
 
 def _words(settings: Mapping[str, Any], name: str, count: int) -> tuple[str, ...]:
@@ -193,14 +252,28 @@ def _words(settings: Mapping[str, Any], name: str, count: int) -> tuple[str, ...
     return tuple(words)
 
 
-def _restarts(settings: Mapping[str, Any], most: int) -> tuple[list[float], int]:
-    """Every restart's cost, and which was chosen."""
+def _restarts(settings: Mapping[str, Any], method: Any) -> tuple[Restarts, float]:
+    """Every restart's cost, which members were kept, and their cost together.
+
+    Runs of earlier versions name the likeliest member alone; others that were kept follow it by their costs. The cost
+    and the summary of expertise in such a run are that member's.
+    """
     costs, chosen = settings["restarts"], settings["chosen"]
     _expect(_are_costs(costs), "restarts", costs, "a list of costs")
+    most = method.restarts
     _expect(1 <= len(costs) <= most, "restarts", costs, f"a list of 1 to {most} costs, as many as the method has")
     _expect(_is_whole(chosen) and chosen < len(costs), "chosen", chosen, f"one of the {len(costs)} restarts")
     _expect(costs[chosen] is not None, "the chosen cost", costs[chosen], "a number")
-    return [math.inf if cost is None else float(cost) for cost in costs], chosen
+    numbers = np.array([math.inf if cost is None else float(cost) for cost in costs])
+    by_cost = [chosen, *(int(each) for each in np.argsort(numbers, kind="stable") if each != chosen)]
+    kept = settings.get("kept", by_cost[: method.ensemble])
+    known = isinstance(kept, list) and all(_is_whole(each) and each < len(costs) for each in kept)
+    distinct = known and len(set(kept)) == len(kept) and kept[:1] == [chosen]
+    finite = distinct and all(costs[each] is not None for each in kept)
+    _expect(finite, "kept", kept, f"restart {chosen}, which was chosen, and others that stayed finite")
+    nats = settings.get("nats_per_action", costs[chosen])
+    _expect(_is_number(nats), "nats_per_action", nats, "a number")
+    return Restarts(numbers, tuple(kept)), float(nats)
 
 
 def _history(rows: Sequence[Mapping[str, Any]], least: int) -> History:
@@ -231,7 +304,8 @@ def _laid_out(parts: Parts, sizes: Sizes, members: int, tensors: int) -> Joint:
         return Joint(parts, sizes, generators)
 
 
-def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _named(tensors: Mapping[str, Tensor], group: str) -> dict[str, Tensor]:
+    prefix = f"{group}."
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
@@ -240,7 +314,7 @@ def _check_names(weights: Mapping[str, Tensor], joint: Joint) -> None:
     model = {f"joint.{name}": value for name, value in joint.state_dict().items()}
     others = [f"lens.{name}" for name in ("kept", "shift", "scale")]
     others += [f"survey.{item.name}" for item in fields(ExpertiseSummary)]
-    if missing := sorted({*model, *others} - weights.keys()):
+    if missing := sorted({*model, *others} - weights.keys() - {"survey.learned_from"}):
         raise _ContradictionError(f"there is no tensor {missing[0]!r}")
     if extra := sorted(weights.keys() - {*model, *others}):
         raise _ContradictionError(f"there is a tensor {brief(extra[0])}, which these settings have no place for")
@@ -273,13 +347,13 @@ def _check_normaliser(weights: Mapping[str, Tensor], sizes: Sizes, numbers: int)
     _expect(bool((weights["lens.scale"] > 0).all()), "lens.scale", weights["lens.scale"].tolist(), "above zero")
 
 
-def _check_summary(weights: Mapping[str, Tensor], people: int) -> None:
+def _check_summary(weights: Mapping[str, Tensor], people: int, members: int) -> None:
     """Expertise where it was used: from 0 to 1, or NaN for somebody of whom there is nothing."""
     states = weights["survey.states"]
     _expect(states.ndim == 2 and states.shape[1] > 0, "the shape of survey.states", tuple(states.shape), "two sizes")
     grid = (people, states.shape[1])
     _check_tensor(weights, "survey.by_demonstrator", (people,), torch.float64, may_be_nan=True)
-    _check_tensor(weights, "survey.quantiles", (people, _QUANTILES), torch.float64, may_be_nan=True)
+    _check_tensor(weights, "survey.quantiles", (people, QUANTILES), torch.float64, may_be_nan=True)
     _check_tensor(weights, "survey.states", grid, torch.float32, may_be_nan=True)
     _check_tensor(weights, "survey.visits", grid, torch.int64)
     for name in ("survey.by_demonstrator", "survey.quantiles", "survey.states"):
@@ -288,6 +362,8 @@ def _check_summary(weights: Mapping[str, Tensor], people: int) -> None:
     visits = weights["survey.visits"]
     counts = bool(((visits >= 0) & (visits < _MOST_VISITS // max(1, visits.numel()))).all())
     _expect(counts, "survey.visits", "outside that", "counts, zero or more")
+    if "survey.learned_from" in weights:
+        _check_tensor(weights, "survey.learned_from", (members, people), torch.bool)
 
 
 @torch.no_grad()
@@ -295,19 +371,6 @@ def _check_answers(joint: Joint) -> None:
     """Weights may be finite and yet so large that no answer is: ask at the mean input, and one unit to either side."""
     sizes = joint.sizes
     seen = torch.tensor([0.0, 1.0, -1.0]).expand(sizes.inputs, 3).contiguous()
-    if isinstance(joint.policy, RecurrentNet):
-        found, _ = joint.policy.step(seen, joint.policy.nothing(3))
-    else:
-        found = joint.policy(seen, None)
-    answers = [found.log_probs] if isinstance(found, Choice) else list(mixture_parts(found))
-    batch = Batch.of(
-        sizes=replace(sizes, discrete=False),  # no action is asked about
-        observations=seen,
-        observation_index=torch.arange(3),
-        demonstrator=torch.zeros(3, dtype=torch.long),
-        action=torch.zeros(0),
-        weight=torch.zeros(0),
-        skills=torch.ones(sizes.skills, 3) if isinstance(joint.parts.expertise, Skills) else None,
-    )
-    answers.append(joint.expertise_at(batch))
+    answer = ask(joint, seen, skills=torch.ones(sizes.skills, 3) if sizes.skills else None)
+    answers = [*joint.policy.parameters_of(answer.next_action[0]), answer.expertise]
     _expect(not any(bool(answer.isnan().any()) for answer in answers), "the policy's answer", "NaN", "a number")

@@ -177,10 +177,10 @@ class _Gaussians(nn.Module):
         self.modes = net.modes
         self.floor = net.floor
         self.bounded = isinstance(net, RecurrentNet)
-        self.fixed_deviation = 1.0 if net.steady_deviation is None else net.steady_deviation
+        self.fixed_deviation = 1.0 if net.fixed_standard_deviation is None else net.fixed_standard_deviation
         fixed = torch.zeros(net.action_scale.shape[-1], dtype=torch.bool)
-        if net.steady_deviation is not None:
-            fixed[list(net.steady)] = True
+        if net.fixed_standard_deviation is not None:
+            fixed[list(net.binary_dimensions)] = True
         self.register_parameter("spreads", _copied(net.spreads) if net.shared else None)
         shift, reach = (net.action_shift, net.action_scale)
         if isinstance(net, RecurrentNet):
@@ -257,7 +257,7 @@ def _state_names(policy: PolicyModule) -> list[str]:
     if not isinstance(policy, RecurrentPolicy):
         return []
     layers = range(1, len(policy.layers) + 1)
-    return [f"{part}_{layer}" for layer in layers for part in ("hidden", "count")] + ["age"]
+    return [f"{part}_{layer}" for layer in layers for part in ("hidden", "cell")] + ["age"]
 
 
 def _output_names(policy: PolicyModule) -> list[str]:

@@ -23,10 +23,8 @@ from ileed._torch import stream
 from ileed.checking import instance_of, number, one_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
-from ileed.model.batch import Batch, Sizes
-from ileed.model.demonstrators import Boltzmann
-from ileed.model.policies import Choice
-from ileed.policy import Fitted
+from ileed.fitted.result import Fitted
+from ileed.model.ask import log_likelihood
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]
 
@@ -200,27 +198,20 @@ def _curves(fitted: Fitted, data: Demonstrations, *, keep_episodes: bool) -> tup
     grid = torch.from_numpy(_GRID)
     owner = data.episode if keep_episodes else data.demonstrator
     summed = torch.zeros(int(owner.max()) + 1, len(grid), dtype=torch.float64)
-    at_once = (
-        max(1, 8192 // data.action_count) if isinstance(model, Boltzmann) else 1024
-    )  # it needs every action's odds
+    at_once = max(1, 8192 // data.action_count) if model.reads_every_action else 1024
     for first in range(0, len(data), at_once):
         block = slice(first, first + at_once)
         policy = fitted.policy.distribution(
             data.observations[block], legal=None if data.legal is None else data.legal[block]
         )
-        steps_here = torch.arange(len(data.actions[block]))
-        batch = Batch.of(
-            sizes=Sizes(inputs=1, demonstrators=1, actions=data.action_count),
-            observations=torch.zeros(1, len(steps_here), dtype=torch.float64),
-            observation_index=steps_here,
-            demonstrator=torch.zeros_like(steps_here),
-            action=torch.tensor(data.actions[block]),
-            weight=torch.ones(len(steps_here), dtype=torch.float64),
-            legal=None if data.legal is None else torch.tensor(data.legal[block].T),
-        )
         assert isinstance(policy, Categorical)  # a fit of discrete actions has no other
-        choice = Choice(policy.logits.double().T[None])  # one policy for every point: the grid stands for members
-        found = model.log_likelihood(choice, grid[:, None].expand(-1, len(steps_here)), batch)
+        found = log_likelihood(
+            model,
+            policy.logits.double(),
+            grid[:, None].expand(-1, len(policy.logits)),  # one policy for every point of the grid
+            torch.tensor(data.actions[block]),
+            None if data.legal is None else torch.tensor(data.legal[block]),
+        )
         summed.index_add_(0, torch.tensor(owner[block]), found.T.contiguous())
     curves = summed.numpy()
     if not keep_episodes:

@@ -1,0 +1,113 @@
+"""Collapsing: a data set as its unique observations and counts of the actions that were taken after them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from ileed.demonstrations.context import step_context
+from ileed.demonstrations.rules import Array
+
+if TYPE_CHECKING:
+    from ileed.demonstrations import Demonstrations
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Collapsed:
+    """A data set's sufficient statistics: each unique observation once, and a count of each distinct action after it.
+
+    A *unique observation* is a distinct row (together with its legal actions and skills where the data hold them). A
+    *count* is a distinct (action, unique observation, demonstrator) with its multiplicity; counts are sorted in that
+    order, so that they are read front to back. Where a demonstrator model depends on what came before a step, its
+    `context` is part of what makes counts distinct.
+    Continuous actions hardly ever repeat, so there a count is a step.
+    """
+
+    observations: Array  # (unique observation, varying input)
+    varying: Array  # (varying input,) index into the flat observation
+    skills: Array | None  # (unique observation, skill)
+    skill_names: tuple[str, ...]
+    legal: Array | None  # (unique observation, action)
+    observation_index: Array  # (count,)
+    action: Array  # (count,) or (count, dimension)
+    demonstrator: Array  # (count,)
+    count: Array  # (count,)
+    step_count_index: Array  # (step,) the count that each step was counted in
+    step_observation_index: Array  # (step,) the unique observation that each step was taken at
+    context: Mapping[str, Array]  # (count, ...) columns of `step_context`; previous observations by number
+
+    def weights(self, step_weights: Array) -> Array:
+        """Sum of (..., step) weights in every count: the counts, when each step weighs one."""
+        flat = step_weights.reshape(-1, step_weights.shape[-1])
+        summed = [
+            np.bincount(self.step_count_index, weights=row, minlength=len(self.observation_index)) for row in flat
+        ]
+        return np.stack(summed).reshape(*step_weights.shape[:-1], len(self.observation_index))
+
+
+def collapse(data: Demonstrations, skill: str | None, context: Sequence[str]) -> Collapsed:
+    """The counts of a data set; see `Demonstrations.collapse`."""
+    flat = data.observations.reshape(len(data), -1)
+    varying = np.flatnonzero((flat != flat[0]).any(axis=0))
+    seen = (flat if len(varying) == flat.shape[1] else np.take(flat, varying, axis=1)).astype(np.float32)
+    seen += np.float32(0)  # -0.0 becomes 0.0: equal rows, equal bits
+    weights, skill_names = data.skill(skill) if skill is not None else (None, ())
+    legal = None if data.legal is None else data.legal.astype(np.float32)
+    parts = [seen, *(extra for extra in (weights, legal) if extra is not None)]
+    first, observation_index = _distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
+    columns = step_context(data, context, observation_index)
+    count_index, step = (_discrete_counts if data.discrete else _one_count_a_step)(data, observation_index, columns)
+    return Collapsed(
+        observations=seen[first],
+        varying=varying,
+        skills=None if weights is None else weights[first],
+        skill_names=skill_names,
+        legal=None if data.legal is None else data.legal[first],
+        observation_index=observation_index[step],
+        action=data.actions[step],
+        demonstrator=data.demonstrator[step],
+        count=np.bincount(count_index, minlength=len(step)),
+        step_count_index=count_index,
+        step_observation_index=observation_index,
+        context={name: column[step] for name, column in columns.items()},
+    )
+
+
+def _discrete_counts(
+    data: Demonstrations, observation_index: Array, columns: Mapping[str, Array]
+) -> tuple[Array, Array]:
+    """The count of every step, and one step of every count."""
+    key = (data.actions * (observation_index.max() + 1) + observation_index) * len(data.names) + data.demonstrator
+    for column in columns.values():
+        kinds, kind = np.unique(column, return_inverse=True)
+        key = np.unique(key, return_inverse=True)[1] * len(kinds) + kind
+    _, step, count_index = np.unique(key, return_index=True, return_inverse=True)
+    return count_index, step
+
+
+def _one_count_a_step(
+    data: Demonstrations, observation_index: Array, columns: Mapping[str, Array]
+) -> tuple[Array, Array]:
+    """The same where every step is a count of its own."""
+    step = np.lexsort((data.demonstrator, observation_index))
+    count_index = np.empty(len(data), dtype=np.int64)
+    count_index[step] = np.arange(len(data))
+    return count_index, step
+
+
+def _distinct_rows(rows: Array) -> tuple[Array, Array]:
+    """The first row of each distinct kind, and the kind of every row, in order of first appearance.
+
+    A dictionary hashes each row once and compares exactly on a hit; sorting wide rows would compare them many times.
+    """
+    if rows.shape[1] == 0:
+        return np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+    contiguous = np.ascontiguousarray(rows)
+    as_bytes = contiguous.view(np.dtype((np.void, contiguous.strides[0]))).ravel()
+    kinds: dict[Any, int] = {}
+    kind = np.fromiter((kinds.setdefault(row, len(kinds)) for row in as_bytes.tolist()), np.int64, len(rows))
+    return np.unique(kind, return_index=True)[1], kind

@@ -1,0 +1,218 @@
+"""What a fit leaves behind: a policy to act with, an expertise to ask, and how both came about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, MixtureSameFamily
+
+from ileed._torch import stream
+from ileed.checking import seed_of
+from ileed.demonstrations import Array, Encoding
+from ileed.demonstrations.encoding import is_table
+from ileed.demonstrations.rules import as_array
+from ileed.errors import DemonstrationError
+from ileed.fitted.exporting import PolicyModule, policy_module, write_onnx
+from ileed.model.ask import ask
+from ileed.model.joint import Joint
+from ileed.model.normaliser import Normaliser
+
+
+@final
+class Policy:
+    """The learned policy: takes observations as they come, in their own units and with all their numbers.
+
+    Where a fit keeps several members, it is the mean of their distributions.
+
+    `act` returns the most likely actions, or samples with `sample=True` from a random stream of the policy's own, which
+    `reset(seed)` starts again. `predict` is the same for the evaluators of stable-baselines3.
+
+    A recurrent policy has a hidden state. `act` keeps it from one call to the next: each row is an episode that
+    continues, until `reset`. `predict` and `next_distribution` leave it to the caller, who passes the state that they
+    returned. In `distribution` each row begins an episode.
+
+    A policy that learned from a table has an `encoding`, and takes tables as well: a DataFrame of pandas or polars, an
+    Arrow table, or a mapping of columns, with the columns that it learned from. `act` returns the action's labels for a
+    table, and their numbers for an array.
+    """
+
+    def __init__(self, joint: Joint, normaliser: Normaliser, encoding: Encoding | None = None) -> None:
+        self.encoding = encoding
+        self._joint, self._normaliser = joint, normaliser
+        self._net, self._sizes = joint.policy.eval(), joint.sizes
+        self._generator = stream(0, "act")
+        self._state: State | None = None
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        return self._normaliser.shape
+
+    @property
+    def action_count(self) -> int:
+        """How many discrete actions it chooses among; 0 where actions are continuous."""
+        return self._sizes.actions if self._sizes.discrete else 0
+
+    @property
+    def action_size(self) -> int:
+        """How many numbers a continuous action has; 0 where actions are discrete."""
+        return 0 if self._sizes.discrete else self._sizes.actions
+
+    def reset(self, seed: int = 0) -> None:
+        """Begin new episodes, and start the stream of sampled actions again from a seed."""
+        self._generator = stream(seed_of(seed), "act")
+        self._state = None
+
+    def distribution(
+        self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
+    ) -> Categorical | MixtureSameFamily:
+        """The distribution of actions after each of (row, *shape) observations; asking again gives the same answer.
+
+        For a recurrent policy each row is the first observation of an episode: `next_distribution` takes those that
+        follow, with the hidden state.
+        """
+        return self._next(encode_table(observations, self.encoding), None, None, legal=legal)[0]
+
+    def next_distribution(
+        self,
+        observations: Array | Tensor | Any,
+        state: tuple[Array, ...] | None = None,
+        episode_start: Array | None = None,
+    ) -> tuple[Categorical | MixtureSameFamily, tuple[Array, ...] | None]:
+        """`distribution` with the hidden state passed in and returned, as `predict` does; the policy keeps none of it.
+
+        Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`. A policy
+        that is not recurrent returns the state as it was given.
+        """
+        starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
+        return self._next(encode_table(observations, self.encoding), state, starts)
+
+    def act(
+        self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
+    ) -> Array:
+        """One action for each observation: the most likely one, or a sample of the policy.
+
+        A recurrent policy takes each row for the next step of the same episode, until `reset`.
+        """
+        seen = encode_table(observations, self.encoding)
+        distribution, self._state = self._next(seen, self._state, None, legal=legal)
+        chosen = self._chosen(distribution, sample=sample)
+        return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
+
+    def predict(
+        self,
+        observation: Array,
+        state: tuple[Array, ...] | None = None,
+        episode_start: Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Array, tuple[Array, ...] | None]:
+        """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
+        single = np.shape(observation) == self._normaliser.shape
+        batch = np.asarray(observation)[None] if single else observation
+        starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
+        distribution, state = self._next(batch, state, starts)
+        actions = self._chosen(distribution, sample=not deterministic)
+        return (actions[0] if single else actions), state
+
+    def to_module(self) -> PolicyModule:
+        """The policy as a `torch.nn.Module` that takes observations as they come, with weights of its own.
+
+        It can be trained further, and what `torch.export.save` writes of it runs without this package. For discrete
+        actions `module(observations)` is their log-probabilities (batch, action), for continuous ones the log-weights,
+        means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well, at first
+        `module.initial_state(batch)`, and returns the next. Where several restarts act together, so they do here.
+        """
+        return policy_module(self._net, self._normaliser)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
+
+        Its input is `observations`, in 32 bits; its outputs are `action`, the most likely one, and what `to_module`
+        returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
+        unless onnxruntime's answers agree with the policy's within 1e-4.
+        """
+        write_onnx(self.to_module(), Path(path), ours=self._next)
+
+    @torch.no_grad()
+    def _next(
+        self,
+        observations: Array | Tensor,
+        state: State | None,
+        starts: Array | None,
+        *,
+        legal: Array | Tensor | None = None,
+    ) -> tuple[Any, State | None]:
+        """The distribution of the next actions, and the next state; rows that start an episode have no hidden state."""
+        seen = self._normaliser(observation_tensor(observations, self._normaliser.shape))
+        rows = seen.shape[1]
+        before = self._net.initial_state(rows)
+        if state is not None and before:
+            before = _state_of_rows(state, starts, before)
+        allowed = None if legal is None else self._legal(legal, rows).T
+        distribution, after = ask(self._joint, seen, legal=allowed, state=before).next_action
+        return self._net.average(distribution), tuple(each.numpy() for each in after) if before else state
+
+    def _chosen(self, distribution: Any, *, sample: bool) -> Array:
+        choose = self._net.sample if sample else self._net.most_likely
+        return np.asarray(choose(distribution, self._generator).numpy())
+
+    def _legal(self, legal: Array | Tensor, rows: int) -> Tensor:
+        tensor = as_tensor(legal).bool()
+        if tensor.shape != (rows, self._sizes.actions):
+            raise DemonstrationError(
+                f"legal actions have shape {tuple(tensor.shape)}: pass ({rows}, {self._sizes.actions})"
+            )
+        if not tensor.any(1).all():
+            raise DemonstrationError("some observation has no legal action: there must be one or more for each")
+        return tensor
+
+
+State = tuple[Array, ...]
+"""The hidden state of a recurrent policy: arrays whose first axis is the row."""
+
+
+def _state_of_rows(state: State, starts: Array | None, initial: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The state as tensors, with the initial one in the rows that start an episode."""
+    rows, found = len(initial[0]), len(state[0])
+    if found != rows:
+        raise DemonstrationError(
+            f"there are {rows} observations, and the hidden state is of {found} episodes: pass as many, or reset() the "
+            "policy"
+        )
+    before = tuple(torch.from_numpy(each) for each in state)
+    if starts is None:
+        return before
+    anew = torch.from_numpy(starts)
+    pairs = zip(initial, before, strict=True)
+    return tuple(torch.where(anew.view(-1, *(1 for _ in each.shape[1:])), new, each) for new, each in pairs)
+
+
+def encode_table(observations: Any, encoding: Encoding | None) -> Any:
+    """The observations of a table, where the fit knows its columns; arrays as they are."""
+    return observations if encoding is None or not is_table(observations) else encoding.encode(observations)
+
+
+def observation_tensor(observations: Array | Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(row, *shape) observations as a tensor; those of another shape or with NaN are refused."""
+    tensor = as_tensor(observations, "observations")
+    if tuple(tensor.shape[1:]) != shape:
+        raise DemonstrationError(
+            f"observations have shape {tuple(tensor.shape)}: this policy learned from observations of shape {shape}, "
+            f"so pass (number of observations, {', '.join(str(size) for size in shape)})"
+        )
+    if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        raise DemonstrationError("observations hold NaN or infinite values: leave those out, or repair them")
+    return tensor
+
+
+def as_tensor(values: Array | Tensor, name: str = "values") -> Tensor:
+    """A tensor of its own: torch does not know of arrays that must not be written to."""
+    if isinstance(values, Tensor):
+        return values
+    array = as_array(name, values)
+    if array.dtype.kind not in "biuf":
+        raise DemonstrationError(f"{name} are {array.dtype}, not numbers: pass them as the fit was given them")
+    return torch.from_numpy(np.array(array))

@@ -1,0 +1,112 @@
+"""Distributions over actions, as policies give them: categories, and mixtures of diagonal Gaussians.
+
+A policy's distribution has batch shape (member, unique observation) and two methods: `taken(batch)` is the
+log-probability of every counted action, and `at(index)` the distribution at each count's unique observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, Independent, MixtureSameFamily, Normal
+
+from ileed._torch import Bool, Float, Int
+from ileed.model.batch import Batch
+from ileed.nets import Pick
+
+
+def has_known_internals(kind: type[Categorical]) -> bool:
+    """Whether a categorical distribution of this torch consists of the attributes that `Choice` sets, and no others."""
+    usual = vars(kind(logits=torch.zeros(1, 2), validate_args=False)).keys()
+    return usual == {"logits", "_param", "_num_events", "_batch_shape", "_event_shape", "_validate_args"}
+
+
+_INTERNALS_ARE_KNOWN = has_known_internals(Categorical)
+
+
+class Choice(Categorical):
+    """A categorical distribution made from log-probabilities that are already normalised.
+
+    `Categorical` would normalise again, which costs more than the network that made them. `log_probs` keeps the layout
+    of the networks, (member, action, observation). Since it sets attributes of `Categorical` that are not public, a
+    torch whose `Categorical` has others is left to normalise again.
+    """
+
+    def __init__(self, log_probs: Float[Tensor, "member action observation"]) -> None:
+        self.log_probs = log_probs
+        logits = log_probs.transpose(-1, -2)
+        if not _INTERNALS_ARE_KNOWN:
+            super().__init__(logits=logits, validate_args=False)
+            return
+        self.logits = self._param = logits
+        self._num_events = log_probs.shape[-2]
+        Distribution.__init__(self, logits.shape[:-1], validate_args=False)
+
+    def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
+        """Log-probability of every counted action."""
+        assert batch.taken is not None  # discrete batches have it
+        return batch.taken(self.log_probs.flatten(-2))
+
+    def at(self, observation_index: Pick) -> Choice:
+        """The distribution at each count's unique observation."""
+        return Choice(observation_index(self.log_probs))
+
+
+class GaussianMixture(MixtureSameFamily):
+    """A mixture of diagonal Gaussians, as `mixture` makes it."""
+
+    def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
+        """Log-density of every counted action."""
+        here: Distribution = self.at(batch.observation_index)
+        return here.log_prob(batch.action)
+
+    def at(self, observation_index: Pick) -> GaussianMixture:
+        """The mixture at each count's unique observation."""
+        if observation_index.identity:
+            return self
+        return mixture(*(part.index_select(1, observation_index.index) for part in mixture_parts(self)))
+
+
+def mixture(logits: Tensor, means: Tensor, standard_deviations: Tensor) -> GaussianMixture:
+    """A mixture of diagonal Gaussians: (..., mode) logits, (..., mode, dimension) means and standard deviations."""
+    return GaussianMixture(
+        Categorical(logits=logits, validate_args=False),
+        Independent(Normal(means, standard_deviations, validate_args=False), 1, validate_args=False),
+        validate_args=False,
+    )
+
+
+def mixture_parts(policy: MixtureSameFamily) -> tuple[Tensor, Tensor, Tensor]:
+    """The logits, means and standard deviations that `mixture` would make this distribution from."""
+    normal: Any = policy.component_distribution
+    normal = normal.base_dist
+    return policy.mixture_distribution.logits, normal.mean, normal.stddev
+
+
+def component_action(
+    distribution: MixtureSameFamily, component: Int[Tensor, " row"], noise: Tensor | None = None
+) -> Float[Tensor, "row dimension"]:
+    """The action of one component of each row's mixture: its mean, plus its standard deviation times `noise`.
+
+    `noise` is (row, dimension); every sample of a mixture is taken here.
+    """
+    _, means, standard_deviations = mixture_parts(distribution)
+    index = component[:, None, None].expand(-1, 1, means.shape[-1])
+    mean, standard_deviation = (part.gather(1, index)[:, 0] for part in (means, standard_deviations))
+    return mean if noise is None else mean + standard_deviation * noise
+
+
+def draw_component(distribution: MixtureSameFamily, generator: torch.Generator) -> Int[Tensor, " row"]:
+    """The number of a component of each row's mixture, drawn by its weight."""
+    weights = distribution.mixture_distribution.logits.softmax(-1)
+    return torch.multinomial(weights, 1, generator=generator)[:, 0]
+
+
+def among(chosen: Sequence[int], values: Float[Tensor, "*batch dimension"]) -> Bool[Tensor, " dimension"]:
+    """Whether each dimension of the values is one of the chosen (-1 is the last); a CUDA graph can record it."""
+    count = values.shape[-1]
+    dimensions = torch.arange(count, device=values.device)
+    return torch.stack([dimensions == dimension % count for dimension in chosen]).any(0)
