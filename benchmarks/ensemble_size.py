@@ -26,9 +26,11 @@ from ileed import runs, tasks
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.width import RESTARTS, WidthComparison
+from ileed.wording import counted
 from ileed_lab.catalogue import EXPERIMENTS
-from ileed_lab.comparison import Estimate, Records, distinct, listed, plural, shown, table
-from ileed_lab.grid import Measured, Setting, cells, scoring_seed
+from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table, unique
+from ileed_lab.grid import Setting, cells, scoring_seed
+from ileed_lab.records import Measured
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -203,7 +205,7 @@ class Difference:
 
     def __str__(self) -> str:
         cell = f"{self.experiment.removeprefix('minigrid/')}, {self.setting}, {self.method}"
-        return f"{cell}: {shown(self.estimate, signed=True)}; the single restart earns {self.single:.3f}"
+        return f"{cell}: {format_estimate(self.estimate, signed=True)}; the single restart earns {self.single:.3f}"
 
 
 def table_differences(records: Records) -> Iterator[Difference]:
@@ -220,14 +222,14 @@ def table_differences(records: Records) -> Iterator[Difference]:
 
 
 def _holds_both(trial: Measured) -> bool:
-    return "committee" in trial or "committee_reward" in trial
+    return "ensemble" in trial or "ensemble_reward" in trial
 
 
 def _rewards(trial: Measured) -> tuple[float, float]:
     """Rewards of the single likeliest restart and of the ensemble of ten, as the records of the tables name them."""
-    if "committee" in trial:
-        return trial["best_of"]["20"], trial["committee"]
-    return trial["reward"], trial["committee_reward"]
+    if "ensemble" in trial:
+        return trial["best_of"]["20"], trial["ensemble"]
+    return trial["reward"], trial["ensemble_reward"]
 
 
 def _words(setting: Setting) -> str:
@@ -255,7 +257,7 @@ def page() -> str:
         "The ensemble of ten minus the single likeliest restart, by method. Cells of different tables with the same "
         "demonstrations and the same method hold the same fits.",
     ]
-    for experiment in distinct(each.experiment for each in found):
+    for experiment in unique(each.experiment for each in found):
         own = [each for each in found if each.experiment == experiment]
         paragraphs += [f"### {experiment}, {_trials(own)}", _by_method(own)]
     return "\n\n".join(paragraphs) + "\n"
@@ -274,12 +276,12 @@ def _verdict(found: Sequence[Difference], measured: Sequence[Mapping[str, Any]])
     if below:
         lines += ["The cells below:", "\n".join(f"- {each}" for each in below)]
     compared = {cell["name"]: _minus_single(cell, max(SIZES)) for cell in measured}
-    lower = [f"{name} ({shown(each, signed=True)})" for name, each in compared.items() if each.mean < 0]
+    lower = [f"{name} ({format_estimate(each, signed=True)})" for name, each in compared.items() if each.mean < 0]
     clearly = sum(each.high < 0 for each in compared.values())
     lines.append(
-        f"`Ileed()` with its default settings was measured in {plural(len(compared), 'setting')} of the tables. They "
+        f"`Ileed()` with its default settings was measured in {counted(len(compared), 'setting')} of the tables. They "
         "were chosen after the tables had been seen and have few trials, so that they add to the rule's answer and do "
-        f"not replace it. There the mean difference is below zero in {listed(lower) if lower else 'none'}, and the "
+        f"not replace it. There the mean difference is below zero in {join_words(lower) if lower else 'none'}, and the "
         f"interval lies wholly below zero in {clearly}."
     )
     return "\n\n".join(lines)
@@ -296,7 +298,7 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 def mean_of_few(values: Sequence[float]) -> Estimate:
     """The mean of few trials with a 95 % interval of Student's t, since the bootstrap's is too narrow for them.
 
-    >>> shown(mean_of_few([1.0, 2.0, 3.0]))
+    >>> format_estimate(mean_of_few([1.0, 2.0, 3.0]))
     '2.000 (-0.484 to 4.484)'
     """
     if not 2 <= len(values) <= len(_STUDENT) + 1:
@@ -309,7 +311,9 @@ def mean_of_few(values: Sequence[float]) -> Estimate:
 
 
 def _in_bold_below(estimate: Estimate) -> str:
-    return f"**{shown(estimate, signed=True)}**" if estimate.high < 0 else shown(estimate, signed=True)
+    return (
+        f"**{format_estimate(estimate, signed=True)}**" if estimate.high < 0 else format_estimate(estimate, signed=True)
+    )
 
 
 _NARROW = {"minigrid/skills": "ileed", "minigrid/populations": "embedded", "minigrid/wrong-noise": "uniform"}
@@ -338,31 +342,32 @@ def _defaults(measured: Sequence[Mapping[str, Any]], found: Sequence[Difference]
             ]
         )
     ensembles = [f"ensemble of {size} minus single" for size in SIZES[1:]]
-    return table(["setting", "trials", "units chosen", "single, reward", *ensembles, "10 minus single, (4, 4)"], rows)
+    return markdown_table(
+        ["setting", "trials", "units chosen", "single, reward", *ensembles, "10 minus single, (4, 4)"], rows
+    )
 
 
 def _origin(record: Mapping[str, Any]) -> str:
     made = [each for each in record["made"] if each["trials"]]
-    places = distinct(f"{each['machine']} ({each['device']}), torch {each['torch']}" for each in made)
-    commits = distinct(f"{each['commit']} ({each['date'][:10]})" for each in made)
+    places = unique(f"{each['machine']} ({each['device']}), torch {each['torch']}" for each in made)
+    commits = unique(f"{each['commit']} ({each['date'][:10]})" for each in made)
     seconds = fmean(trial["fit_seconds"] for cell in record["cells"] for trial in cell["trials"])
-    return (
-        f"Fitted on {listed(places)}, commit {listed(commits)}; a fit took {seconds:.0f} s on average on a shared core."
-    )
+    origin = f"Fitted on {join_words(places)}, commit {join_words(commits)}"
+    return f"{origin}; a fit took {seconds:.0f} s on average on a shared core."
 
 
 def _trials(own: Sequence[Difference]) -> str:
-    return listed([f"{count} trials" for count in sorted({each.estimate.trials for each in own})])
+    return join_words([f"{count} trials" for count in sorted({each.estimate.trials for each in own})])
 
 
 def _by_method(own: Sequence[Difference]) -> str:
-    methods = distinct(each.method for each in own)
+    methods = unique(each.method for each in own)
     known = {(each.setting, each.method): _in_bold_below(each.estimate) for each in own}
     rows = [
         [setting, *(known.get((setting, method), "") for method in methods)]
-        for setting in distinct(each.setting for each in own)
+        for setting in unique(each.setting for each in own)
     ]
-    return table(["setting", *methods], rows)
+    return markdown_table(["setting", *methods], rows)
 
 
 def main() -> None:

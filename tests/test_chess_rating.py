@@ -23,7 +23,7 @@ from ileed.errors import DemonstrationError, SettingsError
 from ileed_lab.chess import board
 from ileed_lab.chess.consulting import ENGINE, people
 from ileed_lab.chess.experiment import PAPER
-from ileed_lab.chess.figures import Apart, Board, boards_apart, calibration, drawn_boards
+from ileed_lab.chess.figures import Board, Differences, calibration, draw_boards, greatest_differences
 from ileed_lab.chess.players import STRENGTHS, engine_moves
 from ileed_lab.chess.positions import read_positions, write_positions
 from ileed_lab.chess.rating import ChessRating, _correlation, expected_points, rate_players, read_games
@@ -49,7 +49,7 @@ def rated_engines(positions: int) -> pa.Table:
 @cache
 def measured_agreement(folder: Path) -> dict[str, Any]:
     write_positions(rated_engines(300), folder / "engines.parquet")
-    return ChessRating(data=folder / "engines.parquet").measured({"people": "all"}, "agreement", 0, None)
+    return ChessRating(data=folder / "engines.parquet").measure({"people": "all"}, "agreement", 0, None)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_agreement_is_rated_as_the_likelihood_has_it(folder):
 def test_what_is_measured_does_not_depend_on_the_order_of_rows(folder):
     table = rated_engines(300)
     write_positions(table.take(np.random.default_rng(0).permutation(len(table))), folder / "shuffled.parquet")
-    again = ChessRating(data=folder / "shuffled.parquet").measured({"people": "all"}, "agreement", 0, None)
+    again = ChessRating(data=folder / "shuffled.parquet").measure({"people": "all"}, "agreement", 0, None)
     for kind in ("players", "bins"):
         for row, same in zip(measured_agreement(folder)[kind], again[kind], strict=True):
             assert (row["rating"], row["moves"]) == (same["rating"], same["moves"])
@@ -162,13 +162,13 @@ def test_no_name_of_a_player_is_recorded(folder):
 
 def test_a_table_that_cannot_be_rated_is_refused(folder):
     with pytest.raises(SettingsError, match="pass --data"):
-        ChessRating().measured({"people": "all"}, "agreement", 0, None)
+        ChessRating().measure({"people": "all"}, "agreement", 0, None)
     humans, engine = people(rated_engines(30))
     for asked, words in ((0, "has no moves of an engine"), (10, "100 of 150 positions lack the engine's move")):
         file = folder / f"asked-{asked}.parquet"
         write_positions(pa.concat_tables([humans, engine.slice(0, asked)]), file)
         with pytest.raises(SettingsError, match=words):
-            ChessRating(data=file).measured({"people": "all"}, "agreement", 0, None)
+            ChessRating(data=file).measure({"people": "all"}, "agreement", 0, None)
 
 
 @stockfish
@@ -236,7 +236,7 @@ def test_the_calibration_shows_every_group_and_player(folder):
     measured = measured_agreement(folder)
     Cell(experiment, {"people": "all"}, "worth").write(folder / "results", [{"trial": 0} | measured], [{}])
     drawn = calibration(folder / "results").decode()
-    labels = re.findall(r'aria-label="((?:player|tenth)[^"]*)"', drawn)
+    labels = re.findall(r'aria-label="((?:player|decile)[^"]*)"', drawn)
     assert len(labels) == len(measured["players"]) + len(measured["deciles"])
     assert all(any(f"rated {row['rating']:.0f}" in label for label in labels) for row in measured["players"])
 
@@ -249,8 +249,8 @@ def test_a_calibration_that_was_not_measured_is_refused(tmp_path):
 def test_boards_are_drawn_with_all_that_stands_on_them():
     many, few = "4k3/4p3/8/8/8/8/PP2P3/4K3 w - -", "8/8/4k3/8/p7/8/8/K7 b - -"
     boards = (Board(many, "e2e4", 0.25, 0.75), Board(few, "a4a3", 0, 1))
-    root = ElementTree.fromstring(drawn_boards(Apart(boards, 7, 0.125)))
-    assert "Mean of 7 fits" in " ".join(root.itertext())
+    root = ElementTree.fromstring(draw_boards(Differences(boards, 7, 0.125)))
+    assert "Mean over 7 fits" in " ".join(root.itertext())
     groups = [each for each in root if each.tag.endswith("}g")]
     for group, each in zip(groups, boards, strict=True):
         pieces = [path for path in group if "scale" in path.get("transform", "")]
@@ -259,16 +259,16 @@ def test_boards_are_drawn_with_all_that_stands_on_them():
 
 
 @stockfish
-def test_boards_apart_are_of_different_games_with_moves_of_the_engine(folder):
+def test_positions_of_greatest_difference_are_of_different_games_with_moves_of_the_engine(folder):
     table = rated_engines(300)
     write_positions(table, folder / "engines.parquet")
-    apart_most = boards_apart(folder / "engines.parquet", method=replace(PAPER, steps=30), fits=2)
-    assert -1 <= apart_most.agreement < 1
-    found = apart_most.boards
+    greatest = greatest_differences(folder / "engines.parquet", method=replace(PAPER, steps=30), fits=2)
+    assert -1 <= greatest.agreement < 1
+    found = greatest.boards
     _, engine = people(table)
     best = dict(zip(engine.column("fen").to_pylist(), engine.column("move").to_pylist(), strict=True))
     assert len({each.fen for each in found}) == 4
     assert all(each.move == best[each.fen] for each in found)
-    apart = [each.high - each.low for each in found]
-    assert apart == sorted(apart, reverse=True)
+    differences = [each.high - each.low for each in found]
+    assert differences == sorted(differences, reverse=True)
     assert all(chess.Board(each.fen).legal_moves.count() > 1 for each in found)

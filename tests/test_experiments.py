@@ -1,5 +1,6 @@
 """Grids of experiments: interrupted, resumed, failed and refused."""
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +12,12 @@ from strategies import world
 
 import ileed
 from ileed.cli import run
-from ileed.fitted import Ensemble
 from ileed.tasks import AbstractTask
 from ileed_lab import running
 from ileed_lab.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce
-from ileed_lab.grid import cells, read_cell
+from ileed_lab.grid import cells
+from ileed_lab.learners import Ensemble, Learner, fits_together, likeliest, runs_on
+from ileed_lab.records import read_cell
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,10 @@ class Small(AbstractExperiment):
     def task(self, setting: Mapping[str, Any]) -> AbstractTask:
         raise AssertionError("nothing here is played")
 
-    def measured(self, setting: Mapping[str, Any], method: str, trial: int, found: Ensemble | None) -> dict[str, Any]:
+    def measure(self, setting: Mapping[str, Any], method: str, trial: int, fit: Ensemble | None) -> dict[str, Any]:
         if trial == self.unlucky:
             raise ileed.IleedError("this trial was not lucky")
-        return {"people": setting["people"]} if found is None else {"cost": found.best().fitted().nats_per_action}
+        return {"people": setting["people"]} if fit is None else {"cost": likeliest(fit).nats_per_action}
 
 
 def trials_of(path: Path) -> list[dict[str, Any]]:
@@ -75,6 +77,7 @@ def test_every_cell_becomes_a_file_that_names_its_settings_and_origin(tmp_path):
     assert [trial["trial"] for trial in cell["trials"]] == [0, 1, 2]
     assert cell["made"][0].keys() >= {"commit", "date", "machine", "device", "trials"}
     assert heard[-1] == (18, 18)
+    assert all(trial["fit_seconds"] > 0 for trial in cell["trials"])
     alone = ileed.Ileed(restarts=2, steps=12).fit(world(people=3, seed=1), seed=1, device="cpu")
     assert cell["trials"][1]["cost"] == pytest.approx(alone.nats_per_action, abs=1e-5)
 
@@ -94,9 +97,9 @@ def test_a_resumed_run_adds_the_missing_trials_and_equals_one_that_was_never_int
 
 
 def test_fits_between_the_cores_give_what_fits_on_the_cores_give(tmp_path, monkeypatch):
-    """The way that a GPU takes, walked on a CPU."""
+    """The scheduling of a GPU, on a CPU."""
     reproduce(Small(), out=tmp_path / "cores", trials=2, device="cpu", workers=1)
-    monkeypatch.setattr(running, "_on_cores", running._on_a_gpu)
+    monkeypatch.setattr(running, "_run_on_cores", running._run_on_gpu)
     reproduce(Small(), out=tmp_path / "between", trials=2, device="cpu", workers=1)
     for cell in cells(Small()):
         cores, between = (trials_of(cell.path(tmp_path / name)) for name in ("cores", "between"))
@@ -126,7 +129,9 @@ def test_a_trial_that_fails_is_recorded_in_its_own_words_and_the_others_go_on(tm
 class Breaking:
     """A learner that fails where the data hold a negative number."""
 
-    def fit(self, demonstrations: ileed.Demonstrations, *, seed: int, device: str) -> ileed.Fitted:
+    def fit(
+        self, demonstrations: ileed.Demonstrations, *, seed: int, device: str = "auto", progress: Any = None
+    ) -> ileed.Fitted:
         if (demonstrations.observations < 0).any():
             raise RuntimeError("the kernel ran out of registers")
         return ileed.bc(restarts=2, steps=12).fit(demonstrations, seed=seed, device=device)
@@ -144,13 +149,13 @@ class Refused(Small):
         continuous = replace(world(people=2, discrete=False), observations=-1 - world(people=2).observations)
         return [continuous if trial == 1 else world(people=2, seed=trial) for trial in trials]
 
-    def measured(self, setting: Mapping[str, Any], method: str, trial: int, found: Any) -> dict[str, Any]:
-        return {"cost": (found if isinstance(found, ileed.Fitted) else found.best().fitted()).nats_per_action}
+    def measure(self, setting: Mapping[str, Any], method: str, trial: int, fit: Any) -> dict[str, Any]:
+        return {"cost": (fit if method == "breaking" else likeliest(fit)).nats_per_action}
 
 
-@pytest.mark.parametrize("way", ["_on_cores", "_on_a_gpu"])
+@pytest.mark.parametrize("way", ["_run_on_cores", "_run_on_gpu"])
 def test_a_fit_that_fails_is_recorded_and_the_fits_beside_it_go_on(way, tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "_on_cores", getattr(running, way))
+    monkeypatch.setattr(running, "_run_on_cores", getattr(running, way))
     reproduce(Refused(), out=tmp_path, settings=["one"], device="cpu", workers=1)
     for method, sentence in (
         ("bc", "CategoricalMLP"),
@@ -225,6 +230,85 @@ def test_every_cell_of_an_experiment_has_a_name_of_its_own_and_settings_that_jso
     assert len({cell.slug for cell in grid}) == len(grid)
     for cell in grid:
         assert json.loads(json.dumps(cell.header())) == cell.header()
+
+
+@pytest.mark.parametrize("known", EXPERIMENTS.values(), ids=EXPERIMENTS.keys())
+def test_every_record_of_an_experiment_can_be_resumed(known):
+    """Those that learn from a file, which is not here, are compared without its fingerprint."""
+    found = 0
+    for cell in cells(known):
+        if not cell.path(RESULTS).exists():
+            continue
+        found += 1
+        content = read_cell(cell.path(RESULTS))
+        if known.data_file is None:
+            assert len(cell.read(RESULTS)) == len(content["trials"]) > 0
+            continue
+        content["plan"].pop("data")
+        assert {name: content[name] for name in cell.header()} == cell.header(), cell.slug
+    assert found > 0
+
+
+def test_every_record_belongs_to_a_cell():
+    known = {cell.path(RESULTS) for each in EXPERIMENTS.values() for cell in cells(each)}
+    assert {path for family in ("minigrid", "robot", "chess") for path in (RESULTS / family).rglob("*.json")} <= known
+
+
+@dataclass(frozen=True)
+class Renamed(Small):
+    """Small, with a measure and a plan that records hold under older names."""
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {"ensemble": 10}
+
+    def measure(self, setting: Mapping[str, Any], method: str, trial: int, fit: Any) -> dict[str, Any]:
+        return {"ensemble_reward": 0.5, "stages": {"minigrid/empty": 0.25}, "action_error": 0.125}
+
+
+def test_records_keep_their_names_and_are_read_under_those_of_today(tmp_path):
+    experiment = Renamed()
+    (path,) = reproduce(
+        experiment, out=tmp_path, trials=1, settings=["one"], methods=["nobody"], device="cpu", workers=1
+    )
+    content = json.loads(path.read_text())
+    assert content["plan"] == {"committee": 10}
+    names = {"trial", "committee_reward", "parts", "error_of_aim", "fit_seconds", "score_seconds"}
+    assert content["trials"][0].keys() == names
+    assert read_cell(path)["trials"][0].items() >= experiment.measure({}, "nobody", 0, None).items()
+    (cell,) = cells(experiment, settings=["one"], methods=["nobody"])
+    assert cell.read(tmp_path).keys() == {0}
+
+
+LEARNERS = {
+    f"{known.name} {name}": learner
+    for known in EXPERIMENTS.values()
+    for name, learner in known.methods(known.settings()[0]).items()
+    if learner is not None
+}
+
+
+@pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS.keys())
+def test_methods_and_baselines_have_one_signature(learner: Learner):
+    fit = inspect.signature(learner.fit).parameters
+    assert next(iter(fit)) == "demonstrations"
+    assert {name: fit[name].default for name in ("seed", "device", "progress")} == {
+        "seed": inspect.Parameter.empty,
+        "device": "auto",
+        "progress": None,
+    }
+    others = [each for name, each in fit.items() if name not in ("demonstrations", "seed")]
+    assert all(each.default is not inspect.Parameter.empty for each in others)
+    if fits_together(learner):
+        assert list(inspect.signature(learner.fit_each).parameters) == ["datasets", "seeds", "device", "progress"]
+    assert runs_on(learner, "cpu")
+    assert runs_on(learner, "cuda") == (type(learner).__name__ != "Gail")
+
+
+def test_an_experiment_takes_a_file_only_where_it_learns_from_one(tmp_path):
+    assert experiment("robot/square", data=tmp_path).data == tmp_path
+    with pytest.raises(ileed.SettingsError, match="minigrid/experts simulates its own demonstrations"):
+        experiment("minigrid/experts", data=tmp_path)
 
 
 def test_demonstrations_of_a_trial_are_the_same_whatever_other_trials_are_asked_for():

@@ -17,7 +17,7 @@ from ileed.tasks.minigrid import MiniGridTask
 from ileed.tasks.rollout import episode_seed
 from ileed_lab.minigrid import trajectories
 from ileed_lab.minigrid.figures import figures
-from ileed_lab.minigrid.trajectories import Thing, Walk, drawn, walked, walks
+from ileed_lab.minigrid.trajectories import Thing, Trajectory, draw_trajectories, play_episode
 from ileed_lab.square import figures as square_figures
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -69,8 +69,8 @@ def restarts(results: Path) -> None:
 
 
 def skills(results: Path, *, estimate: float = 0.25) -> None:
-    """Everybody is estimated alike in every part."""
-    everywhere = {f"minigrid/{part}": estimate for part in SKILLED}
+    """Everybody has the same estimate in every stage."""
+    everywhere = {f"minigrid/{stage}": estimate for stage in SKILLED}
     trial = {"reward": 0.5, "expertise": {f"skilled in {own}": everywhere for own in SKILLED}}
     write_cell(results, "skills", {"beta": 0.1}, "ileed", [trial, trial])
 
@@ -113,8 +113,8 @@ MAKERS = {
     "gail": gail,
 }
 WORDS = {
-    "populations": ("Empty", "Unlock", "BC", "ILEED", "ILEED committee", "one good, nine random", "published"),
-    "restarts": ("Empty", "Unlock", "mean", "best", "restarts", "share of trials", "reward of an episode"),
+    "populations": ("Empty", "Unlock", "BC", "ILEED", "ILEED ensemble", "one good, nine random", "published"),
+    "restarts": ("Empty", "Unlock", "mean", "best", "restarts", "share of trials", "mean episodic reward", "ensemble"),
     "calibration": ("beta 0.1", "Unlock", "Lava", "Empty", "estimated", "true expertise"),
     "how-much": ("BC", "ILEED", "steps of each", "restarts", "rank loss", "seconds", "an abacus"),
     "wrong-noise": ("Unlock", "BC", "Boltzmann", "persistent", "rank loss", "reward"),
@@ -188,22 +188,22 @@ def test_a_matrix_says_each_mean_and_which_cells_were_not_run(tmp_path):
     assert said.count("not run") == 2 + 2
 
 
-def test_calibration_says_how_far_the_estimate_is_off(tmp_path):
+def test_calibration_states_the_mean_absolute_error(tmp_path):
     skills(tmp_path, estimate=0.25)
     said = texts(figures(tmp_path, tmp_path)["calibration"])
-    # In every part one person is 0.75 below a true 1, and two are 0.15 above a true 0.1.
-    assert said.count(f"off by {(0.75 + 0.15 + 0.15) / 3:.2f}") == 3
+    # In every stage one person is 0.75 below a true 1, and two are 0.15 above a true 0.1.
+    assert said.count(f"error {(0.75 + 0.15 + 0.15) / 3:.2f}") == 3
 
 
 def test_the_share_of_trials_that_beat_the_demonstrators_counts_ties(tmp_path):
     restarts(tmp_path)
     said = marks(figures(tmp_path, tmp_path)["restarts"])
     shares = {
-        rival: [label.split()[7] for label in said if label.startswith(f"as much as the {rival} or more")]
+        rival: [label.split()[7] for label in said if label.startswith(f"at least as much as the {rival}")]
         for rival in ("mean", "best")
     }
     # The demonstrators earn 0.4 in the mean and 0.6 at best; both tasks are alike. One restart earns less than either,
-    # five pass the mean, 20 tie with the best, and the committee passes the best in one trial of two.
+    # five pass the mean, 20 tie with the best, and the ensemble passes the best in one trial of two.
     assert shares == {
         "mean": 2 * ["0.000", "1.000", "1.000", "1.000"],
         "best": 2 * ["0.000", "0.000", "1.000", "0.500"],
@@ -213,21 +213,26 @@ def test_the_share_of_trials_that_beat_the_demonstrators_counts_ties(tmp_path):
 # --- trajectories
 
 
-def walk(*places: tuple[int, int], reward: float = 0.9, heading: int = 1, share: float | None = None) -> Walk:
+def trajectory(
+    *cells: tuple[int, int], reward: float = 0.9, direction: int = 1, share: float | None = None
+) -> Trajectory:
     things = (Thing("wall", "grey", (0, 0)), Thing("lava", "red", (2, 0)), Thing("goal", "green", (3, 1)))
-    return Walk(width=4, height=2, things=things, places=places, heading=heading, reward=reward, solved_share=share)
+    return Trajectory(
+        width=4, height=2, things=things, cells=cells, direction=direction, reward=reward, solved_share=share
+    )
 
 
 def panels(drawing: bytes, kind: str) -> list[ElementTree.Element]:
     return ElementTree.fromstring(drawing).findall(f".//{SVG}g[@class='{kind}']")
 
 
-def figure_of(**rows: Walk) -> bytes:
-    return drawn({name: {"part": row} for name, row in rows.items()}, title="Who?", subtitle=[], names={"part": "Part"})
+def figure_of(**rows: Trajectory) -> bytes:
+    named = {name: {"stage": row} for name, row in rows.items()}
+    return draw_trajectories(named, title="Who?", subtitle=[], names={"stage": "Stage"})
 
 
 def test_success_and_failure_are_told_apart_without_colour():
-    drawing = figure_of(good=walk((1, 1), (2, 1), (3, 1)), bad=walk((1, 1), (1, 0), reward=0.0))
+    drawing = figure_of(good=trajectory((1, 1), (2, 1), (3, 1)), bad=trajectory((1, 1), (1, 0), reward=0.0))
     (solved,), (failed,) = panels(drawing, "solved"), panels(drawing, "failed")
     frames = [panel.find(f"{SVG}rect[@class='frame']") for panel in (solved, failed)]
     assert [frame.get("stroke-dasharray") is None for frame in frames] == [True, False]
@@ -238,7 +243,7 @@ def test_success_and_failure_are_told_apart_without_colour():
 
 def test_a_path_runs_from_the_start_to_the_end_and_darkens_on_the_way():
     cell = trajectories._CELL
-    (panel,) = panels(figure_of(one=walk((1, 0), (1, 1), (1, 1), (2, 1), (3, 1), heading=3)), "solved")
+    (panel,) = panels(figure_of(one=trajectory((1, 0), (1, 1), (1, 1), (2, 1), (3, 1), direction=3)), "solved")
     start, end = panel.find(f"{SVG}circle[@class='start']"), panel.find(f"{SVG}path[@class='end']")
     assert (float(start.get("cx")), float(start.get("cy"))) == (1.5 * cell, 0.5 * cell)
     assert end.get("transform") == f"translate({3.5 * cell:g},{1.5 * cell:g}) rotate(270)"
@@ -250,7 +255,7 @@ def test_a_path_runs_from_the_start_to_the_end_and_darkens_on_the_way():
 
 
 def test_a_path_that_returns_does_not_cover_itself():
-    (panel,) = panels(figure_of(one=walk((1, 1), (2, 1), (1, 1), (2, 1))), "solved")
+    (panel,) = panels(figure_of(one=trajectory((1, 1), (2, 1), (1, 1), (2, 1))), "solved")
     drawn_moves = [move.get("d") for move in panel.findall(f"{SVG}path[@stroke-linecap]")]
     assert len(set(drawn_moves)) == 3
     cell = trajectories._CELL
@@ -258,39 +263,39 @@ def test_a_path_that_returns_does_not_cover_itself():
     assert [(int(x // cell), int(y // cell)) for x, y in points] == [(2, 1), (1, 1), (2, 1)]
 
 
-def test_the_grid_shows_what_lies_there_and_how_often_the_part_is_solved():
-    (panel,) = panels(figure_of(one=walk((1, 1), (3, 1), share=0.771)), "solved")
+def test_the_grid_shows_its_objects_and_how_often_the_stage_is_solved():
+    (panel,) = panels(figure_of(one=trajectory((1, 1), (3, 1), share=0.771)), "solved")
     cell = trajectories._CELL
     for kind, (x, y) in {"lava": (2, 0), "goal": (3, 1)}.items():
         assert panel.find(f"{SVG}g[@class='{kind}']").get("transform") == f"translate({x * cell},{y * cell})"
     assert "77 %" in [text.text for text in panel.findall(f"{SVG}text")]
 
 
-def test_everybody_must_have_walked_everywhere():
-    rows = {"one": {"here": walk((1, 1))}, "two": {"there": walk((1, 1))}}
-    with pytest.raises(IleedError, match="the same parts"):
-        drawn(rows, title="", subtitle=[], names={"here": "", "there": ""})
+def test_every_row_must_have_every_stage():
+    rows = {"one": {"here": trajectory((1, 1))}, "two": {"there": trajectory((1, 1))}}
+    with pytest.raises(IleedError, match="the same stages"):
+        draw_trajectories(rows, title="", subtitle=[], names={"here": "", "there": ""})
 
 
-@pytest.mark.parametrize("part", ["minigrid/lava", "minigrid/unlock"])
-def test_a_walk_is_the_episode_that_is_scored(part):
-    seed, actor = 5, as_actor(expert(part))
-    found = walked(part, actor, reset_seed=episode_seed(seed, 0))
-    assert found.reward == pytest.approx(MiniGridTask(part, engine="minigrid").score(actor, episodes=1, seed=seed)[0])
-    jumps = [abs(x - u) + abs(y - v) for (x, y), (u, v) in zip(found.places, found.places[1:], strict=False)]
+@pytest.mark.parametrize("task", ["minigrid/lava", "minigrid/unlock"])
+def test_a_trajectory_is_the_episode_that_is_scored(task):
+    seed, actor = 5, as_actor(expert(task))
+    found = play_episode(task, actor, reset_seed=episode_seed(seed, 0))
+    assert found.reward == pytest.approx(MiniGridTask(task, engine="minigrid").score(actor, episodes=1, seed=seed)[0])
+    jumps = [abs(x - u) + abs(y - v) for (x, y), (u, v) in zip(found.cells, found.cells[1:], strict=False)]
     assert max(jumps) == 1
-    walls = {thing.place for thing in found.things if thing.kind == "wall"}
-    assert not walls & set(found.places)
+    walls = {thing.cell for thing in found.things if thing.kind == "wall"}
+    assert not walls & set(found.cells)
 
 
-def test_all_walks_of_a_part_begin_alike_and_the_skilled_succeed(monkeypatch):
+def test_all_trajectories_of_a_stage_begin_alike_and_the_skilled_succeed(monkeypatch):
     monkeypatch.setattr(trajectories, "_EPISODES", 2)
-    rows = walks(expert("minigrid/lava"), beta=0.1, seed=7)
-    assert list(rows) == ["learned policy", *(f"skilled in {part}" for part in SKILLED)]
-    for part in SKILLED:
-        own = [row[f"minigrid/{part}"] for row in rows.values()]
-        assert len({(each.things, each.places[0]) for each in own}) == 1
-        assert rows[f"skilled in {part}"][f"minigrid/{part}"].succeeded
+    rows = trajectories.trajectories(expert("minigrid/lava"), beta=0.1, seed=7)
+    assert list(rows) == ["learned policy", *(f"skilled in {stage}" for stage in SKILLED)]
+    for stage in SKILLED:
+        own = [row[f"minigrid/{stage}"] for row in rows.values()]
+        assert len({(each.things, each.cells[0]) for each in own}) == 1
+        assert rows[f"skilled in {stage}"][f"minigrid/{stage}"].succeeded
     assert rows["learned policy"]["minigrid/lava"].solved_share == 1.0
 
 

@@ -1,4 +1,4 @@
-"""GAIL: the critic against arithmetic, practice against hand-made worlds, and a fit that learns."""
+"""GAIL: the critic against arithmetic, rollouts against hand-made environments, and a fit that learns."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from ileed.errors import IleedError
 from ileed.evaluation import evaluate
 from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask
 from ileed_lab.baselines import Gail, GailPolicy
-from ileed_lab.baselines.critic import ABSORBING, UNIT, Behaviour, Critic, scores, slopes
-from ileed_lab.baselines.gail import _demonstrated, _Judge
-from ileed_lab.baselines.practice import PooledWorlds, Practice, PythonWorlds, vectorised
+from ileed_lab.baselines.critic import ABSORBING, OBSERVATION_SCALE, Behaviour, Critic, scores, slopes
+from ileed_lab.baselines.gail import _CriticRewards, _demonstrated_behaviour
+from ileed_lab.baselines.rollouts import PooledEnvironments, PythonEnvironments, Rollouts, as_vec_env
 from ileed_lab.expert_files import save_expert
 from ileed_lab.minigrid.sequence import multi_skill_task
 
-TINY = Gail(iterations=2, batch_size=60, environments=6, critic_epochs=3)
+EMPTY = MiniGridTask("minigrid/empty")
+TINY = Gail(task=EMPTY, iterations=2, batch_size=60, environments=6, critic_epochs=3)
 
 
 @pytest.fixture(scope="module")
 def empty():
     for module in ("gymnasium", "minigrid", "stable_baselines3", "sb3_contrib"):
-        pytest.importorskip(module, reason="GAIL practises with the extra 'minigrid'")
+        pytest.importorskip(module, reason="GAIL plays with the extra 'minigrid'")
     return tasks.task("minigrid/empty")
 
 
@@ -131,7 +132,7 @@ def test_a_contrast_weighs_each_distinct_step_by_its_share_of_time():
     expected = Counter()
     for sign, own in ((1, one), (-1, other)):
         for seen, action in zip(own.observations, own.actions, strict=True):
-            step = (*(seen / UNIT).astype(np.float32).tolist(), *np.eye(3)[action].tolist(), 0.0)
+            step = (*(seen / OBSERVATION_SCALE).astype(np.float32).tolist(), *np.eye(3)[action].tolist(), 0.0)
             expected[step] += sign / (len(own) + own.absorbed)
         expected[(0.0,) * 5 + (ABSORBING,)] += sign * own.absorbed / (len(own) + own.absorbed)
     found = dict(zip(map(tuple, contrast.inputs.tolist()), contrast.weight.tolist(), strict=True))
@@ -143,7 +144,7 @@ def test_a_contrast_weighs_each_distinct_step_by_its_share_of_time():
 
 def test_without_ends_the_absorbing_state_has_no_part():
     contrast = a_critic().contrast(behaviour(0, 50), behaviour(1, 70))
-    assert [float(column[-1]) for column in (contrast.weight, contrast.demonstrated, contrast.practised)] == [0, 0, 0]
+    assert [float(column[-1]) for column in (contrast.weight, contrast.demonstrated, contrast.generated)] == [0, 0, 0]
 
 
 def test_the_critic_learns_who_did_what_with_a_slope_of_about_one():
@@ -163,19 +164,19 @@ def test_the_critic_learns_who_did_what_with_a_slope_of_about_one():
 def test_only_episodes_that_the_task_ended_are_padded():
     """Of a limit of 10: ended after 3 leaves 7, ended at the limit 0, cut after 4 nothing, ended after 1 leaves 9."""
     data = hand_made(ended=[True, True, False, True], lengths=[3, 10, 4, 1])
-    padded = _demonstrated(data, limit=10)
+    padded = _demonstrated_behaviour(data, limit=10)
     assert (padded.absorbed, padded.ends, len(padded)) == (7 + 0 + 9, 3, 18)
-    plain = _demonstrated(data, limit=None)
+    plain = _demonstrated_behaviour(data, limit=None)
     assert (plain.absorbed, plain.ends, len(plain)) == (0, 0, 18)
 
 
 class Corridor:
-    """Four worlds that end after 2, 3, 5 steps and never; all are cut after 5. What is seen is the step's number."""
+    """Four environments that end after 2, 3, 5 steps and never, truncated after 5. They show the step's number."""
 
     limit = 5
     ends_after = np.array([2, 3, 5, 99])
 
-    def begin(self):
+    def reset(self):
         self.at = np.zeros(4, dtype=np.int64)
         return self.seen(np.arange(4))
 
@@ -186,28 +187,28 @@ class Corridor:
         self.at += 1
         return self.seen(np.arange(4)), np.full(4, 0.5), self.at == self.ends_after, self.at >= self.limit
 
-    def renew(self, rows):
+    def reset_rows(self, rows):
         assert (self.at[rows] > 0).all()
         self.at[rows] = 0
         return self.seen(rows)
 
 
-def test_the_books_hold_every_episode_and_what_was_left_of_its_limit():
-    practice = Practice(Corridor())
-    practice.begin()
+def test_finished_episodes_have_their_rewards_and_the_steps_left_to_the_limit():
+    rollouts = Rollouts(Corridor())
+    rollouts.reset()
     for _ in range(6):
-        observations, over, timed_out = practice.step(np.zeros(4, dtype=np.int64))
+        observations, over, truncated = rollouts.step(np.zeros(4, dtype=np.int64))
         assert (observations[over, 1] == 0).all()
-        assert all(last[1] == 5 for last in timed_out.values())
-        assert set(timed_out) <= {3}, "who reaches the end with the last step was not cut"
-    ledger = practice.close_books()
-    assert sorted(ledger.rewards) == [1.0] * 3 + [1.5] * 2 + [2.5] * 2
-    assert (ledger.absorbed, ledger.ends) == (3 * 3 + 2 * 2 + 0, 6)
-    assert practice.close_books().rewards == ()
+        assert all(last[1] == 5 for last in truncated.values())
+        assert set(truncated) <= {3}, "an episode that ends with the last step is not truncated"
+    finished = rollouts.pop_finished()
+    assert sorted(finished.rewards) == [1.0] * 3 + [1.5] * 2 + [2.5] * 2
+    assert (finished.absorbed, finished.ends) == (3 * 3 + 2 * 2 + 0, 6)
+    assert rollouts.pop_finished().rewards == ()
 
 
-def test_the_learner_is_told_no_reward_and_where_time_ran_out(empty):
-    worlds = vectorised(Practice(Corridor()), environments=4, observation_size=2, action_count=3)
+def test_the_learner_sees_no_reward_but_sees_truncation(empty):
+    worlds = as_vec_env(Rollouts(Corridor()), environments=4, observation_size=2, action_count=3)
     worlds.reset()
     for _ in range(5):
         observations, rewards, dones, notes = worlds.step(np.zeros(4, dtype=np.int64))
@@ -219,7 +220,7 @@ def test_the_learner_is_told_no_reward_and_where_time_ran_out(empty):
 
 
 class Batch:
-    """As much of stable-baselines3's buffer as the judge reads, one step of every world in each row."""
+    """As much of stable-baselines3's buffer as is read, one step of every environment in each row."""
 
     def __init__(self, observations, actions):
         self.observations, self.actions = observations, actions
@@ -229,46 +230,47 @@ class Batch:
 
 @pytest.mark.parametrize("horizon", ["variable", "absorbing"])
 def test_a_score_is_counted_from_that_of_the_absorbing_state(horizon):
-    """Then the return of an episode is that of one padded up to the limit, less a number that all episodes share."""
-    practice, method = Practice(Corridor()), Gail(horizon=horizon, batch_size=20, environments=4)
-    seen, actions = [practice.begin()], np.random.default_rng(0).integers(0, 3, (5, 4, 1))
+    """Then the return of an episode is that of one padded up to the limit, minus a number that all episodes share."""
+    rollouts = Rollouts(Corridor())
+    method = Gail(task=EMPTY, horizon=horizon, batch_size=20, environments=4)
+    seen, actions = [rollouts.reset()], np.random.default_rng(0).integers(0, 3, (5, 4, 1))
     for step in actions:
-        seen.append(practice.step(step[:, 0])[0])
+        seen.append(rollouts.step(step[:, 0])[0])
     demonstrated = behaviour(0, 50, absorbed=30, ends=4) if horizon == "absorbing" else behaviour(0, 50)
     critic = a_critic(kept=0.6)
     batch = Batch(np.stack(seen[:-1]), actions.astype(np.float32))
-    judge = _Judge(method, demonstrated, practice, critic, begun=0.0, progress=None)
-    judge(batch)
+    rewards = _CriticRewards(method, demonstrated, rollouts, critic, began=0.0, progress=None)
+    rewards(batch)
     ends = {"absorbed": 3 * 2 + 2, "ends": 4} if horizon == "absorbing" else {}
     contrast = critic.contrast(demonstrated, Behaviour(batch.observations.reshape(20, 2), actions.ravel(), **ends))
     learned = critic.scores(contrast)
     origin = learned[-1] if horizon == "absorbing" else 0
     expected = (learned[contrast.row] - origin).numpy()
     np.testing.assert_allclose(batch.rewards.ravel(), expected / expected.std(), rtol=1e-4)
-    assert judge.history[0].entropy == pytest.approx(0.5)
-    assert judge.history[0].critic_gap == pytest.approx(float(contrast.weight @ learned))
+    assert rewards.history[0].entropy == pytest.approx(0.5)
+    assert rewards.history[0].critic_gap == pytest.approx(float(contrast.weight @ learned))
 
 
-# Worlds
+# Environments
 
 
 @pytest.mark.parametrize("name", tasks.names())
-def test_both_engines_know_the_same_limit_and_cut_there(empty, name):
-    """Whoever only turns left is cut after exactly that many steps, and shown a new beginning."""
+def test_both_engines_have_the_same_limit_and_truncate_there(empty, name):
+    """An actor that only turns left is truncated after exactly that many steps, and reset."""
     pytest.importorskip("envpool", reason="C++ environments need the extra 'fast'")
-    engines = PythonWorlds(name, [3, 4]), PooledWorlds(ENVIRONMENTS[name].id, [3, 4])
+    engines = PythonEnvironments(name, [3, 4]), PooledEnvironments(ENVIRONMENTS[name].id, [3, 4])
     assert engines[0].limit == engines[1].limit
     if name == "minigrid/obstacles":
-        return  # there a moving obstacle may end the episode of one who only turns
-    for worlds in engines:
-        practice = Practice(worlds)
-        first = practice.begin()
-        for step in range(1, worlds.limit + 1):
-            observations, over, timed_out = practice.step(np.zeros(2, dtype=np.int64))
-            assert over.tolist() == [step == worlds.limit] * 2
-        assert sorted(timed_out) == [0, 1]
+        return  # there a moving obstacle may end the episode of an actor that only turns
+    for environments in engines:
+        rollouts = Rollouts(environments)
+        first = rollouts.reset()
+        for step in range(1, environments.limit + 1):
+            observations, over, truncated = rollouts.step(np.zeros(2, dtype=np.int64))
+            assert over.tolist() == [step == environments.limit] * 2
+        assert sorted(truncated) == [0, 1]
         assert observations.shape == first.shape == (2, 147)
-        assert practice.close_books().rewards == (0.0, 0.0)
+        assert rollouts.pop_finished().rewards == (0.0, 0.0)
 
 
 # Fitting
@@ -284,17 +286,17 @@ def bits(fitted):
 def test_a_seed_fixes_every_bit(demonstrations, engine, horizon):
     if engine == "envpool":
         pytest.importorskip("envpool", reason="C++ environments need the extra 'fast'")
-    task, method = MiniGridTask("minigrid/empty", engine=engine), replace(TINY, horizon=horizon)
-    once = bits(method.fit(demonstrations, task=task, seed=1))
-    assert bits(method.fit(demonstrations, task=task, seed=1)) == once
-    assert bits(method.fit(demonstrations, task=task, seed=2)) != once
+    method = replace(TINY, task=MiniGridTask("minigrid/empty", engine=engine), horizon=horizon)
+    once = bits(method.fit(demonstrations, seed=1))
+    assert bits(method.fit(demonstrations, seed=1)) == once
+    assert bits(method.fit(demonstrations, seed=2)) != once
 
 
 def test_rewards_and_names_of_the_demonstrations_do_not_matter(demonstrations, empty):
     anonymous = replace(
         demonstrations, rewards=None, demonstrator=np.zeros(len(demonstrations), dtype=np.int64), names=("all",)
     )
-    assert bits(TINY.fit(anonymous, task=empty, seed=1)) == bits(TINY.fit(demonstrations, task=empty, seed=1))
+    assert bits(TINY.fit(anonymous, seed=1)) == bits(TINY.fit(demonstrations, seed=1))
 
 
 def test_no_global_generator_is_moved(demonstrations, empty):
@@ -302,21 +304,21 @@ def test_no_global_generator_is_moved(demonstrations, empty):
         return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
 
     before, threads = state(), torch.get_num_threads()
-    TINY.fit(demonstrations, task=empty, seed=1)
+    TINY.fit(demonstrations, seed=1)
     assert (state(), torch.get_num_threads()) == (before, threads)
 
 
-def test_the_curve_counts_steps_and_progress_is_told_them(demonstrations, empty):
-    told = []
-    fitted = TINY.fit(demonstrations, task=empty, seed=1, progress=lambda done, total: told.append((done, total)))
-    assert told == [(60, 120), (120, 120)]
+def test_the_curve_and_progress_count_environment_steps(demonstrations):
+    reports = []
+    fitted = TINY.fit(demonstrations, seed=1, progress=reports.append)
+    assert [(report.step, report.steps) for report in reports] == [(60, 120), (120, 120)]
     assert [point.steps for point in fitted.history] == [60, 120]
     assert fitted.history[0].entropy == pytest.approx(np.log(7), abs=0.01), "a new policy knows nothing"
     assert 0 < fitted.history[0].seconds < fitted.history[1].seconds
 
 
 def test_a_policy_is_the_network_that_was_trained_and_survives_a_file(demonstrations, empty, tmp_path):
-    policy = TINY.fit(demonstrations, task=empty, seed=1).policy
+    policy = TINY.fit(demonstrations, seed=1).policy
     policy.save(tmp_path / "policy.safetensors")
     again = GailPolicy.load(tmp_path / "policy.safetensors")
     seen = demonstrations.observations[:50]
@@ -327,7 +329,9 @@ def test_a_policy_is_the_network_that_was_trained_and_survives_a_file(demonstrat
     assert again.predict(seen[0])[0] == actions[0]
     drawn, _ = again.predict(np.repeat(seen[:1], 3_000, axis=0), deterministic=False)
     shares = np.bincount(drawn, minlength=7) / 3_000
-    np.testing.assert_allclose(shares, policy.probabilities(seen[:1])[0], atol=0.04)  # four deviations, seed fixed
+    np.testing.assert_allclose(
+        shares, policy.probabilities(seen[:1])[0], atol=0.04
+    )  # four standard deviations, seed fixed
     assert evaluate(again, empty, episodes=3).rewards.shape == (3,)
 
 
@@ -353,12 +357,17 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 )
 def test_demonstrations_of_something_else_are_refused_in_one_sentence(empty, changed, rule):
     with pytest.raises(IleedError, match=rule):
-        TINY.fit(hand_made(ended=[True], lengths=[5], **changed), task=empty, seed=0)
+        TINY.fit(hand_made(ended=[True], lengths=[5], **changed), seed=0)
 
 
-def test_a_task_without_a_single_environment_is_refused(demonstrations):
-    with pytest.raises(IleedError, match="cannot practise in"):
-        TINY.fit(demonstrations, task=multi_skill_task(), seed=0)
+def test_a_task_without_a_single_environment_is_refused():
+    with pytest.raises(IleedError, match="cannot play in minigrid/skills"):
+        replace(TINY, task=multi_skill_task())
+
+
+def test_a_device_other_than_the_cpu_is_refused(demonstrations):
+    with pytest.raises(IleedError, match="device is 'cuda', but GAIL runs on the CPU alone"):
+        TINY.fit(demonstrations, seed=0, device="cuda")
 
 
 @pytest.mark.parametrize(
@@ -380,7 +389,7 @@ def test_with_an_absorbing_horizon_it_learns_to_reach_the_goal(empty):
     """A policy at random earns about 0.1 here and the demonstrators 0.97."""
     pytest.importorskip("envpool", reason="takes minutes without the extra 'fast'")
     data = simulation.demonstrate(empty, tasks.expert(empty.name), skill=[0.99] * 10, steps=1_000, seed=0)
-    fitted = Gail(iterations=16).fit(data, task=empty, seed=0)
+    fitted = Gail(task=empty, iterations=16).fit(data, seed=0)
     assert evaluate(fitted.policy, empty, episodes=200).mean > 0.8
     assert fitted.history[-1].episodic_reward > 0.8
     assert fitted.history[-1].critic_gap < fitted.history[0].critic_gap

@@ -23,9 +23,9 @@ from ileed.errors import IleedError
 from ileed.tasks import as_actor
 from ileed_lab.baselines import Bcq, Cql, Hbc, Iris
 from ileed_lab.baselines.cql import CqlActor
-from ileed_lab.baselines.lessons import descend
-from ileed_lab.baselines.networks import ConditionalSampler, Critics, RecurrentMixture, built
-from ileed_lab.baselines.replay import Replay, Units, Windows
+from ileed_lab.baselines.networks import ConditionalVAE, Critics, RecurrentMixture, build
+from ileed_lab.baselines.replay import Preprocessing, Replay, Windows
+from ileed_lab.baselines.training import minimiser
 
 CPU = torch.device("cpu")
 TINY_HBC = Hbc(steps=12, batch_size=8, horizon=3, planner_hidden=(8,), latent=2, prior_modes=3, policy_hidden=6)
@@ -104,14 +104,14 @@ def test_a_fit_comes_out_the_same_alone_and_beside_others(method):
     beside = method.fit_each(data, seeds=[4, 5, 6], device="cpu")
     alone = [method.fit(each, seed=seed, device="cpu") for each, seed in zip(data, [4, 5, 6], strict=True)]
     assert [bits(fit) for fit in beside] == [bits(fit) for fit in alone]
-    assert [_costs(fit) for fit in beside] == [_costs(fit) for fit in alone]
+    assert [_losses(fit) for fit in beside] == [_losses(fit) for fit in alone]
 
 
-def _costs(fit):
-    return {name: [point.costs for point in curve] for name, curve in fit.history.items()}
+def _losses(fit):
+    return {name: [point.losses for point in curve] for name, curve in fit.history.items()}
 
 
-def test_parts_of_different_lengths_each_take_their_own_steps():
+def test_trainers_of_different_lengths_each_take_their_own_steps():
     longer = replace(TINY["iris"], value=replace(TINY_BCQ, steps=20))
     fit = fitted(longer)
     assert {name: curve[-1].steps for name, curve in fit.history.items()} == {"hbc": 12, "bcq": 20}
@@ -142,7 +142,7 @@ def test_rewards_matter_to_those_methods_alone_that_say_so(method):
 
 
 @every_method
-def test_the_units_of_observations_do_not_matter(method):
+def test_the_scale_of_observations_does_not_matter(method):
     """Powers of two scale without rounding, so the networks see the same bits."""
     data = demonstrations()
     scaled = demonstrations(observations=data.observations * np.float32(1024))
@@ -161,21 +161,21 @@ def test_a_row_plays_the_same_alone_and_among_others(method):
 
 
 @every_method
-def test_an_episode_that_starts_remembers_nothing_and_its_neighbours_go_on(method):
+def test_an_episode_that_starts_has_the_initial_state_and_its_neighbours_continue(method):
     policy = fitted(method).policy
     observations = np.random.default_rng(2).normal(3, 2, (7, 2, 3)).astype(np.float32)
     expected = played(policy, observations)
-    anew = played(policy, observations[4:, :1])
+    restarted = played(policy, observations[4:, :1])
     state, starts = None, np.array([False, False])
     for step, now in enumerate(observations):
         starts[0] = step == 4
         actions, state = policy.predict(now, state=state, episode_start=starts)
-        want = expected[step, 0] if step < 4 else anew[step - 4, 0]
+        want = expected[step, 0] if step < 4 else restarted[step - 4, 0]
         np.testing.assert_allclose(actions, [want, expected[step, 1]], atol=1e-5)
 
 
 @every_method
-def test_draws_begin_anew_with_reset_and_a_policy_survives_pickling(method):
+def test_samples_restart_with_reset_and_a_policy_survives_pickling(method):
     policy = fitted(method).policy
     places = np.random.default_rng(3).normal(3, 2, (1, 40, 3)).astype(np.float32)
     policy.reset(5)
@@ -188,12 +188,13 @@ def test_draws_begin_anew_with_reset_and_a_policy_survives_pickling(method):
 
 
 @every_method
-def test_progress_is_told_every_step_and_the_curve_ends_with_the_last(method):
-    told = []
-    fit = method.fit(demonstrations(), seed=0, device="cpu", progress=lambda done, total: told.append((done, total)))
+def test_progress_reports_every_step_and_the_curve_ends_with_the_last(method):
+    reports = []
+    fit = method.fit(demonstrations(), seed=0, device="cpu", progress=reports.append)
     longest = max(curve[-1].steps for curve in fit.history.values())
-    assert told == [(step, longest) for step in range(1, longest + 1)]
-    assert all(np.isfinite(list(point.costs.values())).all() for curve in fit.history.values() for point in curve)
+    assert [(report.step, report.steps) for report in reports] == [(step, longest) for step in range(1, longest + 1)]
+    assert all(isinstance(report, ileed.Progress) for report in reports)
+    assert all(np.isfinite(list(point.losses.values())).all() for curve in fit.history.values() for point in curve)
 
 
 @gpu
@@ -268,27 +269,41 @@ def test_impossible_settings_are_refused_when_made(method, changed, words):
 # Data
 
 
-def test_actions_go_to_their_units_and_back_and_one_that_never_varies_is_repeated():
+def test_actions_are_scaled_and_unscaled_and_one_that_never_varies_is_repeated():
     data = demonstrations(actions=np.column_stack([np.linspace(-0.3, 0.7, 18), np.full(18, 0.25)]))
-    units = Units.of(data)
-    scaled = units.scaled(data.actions)
+    preprocessing = Preprocessing.of(data)
+    scaled = preprocessing.scale_actions(data.actions)
     assert (float(scaled.min()), float(scaled.max())) == (-1, 1)
-    np.testing.assert_allclose(units.actions(scaled), data.actions, atol=1e-6)
-    np.testing.assert_allclose(units.actions(torch.tensor([[0.0, 0.9]])), [[0.2, 0.25]], atol=1e-6)
+    np.testing.assert_allclose(preprocessing.unscale_actions(scaled), data.actions, atol=1e-6)
+    np.testing.assert_allclose(preprocessing.unscale_actions(torch.tensor([[0.0, 0.9]])), [[0.2, 0.25]], atol=1e-6)
 
 
-def test_transitions_stay_within_their_episode_and_leave_out_cut_ends():
+def test_observations_are_normalised_to_the_bit_as_mean_and_standard_deviation_say():
+    """The recorded results were made with this arithmetic, before the library's normaliser was used for it."""
+    data = demonstrations()
+    observed = data.observations.astype(np.float64)
+    mean, standard_deviation = observed.mean(axis=0).astype(np.float32), observed.std(axis=0).astype(np.float32)
+    expected = (data.observations - mean) / np.where(standard_deviation > 0, standard_deviation, np.float32(1))
+    found = Preprocessing.of(data).normalise(data.observations)
+    assert found.is_contiguous()
+    assert found.numpy().tobytes() == expected.tobytes()
+    assert not found[:, 2].any(), "the third observation never varies"
+
+
+def test_transitions_stay_within_their_episode_and_leave_out_truncated_ends():
     """Against the steps themselves, each known by its first number."""
     data = demonstrations()
     replay = Replay(data, method="BCQ", with_rewards=True, device=CPU)
     drawn = replay.transitions(2_000, torch.Generator().manual_seed(0))
-    numbers = {value: step for step, value in enumerate(replay.units.seen(data.observations)[:, 0].tolist())}
+    numbers = {
+        value: step for step, value in enumerate(replay.preprocessing.normalise(data.observations)[:, 0].tolist())
+    }
     at = [numbers[value] for value in drawn.observations[:, 0].tolist()]
-    after = [numbers[value] for value in drawn.following[:, 0].tolist()]
+    after = [numbers[value] for value in drawn.next_observations[:, 0].tolist()]
     assert set(at) == set(range(18)) - {5}, "all but the single step of the cut episode"
     for row, (now, then) in enumerate(zip(at, after, strict=True)):
         assert drawn.rewards[row] == data.rewards[now]
-        assert bool(drawn.goes_on[row]) != data.terminals[now]
+        assert bool(drawn.continues[row]) != data.terminals[now]
         assert then == (now if data.terminals[now] else now + 1)
 
 
@@ -296,7 +311,9 @@ def test_windows_stay_within_their_episode_and_end_in_its_last_observation():
     data = demonstrations()
     replay = Replay(data, method="HBC", with_rewards=False, device=CPU)
     drawn = replay.windows(500, length=4, horizon=6, generator=torch.Generator().manual_seed(0))
-    numbers = {value: step for step, value in enumerate(replay.units.seen(data.observations)[:, 0].tolist())}
+    numbers = {
+        value: step for step, value in enumerate(replay.preprocessing.normalise(data.observations)[:, 0].tolist())
+    }
     begun = set()
     for row in range(500):
         steps = [numbers[value] for value in drawn.observations[row, :, 0].tolist()]
@@ -304,7 +321,7 @@ def test_windows_stay_within_their_episode_and_end_in_its_last_observation():
         assert steps == [min(steps[0] + ahead, last) for ahead in range(4)]
         assert drawn.present[row].tolist() == [steps[0] + ahead <= last for ahead in range(4)]
         assert numbers[float(drawn.subgoals[row, 0])] == min(steps[0] + 6, last)
-        torch.testing.assert_close(drawn.actions[row], replay.units.scaled(data.actions)[steps])
+        torch.testing.assert_close(drawn.actions[row], replay.preprocessing.scale_actions(data.actions)[steps])
         begun.add(steps[0])
     assert begun == set(range(18))
 
@@ -313,32 +330,32 @@ def test_windows_stay_within_their_episode_and_end_in_its_last_observation():
 
 
 def test_the_density_of_a_squashed_action_is_that_of_torch():
-    actor = built(lambda: CqlActor(3, 2, (8,)), torch.Generator().manual_seed(0), CPU).double()
+    actor = build(lambda: CqlActor(3, 2, (8,)), torch.Generator().manual_seed(0), CPU).double()
     seen = torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).double()
-    mean, log_deviation = actor._gaussian(seen)
-    reference = Independent(TransformedDistribution(Normal(mean, log_deviation.exp()), TanhTransform()), 1)
+    mean, log_scale = actor._gaussian(seen)
+    reference = Independent(TransformedDistribution(Normal(mean, log_scale.exp()), TanhTransform()), 1)
     actions = torch.rand(20, 2, generator=torch.Generator().manual_seed(2)).double() * 1.9 - 0.95
     torch.testing.assert_close(actor.log_density(seen, actions), reference.log_prob(actions))
-    drawn, density = actor.drawn(seen, torch.Generator().manual_seed(3))
+    drawn, density = actor.sample(seen, torch.Generator().manual_seed(3))
     torch.testing.assert_close(density, reference.log_prob(drawn), rtol=1e-5, atol=1e-5)
 
 
-def test_the_cost_of_the_recurrent_policy_is_the_likelihood_of_torchs_mixture_over_present_steps():
-    net = built(lambda: RecurrentMixture(6, 2, hidden=5, layers=2, modes=3), torch.Generator().manual_seed(0), CPU)
+def test_the_loss_of_the_recurrent_policy_is_the_likelihood_of_torchs_mixture_over_present_steps():
+    net = build(lambda: RecurrentMixture(6, 2, hidden=5, layers=2, modes=3), torch.Generator().manual_seed(0), CPU)
     data = demonstrations()
     replay = Replay(data, method="HBC", with_rewards=False, device=CPU)
     windows = replay.windows(30, length=4, horizon=4, generator=torch.Generator().manual_seed(1))
     goals = windows.subgoals[:, None].expand(-1, 4, -1)
-    (log_weights, means, deviations), _ = net(torch.cat([windows.observations, goals], -1))
-    mixture = MixtureSameFamily(Categorical(logits=log_weights), Independent(Normal(means, deviations), 1))
+    (log_weights, means, standard_deviations), _ = net(torch.cat([windows.observations, goals], -1))
+    mixture = MixtureSameFamily(Categorical(logits=log_weights), Independent(Normal(means, standard_deviations), 1))
     expected = -mixture.log_prob(windows.actions)[windows.present.bool()].mean()
-    torch.testing.assert_close(net.cost(windows), expected)
+    torch.testing.assert_close(net.loss(windows), expected)
     cut = Windows(*(part[:, :1] for part in windows[:3]), windows.subgoals)
-    assert not torch.allclose(net.cost(cut), expected), "later steps count"
+    assert not torch.allclose(net.loss(cut), expected), "later steps count"
 
 
 def test_a_critic_scores_an_action_the_same_whatever_others_are_asked_about():
-    critics = built(lambda: Critics(3, 2, (8, 8)), torch.Generator().manual_seed(0), CPU)
+    critics = build(lambda: Critics(3, 2, (8, 8)), torch.Generator().manual_seed(0), CPU)
     generator = torch.Generator().manual_seed(1)
     seen, actions = torch.randn(4, 3, generator=generator), torch.randn(4, 5, 2, generator=generator)
     scores = critics(seen, actions)
@@ -350,19 +367,19 @@ def test_a_critic_scores_an_action_the_same_whatever_others_are_asked_about():
 
 
 @pytest.mark.parametrize("modes", [0, 4])
-def test_a_sampler_learns_a_fork(modes):
-    """Half the data are at -0.8 and half at 0.8: so are most draws, but for some between.
+def test_an_autoencoder_learns_a_fork(modes):
+    """Half the data are at -0.8 and half at 0.8: so are most samples, but for some between.
 
     Under a normal prior what is decoded goes continuously from the one side to the other.
     """
     settings = {"latent": 2, "hidden": (32, 32), "divergence_weight": 0.02, "prior_modes": modes, "bounded": True}
-    sampler = built(lambda: ConditionalSampler(1, 1, **settings), torch.Generator().manual_seed(0), CPU)
-    descend_sampler, generator = descend(sampler.parameters(), 5e-3), torch.Generator().manual_seed(1)
-    places, sides = torch.zeros(200, 1), torch.tensor([[-0.8], [0.8]]).repeat(100, 1)
+    autoencoder = build(lambda: ConditionalVAE(1, 1, **settings), torch.Generator().manual_seed(0), CPU)
+    minimise, generator = minimiser(autoencoder.parameters(), 5e-3), torch.Generator().manual_seed(1)
+    conditions, sides = torch.zeros(200, 1), torch.tensor([[-0.8], [0.8]]).repeat(100, 1)
     for _ in range(400):
-        descend_sampler(sampler.cost(places, sides, generator))
+        minimise(autoencoder.loss(conditions, sides, generator))
     uniform, noise = torch.rand(1, 1_000, generator=generator), torch.randn(1, 1_000, 2, generator=generator)
-    drawn = sampler.draws(places[:1], uniform, noise)[0, :, 0]
+    drawn = autoencoder.sample(conditions[:1], uniform, noise)[0, :, 0]
     assert 0.4 < (drawn > 0).float().mean() < 0.6
     assert ((drawn.abs() - 0.8).abs() < 0.2).float().mean() > 0.85
 

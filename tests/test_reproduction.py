@@ -1,4 +1,4 @@
-"""The page of published against reproduced numbers: that it is current and whole, and that its verdicts are just."""
+"""The pages of published and reproduced numbers: that they are current and complete, and their verdicts right."""
 
 import json
 import math
@@ -17,9 +17,19 @@ from hypothesis import strategies as st
 import ileed
 from ileed.cli import run
 from ileed_lab.chess.page import chess_page
-from ileed_lab.comparison import Comparison, Estimate, Records, Verdict, counted, difference, shown, verdict
-from ileed_lab.minigrid.page import page, published
-from ileed_lab.square.page import published_square, robot_page
+from ileed_lab.comparison import (
+    Comparison,
+    Estimate,
+    Records,
+    Verdict,
+    count_verdicts,
+    difference,
+    format_estimate,
+    verdict,
+)
+from ileed_lab.minigrid.page import page, published_minigrid
+from ileed_lab.square.page import robot_page
+from ileed_lab.square.success_section import published_square
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES, PAGE = ROOT / "results", ROOT / "docs" / "images", ROOT / "docs" / "reproduction.md"
@@ -71,8 +81,8 @@ def test_the_page_about_chess_is_what_the_results_say():
 def test_every_published_number_about_square_stands_on_its_page():
     text = robot_page(RESULTS)
     for numbers in published_square().values():
-        for mean, deviation in numbers.values():
-            assert f"published {mean:.1f} ± {deviation:.1f}" in text
+        for mean, standard_deviation in numbers.values():
+            assert f"published {mean:.1f} ± {standard_deviation:.1f}" in text
 
 
 def renumbered(numbers: Any, fresh: Iterator[int]) -> Any:
@@ -87,7 +97,7 @@ def leaves(numbers: Any) -> list[float]:
 
 
 def test_every_published_number_has_a_place_of_its_own_on_the_page():
-    unmistakable = renumbered(published(), count())
+    unmistakable = renumbered(published_minigrid(), count())
     text = page(RESULTS, images=IMAGES, paper=unmistakable).replace(",", "")
     for number in leaves(unmistakable):
         words = f"{number}" if isinstance(number, int) else f"{number:.2f}"
@@ -98,7 +108,7 @@ def test_a_cell_that_was_not_run_says_so_and_still_shows_what_was_published(tmp_
     gone = ("minigrid/populations/obstacles_unif_ileed.json", "minigrid/skills/0.5_demonstrators.json")
     text = page(without(RESULTS, tmp_path, *gone), images=IMAGES)
     assert cell(text, "Obstacles", "ILEED |", "unif") == "not run<br>published 0.90"
-    assert cell(text, "Obstacles", "ILEED less", "unif") == "not run"
+    assert cell(text, "Obstacles", "ILEED minus", "unif") == "not run"
     assert cell(text, "Many skills", "0.50", "best demonstrator") == "not run<br>published 0.90 ± 0.01"
     assert "1 not run" in text
 
@@ -143,20 +153,19 @@ def test_baselines_that_play_are_shown_by_horizon_with_their_trials_as_soon_as_t
     assert cell(text, "Lava", "GAIL, variable", "beta-1") == "not run<br>published 0.00"
     assert "`ileed reproduce minigrid/gail --trials 2 --out results`" in text
     assert (
-        "- GAIL, absorbing: 1 with one trial and so without an interval, by the number alone 1 above; 15 not run."
-        in text
+        "- GAIL, absorbing: 1 with one trial and so without an interval, by the mean alone 1 above; 15 not run." in text
     )
 
 
 def test_claims_about_populations_agree_with_a_count_made_another_way():
-    paper, text = published(), PAGE.read_text()
+    paper, text = published_minigrid(), PAGE.read_text()
     at_or_above = 0
     for task, populations in paper["populations"].items():
         for population, numbers in populations.items():
             path = RESULTS / f"minigrid/populations/{task}_{population}_ileed.json"
             rewards = [trial["reward"] for trial in json.loads(path.read_text())["trials"]]
             at_or_above += round(fmean(rewards), 2) >= numbers["ileed"]
-    claim = next(line for line in text.splitlines() if line.startswith("- ILEED against the published ILEED"))
+    claim = next(line for line in text.splitlines() if line.startswith("- ILEED compared with the published ILEED"))
     assert claim.endswith(f"at or above in {at_or_above} of 16.")
 
 
@@ -225,10 +234,12 @@ def test_one_trial_or_none_gives_no_verdict():
 
 
 def test_a_loss_is_worse_where_it_is_above_and_bold_says_so():
-    loss = Comparison("here", estimate(0.3, 0.1, 0.1), 0.1, less_is_better=True)
+    loss = Comparison("here", estimate(0.3, 0.1, 0.1), 0.1, lower_is_better=True)
     reward = Comparison("here", estimate(0.3, 0.1, 0.1), 0.1)
     assert (loss.words, reward.words) == ("**above 0.10**", "above 0.10")
-    assert counted([loss]) == "at or below in 0 of 1 cell (0 below, 0 equal); **above** in here (0.300 against 0.10)."
+    assert count_verdicts([loss]) == (
+        "at or below in 0 of 1 cell (0 below, 0 equal); **above** in here (0.300, published 0.10)."
+    )
 
 
 @given(st.integers(1, 200).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials))))
@@ -249,9 +260,9 @@ def test_a_difference_pairs_trials_by_their_number():
 
 @given(st.floats(-0.0004, 0.0004))
 def test_a_number_that_rounds_to_zero_has_no_sign(value):
-    assert "0.000" in shown(estimate(value, 0, 0), signed=True)
-    assert "-" not in shown(estimate(value, 0, 0))
-    assert "+" not in shown(estimate(value, 0, 0), signed=True)
+    assert "0.000" in format_estimate(estimate(value, 0, 0), signed=True)
+    assert "-" not in format_estimate(estimate(value, 0, 0))
+    assert "+" not in format_estimate(estimate(value, 0, 0), signed=True)
 
 
 # The other documents

@@ -15,8 +15,8 @@ from scipy.spatial.transform import Rotation
 import ileed
 from ileed.errors import SettingsError
 from ileed.tasks import as_actor
-from ileed_lab.square.filming import film
 from ileed_lab.square.operators import OPERATORS, Operator, SquareExpert, attempt, demonstrate_square
+from ileed_lab.square.rendering import render_episode
 from ileed_lab.square.task import LIMIT, OBSERVATIONS, PHASES, SquareTask, SquareWorld
 from ileed_lab.square.world import ENV_ARGS, _arm_torques, built_scene
 
@@ -234,14 +234,14 @@ def test_robosuite_sees_the_recorded_observations_in_the_recorded_states(recordi
         np.testing.assert_allclose(seen[7:], data.observations[step, 7:], rtol=0, atol=2e-3)
 
 
-def test_noise_around_what_is_wanted_is_as_large_as_the_operator_says() -> None:
-    # Where nothing else goes wrong, two operators who differ in noise alone want the same at the first step.
-    steady, noisy = Operator(name="same"), Operator(name="same", noise=(0.1, 0.1, 0.1, 0.1))
+def test_the_noise_has_the_standard_deviation_of_the_operator() -> None:
+    # Without other faults, two operators who differ in noise alone intend the same action at the first step.
+    exact, noisy = Operator(name="same"), Operator(name="same", noise=(0.1, 0.1, 0.1, 0.1))
     observations = np.stack([SquareWorld().reset(0)] * 1)
-    wanted = SquareExpert(steady)(observations, np.array([True]))
+    wanted = SquareExpert(exact)(observations, np.array([True]))
     inside = np.abs(wanted[0]) < 0.6
     draws = np.stack([SquareExpert(noisy, seed=seed)(observations, np.array([True]))[0] for seed in range(400)])
-    # 400 draws: the deviation is known to 3.5 %, four standard errors are 14 %.
+    # 400 draws: the standard deviation is known to 3.5 %, four standard errors are 14 %.
     expected = 0.1 * np.array([1, 1, 1, 0.5, 0.5, 0.5])
     motion = inside[:6]
     assert motion.sum() >= 3
@@ -265,9 +265,11 @@ def test_what_cannot_be_done_is_refused_in_one_sentence() -> None:
         SquareTask(layout="mine")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="pass the policy itself, or workers=1"):
         SquareTask().rollouts(as_actor(Still()), episodes=2, seed=0, workers=2)
-    with pytest.raises(SettingsError, match="one deviation, zero or more, for each of reach, grasp, carry, insert"):
+    with pytest.raises(
+        SettingsError, match="one standard deviation, zero or more, for each of reach, grasp, carry, insert"
+    ):
         Operator(name="ann", noise=(0.1, 0.1, 0.1, -0.1))
-    with pytest.raises(SettingsError, match="drop=2, but a chance lies between 0 and 1"):
+    with pytest.raises(SettingsError, match="drop=2, but a probability lies between 0 and 1"):
         Operator(name="ann", drop=2)
     with pytest.raises(SettingsError, match="two operators have the same name"):
         demonstrate_square(episodes=1, operators=OPERATORS[:1] * 2)
@@ -289,9 +291,9 @@ def test_the_shipped_episodes_are_the_first_of_the_full_set():
     np.testing.assert_allclose(shipped.actions[:20], first.actions[:20], atol=1e-6)
 
 
-def test_a_film_is_made_where_something_can_draw(tmp_path):
+def test_an_episode_is_rendered_where_there_is_a_renderer(tmp_path):
     try:
-        film(SquareExpert(OPERATORS[0]), tmp_path / "square.gif", picture=tmp_path / "square.png")
+        render_episode(SquareExpert(OPERATORS[0]), tmp_path / "square.gif", picture=tmp_path / "square.png")
     except ileed.IleedError as error:
         assert "apt-get install" in str(error)  # noqa: PT017 (the sentence is the other outcome)
         return

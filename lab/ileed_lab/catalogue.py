@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from ileed.errors import SettingsError
+from ileed import SettingsError
 from ileed.wording import did_you_mean
 from ileed_lab.chess.experiment import ChessEngines, ChessExpertise, ChessPolicy
 from ileed_lab.chess.rating import ChessRating
@@ -16,19 +15,14 @@ from ileed_lab.square.experiment import Scaling, Square
 
 _EVERY = (*MINIGRID, Square(), Scaling(), ChessExpertise(), ChessEngines(), ChessPolicy(), ChessRating())
 EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in _EVERY}
-"""Those that learn from a file stand here without one."""
+"""Those that learn from a file are listed without one."""
 
 
 def experiment(name: str, *, data: Path | None = None) -> AbstractExperiment:
-    """The experiment of that name, with the file of demonstrations that it learns from where it needs one."""
+    """The experiment of that name, on the file of demonstrations that it learns from where it needs one."""
     if name not in EXPERIMENTS:
         raise SettingsError(
             f"there is no experiment {name!r}{did_you_mean(name, EXPERIMENTS)}; "
             f"the experiments are {', '.join(EXPERIMENTS)}"
         )
-    found = EXPERIMENTS[name]
-    if isinstance(found, Square | Scaling | ChessExpertise | ChessPolicy | ChessRating):
-        return replace(found, data=data)
-    if data is not None:
-        raise SettingsError(f"{name} simulates its own demonstrations: leave out --data")
-    return found
+    return EXPERIMENTS[name].with_data(data)

@@ -1,4 +1,4 @@
-"""What the figures of experiments share: colours, axes, curves with their bands, and rows of estimates."""
+"""What the figures of experiments share: colours, axes, curves with intervals, and rows of estimates."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from textwrap import wrap
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+from ileed.errors import require
 from ileed_lab.comparison import Estimate
-from ileed_lab.grid import Measured
+from ileed_lab.records import Measured
 
 Row = dict[str, Any]
 Size = tuple[int, int]
 Vertical = Callable[[str], Any]
-"""From a field to its place on the vertical axis that all layers of a panel share."""
+"""From a field to its encoding on the vertical axis that all layers of a panel share."""
 
 BLUE, ORANGE, SKY, GREEN, PURPLE = "#0072B2", "#D55E00", "#3a9bd4", "#009E73", "#a8598a"  # after Okabe and Ito
 INK, GREY, PALE = "#1f2933", "#77818b", "#c9d0d6"
-LETTERS = 126  # in a line of explanation, short enough for a reader's font that is wider than ours
+CAPTION_WIDTH = 126  # letters in a line of a caption, short enough for a reader's font that is wider than ours
 
 TEXT = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelColor": INK, "titleColor": INK}
 CONFIG: dict[str, Any] = {
@@ -40,13 +41,19 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def titled(alt: ModuleType, chart: Any, question: str, explanation: str) -> Any:
-    """A chart under the question that it answers."""
-    return chart.properties(title=alt.Title(question, subtitle=wrap(explanation, LETTERS)))
+def as_svg(chart: Any) -> bytes:
+    """An Altair chart as an SVG."""
+    convert = require("vl_convert", extra="report")
+    return str(convert.vegalite_to_svg(chart.to_dict() | {"config": CONFIG})).encode()
+
+
+def with_title(alt: ModuleType, chart: Any, question: str, caption: str) -> Any:
+    """A chart with the question that it answers as its title, and a caption under it."""
+    return chart.properties(title=alt.Title(question, subtitle=wrap(caption, CAPTION_WIDTH)))
 
 
 def panel_heading(alt: ModuleType, words: str, width: int) -> Any:
-    """A panel's heading as a mark: a title would stand higher over a panel whose uppermost number sticks out."""
+    """A panel's heading as a mark: a title would be higher over a panel whose uppermost tick label sticks out."""
     text = alt.Chart(alt.Data(values=[{"heading": words}])).mark_text(
         aria=False, fontSize=13, fontWeight="bold", color=INK
     )
@@ -61,40 +68,47 @@ def vertical_axis(
     values: Sequence[float] | None = None,
     numbered: bool = True,
 ) -> Vertical:
-    """One axis to give to every layer of a panel: a layer that has none of its own would take the title away."""
+    """One axis for every layer of a panel: a layer without it would remove the title."""
     ticks: dict[str, Any] = {"tickCount": 4} if values is None else {"values": list(values)}
     axis, scale = alt.Axis(labels=numbered, ticks=numbered, **ticks), alt.Scale(domain=list(domain), nice=False)
     return lambda field: alt.Y(field, title=title, scale=scale, axis=axis)
 
 
-def coloured(alt: ModuleType, field: str, colours: Mapping[str, str]) -> Any:
+def colour_scale(alt: ModuleType, field: str, colours: Mapping[str, str]) -> Any:
     """A colour for each value of a field, without a legend."""
     return alt.Color(field, legend=None, scale=alt.Scale(domain=list(colours), range=list(colours.values())))
 
 
-def ring_where_published(base: Any) -> Any:
-    """A ring where a number is published, wide enough to be seen around ours."""
+def published_rings(base: Any) -> Any:
+    """A ring at each published number, wide enough to be seen around ours."""
     known = base.transform_filter("isValid(datum.published)").transform_calculate(
-        told="'published: ' + datum.published"
+        label="'published: ' + datum.published"
     )
-    return known.mark_point(filled=False, size=120, strokeWidth=1.5, opacity=1).encode(description="told:N")
+    return known.mark_point(filled=False, size=120, strokeWidth=1.5, opacity=1).encode(description="label:N")
 
 
-def curves_with_bands(
+class Panel(NamedTuple):
+    """The vertical axis of a panel, its domain, and the panel's size in pixels."""
+
+    y: Vertical
+    domain: tuple[float, float]
+    size: Size
+
+
+def curves_with_intervals(
     alt: ModuleType,
     rows: list[Row],
     colours: Mapping[str, str],
     x: Any,
-    y: Vertical,
-    domain: tuple[float, float],
-    size: Size,
+    panel: Panel,
     *,
     labels: bool = True,
     points: bool = True,
     dashed: str | None = None,
 ) -> Any:
-    """A curve with its band for each `kind`, named at its end."""
-    base = alt.Chart(alt.Data(values=rows)).encode(x=x, color=coloured(alt, "kind:N", colours))
+    """A curve with its interval as a band for each `kind`, labelled at its end."""
+    y = panel.y
+    base = alt.Chart(alt.Data(values=rows)).encode(x=x, color=colour_scale(alt, "kind:N", colours))
     pattern = alt.condition(f"datum.kind == '{dashed}'", alt.value([5, 3]), alt.value([1, 0]))
     layers = [
         base.mark_area(aria=False, opacity=0.2).encode(y=y("low:Q"), y2="high:Q"),
@@ -102,71 +116,69 @@ def curves_with_bands(
     ]
     if points:
         layers.append(base.mark_rule(aria=False, strokeWidth=1.5).encode(y=y("low:Q"), y2="high:Q"))
-        layers.append(base.mark_point(filled=True, size=40, opacity=1).encode(y=y("mean:Q"), description="told:N"))
+        layers.append(base.mark_point(filled=True, size=40, opacity=1).encode(y=y("mean:Q"), description="label:N"))
     if labels and rows:
         ends = {row["kind"]: row["mean"] for row in sorted(rows, key=lambda row: float(row["x"]))}
-        layers.append(end_labels(alt, ends, colours, y, domain, size))
-    return alt.layer(*layers).properties(width=size[0], height=size[1])
+        layers.append(end_labels(alt, ends, colours, panel))
+    return alt.layer(*layers).properties(width=panel.size[0], height=panel.size[1])
 
 
-def end_labels(
-    alt: ModuleType,
-    heights: Mapping[str, float],
-    colours: Mapping[str, str],
-    y: Vertical,
-    domain: tuple[float, float],
-    size: Size,
-) -> Any:
+def end_labels(alt: ModuleType, heights: Mapping[str, float], colours: Mapping[str, str], panel: Panel) -> Any:
     """Names at the right of a panel, each beside its line, moved apart where they would overlap."""
-    line = 13 * (domain[1] - domain[0]) / size[1]
+    low, high = panel.domain
+    line = 13 * (high - low) / panel.size[1]
     placed: dict[str, float] = {}
     for name in sorted(heights, key=lambda name: heights[name]):
         placed[name] = max([heights[name], *(other + line for other in placed.values())])
-    excess = max([0.0, *(height - domain[1] for height in placed.values())])
-    told = [{"name": name, "mean": height - excess} for name, height in placed.items()]
-    text = alt.Chart(alt.Data(values=told)).mark_text(aria=False, align="left", fontSize=12, fontWeight="bold")
-    colour = coloured(alt, "name:N", colours)
-    return text.encode(x=alt.value(size[0] + 4), y=y("mean:Q"), text="name:N", color=colour)
+    excess = max([0.0, *(height - high for height in placed.values())])
+    rows = [{"name": name, "mean": height - excess} for name, height in placed.items()]
+    text = alt.Chart(alt.Data(values=rows)).mark_text(aria=False, align="left", fontSize=12, fontWeight="bold")
+    colour = colour_scale(alt, "name:N", colours)
+    return text.encode(x=alt.value(panel.size[0] + 4), y=panel.y("mean:Q"), text="name:N", color=colour)
 
 
-def shown_range(rows: Sequence[Row], *, least: float | None = None) -> tuple[float, float]:
-    """From the lowest to the highest interval, with some room; from `least` where that is given."""
+def axis_range(rows: Sequence[Row], *, least: float | None = None) -> tuple[float, float]:
+    """From the lowest to the highest end of an interval, with a margin; from `least` where that is given."""
     low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
-    room = 0.06 * (high - low) or 0.05
-    return (low - room if least is None else least - room / 2), high + room
+    margin = 0.06 * (high - low) or 0.05
+    return (low - margin if least is None else least - margin / 2), high + margin
 
 
-def measured_in(trials: Iterable[Measured], measure: str) -> list[Any]:
-    """What was measured, in the trials that have it."""
+def values_of(trials: Iterable[Measured], measure: str) -> list[Any]:
+    """A measure in the trials that have it and did not fail."""
     return [trial[measure] for trial in trials if trial.get(measure) is not None and "failed" not in trial]
 
 
-def estimated(values: Iterable[float], **what: Any) -> list[Row]:
-    """A row with the mean and its interval, or none where nothing was measured."""
+def estimate_rows(values: Iterable[float], **fields: Any) -> list[Row]:
+    """One row with the mean and its interval, or none where there are no values."""
     ours = Estimate.over(values)
-    return [] if ours is None else [what | as_row(ours)]
+    return [] if ours is None else [fields | estimate_row(ours)]
 
 
-def as_row(ours: Estimate) -> Row:
-    """A single trial has no interval, and none is drawn."""
+def estimate_row(ours: Estimate) -> Row:
+    """The fields of an estimate; a single trial has no interval, and none is drawn."""
     low, high = (end if isfinite(end) else ours.mean for end in (ours.low, ours.high))
-    told = f"{ours.mean:.3f} ({low:.3f} to {high:.3f})"
-    return {"mean": ours.mean, "low": low, "high": high, "trials": ours.trials, "told": told}
+    label = f"{ours.mean:.3f} ({low:.3f} to {high:.3f})"
+    return {"mean": ours.mean, "low": low, "high": high, "trials": ours.trials, "label": label}
 
 
-def rows_where(rows: Iterable[Row], **what: Any) -> list[Row]:
+def rows_where(rows: Iterable[Row], **fields: Any) -> list[Row]:
     """The rows that have these values."""
-    return [row for row in rows if all(row[name] == value for name, value in what.items())]
+    return [row for row in rows if all(row[name] == value for name, value in fields.items())]
 
 
-def those_present(names: Iterable[str], rows: Iterable[Row], field: str) -> list[str]:
-    """Those of the names that occur, in their order."""
+def names_in(names: Iterable[str], rows: Iterable[Row], field: str) -> list[str]:
+    """Those of the names that occur in a field, in their order."""
     found = {row[field] for row in rows}
     return [name for name in names if name in found]
 
 
-def span(counts: Iterable[int]) -> str:
-    """One number, or from the least to the most."""
+def count_range(counts: Iterable[int]) -> str:
+    """One number, or the least and the greatest.
+
+    >>> count_range([20, 20]), count_range([3, 20])
+    ('20', '3 to 20')
+    """
     known = sorted(set(counts))
     return f"{known[0]}" if len(known) == 1 else f"{known[0]} to {known[-1]}"
 
@@ -177,5 +189,5 @@ def task_name(task: str) -> str:
 
 
 def task_title(task: str) -> str:
-    """As it heads a panel."""
+    """As the heading of a panel, as in 'Empty'."""
     return task_name(task).capitalize()

@@ -1,4 +1,4 @@
-"""Experiments: grids of cells that can be interrupted, resumed, and held against published numbers."""
+"""Experiments: grids of cells that can be interrupted, resumed, and compared with published numbers."""
 
 from ileed_lab.catalogue import EXPERIMENTS, experiment
 from ileed_lab.grid import AbstractExperiment, Cell, Setting

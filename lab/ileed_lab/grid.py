@@ -1,4 +1,4 @@
-"""A grid: settings times methods times trials, each cell a file of what every trial measured."""
+"""A grid: settings times methods times trials; each cell is a file with what every trial measured."""
 
 from __future__ import annotations
 
@@ -7,41 +7,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, final
+from typing import Any, ClassVar, Self, final
 
-from ileed import runs
-from ileed.demonstrations import Demonstrations
-from ileed.deprecation import current_names
-from ileed.errors import RunError, SettingsError
-from ileed.methods import Ileed
+from ileed import Demonstrations, RunError, SettingsError, runs
 from ileed.runtime import stream
 from ileed.tasks import AbstractTask
-from ileed_lab.baselines import Gail
+from ileed_lab.learners import Learner
+from ileed_lab.records import Measured, read_cell, recorded_plan, recorded_settings, recorded_trial
 
-Measured = dict[str, Any]
-"""What one trial of one cell measured, as JSON holds it."""
+__all__ = ["AbstractExperiment", "Cell", "Setting", "cells", "scoring_seed"]
 
 Setting = Mapping[str, Any]
 """Where demonstrations come from, as in {"task": "minigrid/empty", "population": "unif"}."""
 
 
-class LearnsAlone(Protocol):
-    """A method that learns from demonstrations and nothing else, one trial at a time."""
-
-    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str) -> Any:
-        """What it learned."""
-        ...
-
-
-Learner = Ileed | Gail | LearnsAlone
-"""Whatever a cell can hold; its settings are a frozen dataclass."""
-
-
 class AbstractExperiment(ABC):
-    """A question put to many trials: settings in which data arise, methods that learn from them, and a measure.
+    """A question that many trials answer: settings that produce data, methods that learn from them, and a measure.
 
     Laws: demonstrations depend on the setting and the trial alone, and all methods of a setting see the same; a trial's
-    measurements depend on its demonstrations, method and number alone, so that trials may be done in any order, on any
+    measurements depend on its demonstrations, method and number alone, so that trials may be run in any order, on any
     machine, and some of them later.
     """
 
@@ -50,9 +34,17 @@ class AbstractExperiment(ABC):
     trials: int
     """How many the published table has, or ours where none is published."""
     block: ClassVar[int] = 5
-    """Trials that a core takes at once: enough for their fits to run side by side, few enough to lose little.
+    """Trials that a core runs as one job: enough for their fits to run side by side, few enough to lose little.
 
-    With one, a core also takes one method at a time: for experiments whose fits take minutes."""
+    With one, a core also runs one method at a time: for experiments whose fits take minutes."""
+    data_file: ClassVar[str | None] = None
+    """The name that the documentation gives to the file of demonstrations; None where demonstrations are simulated."""
+
+    def with_data(self, data: Path | None) -> Self:
+        """This experiment on a file of demonstrations; those that simulate their own refuse one."""
+        if data is not None:
+            raise SettingsError(f"{self.name} simulates its own demonstrations: leave out --data")
+        return self
 
     @abstractmethod
     def settings(self) -> Sequence[Setting]:
@@ -60,30 +52,30 @@ class AbstractExperiment(ABC):
 
     @abstractmethod
     def methods(self, setting: Setting) -> Mapping[str, Learner | None]:
-        """What learns in a setting, by name; None stands for no learning, where the demonstrators are measured."""
+        """The learners of a setting, by name; None where nothing is fitted and the demonstrators are measured."""
 
     @abstractmethod
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations | None]:
-        """The data of each of these trials; None where nothing learns."""
+        """The data of each of these trials; None where nothing is fitted."""
 
     def task(self, setting: Setting) -> AbstractTask:
-        """Where the learned policies play, if they do."""
-        raise SettingsError(f"nobody plays in {self.name}")
+        """The task in which learned policies are scored, if they are."""
+        raise SettingsError(f"{self.name} has no task to play in")
 
     @abstractmethod
-    def measured(self, setting: Setting, method: str, trial: int, found: Any) -> Measured:
-        """What is recorded of a trial; `found` is an `Ensemble`, what another learner gave, or None."""
+    def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
+        """What is recorded of a trial; `fit` is an `Ensemble`, what a baseline returned, or None."""
 
     @property
     @abstractmethod
     def plan(self) -> Mapping[str, Any]:
-        """The numbers that measurements depend on, such as episodes played: results of another plan are not mixed."""
+        """The numbers that measurements depend on, such as episodes: results of different plans are not mixed."""
 
 
 @final
 @dataclass(frozen=True)
 class Cell:
-    """One setting and one method of an experiment: a row of trials, kept in one file."""
+    """One setting and one method of an experiment: a row of trials, in one file."""
 
     experiment: AbstractExperiment
     setting: Setting
@@ -91,7 +83,7 @@ class Cell:
 
     @property
     def learner(self) -> Learner | None:
-        """What learns in this cell."""
+        """What is fitted in this cell, if anything."""
         return self.experiment.methods(self.setting)[self.method]
 
     @property
@@ -101,7 +93,7 @@ class Cell:
         return "_".join([*words, self.method]).replace(" ", "-")
 
     def path(self, results: Path) -> Path:
-        """Where the cell lies among results."""
+        """The cell's file in a directory of results."""
         return results / self.experiment.name / f"{self.slug}.json"
 
     def header(self) -> dict[str, Any]:
@@ -110,27 +102,27 @@ class Cell:
             "experiment": self.experiment.name,
             "setting": dict(self.setting),
             "method": self.method,
-            "settings": json.loads(json.dumps(runs.plain(self.learner))),
-            "plan": json.loads(json.dumps(dict(self.experiment.plan))),
+            "settings": recorded_settings(self.learner),
+            "plan": recorded_plan(self.experiment.plan),
         }
 
     def read(self, results: Path) -> dict[int, Measured]:
-        """The trials that are done, by number; refuses a file made with other settings."""
+        """The finished trials, by number; refuses a file that was made with other settings."""
         path = self.path(results)
         if not path.exists():
             return {}
-        kept = read_cell(path)
+        content = read_cell(path)
         for name, value in self.header().items():
-            if current_names(kept.get(name)) != value:
+            if content.get(name) != value:
                 raise RunError(
-                    f"{path} was made with another {name}: leave out --resume to start anew, or choose another --out"
+                    f"{path} was made with another {name}: leave out --resume to start again, or choose another --out"
                 )
-        return {trial["trial"]: trial for trial in kept["trials"]}
+        return {trial["trial"]: trial for trial in content["trials"]}
 
     def write(self, results: Path, trials: Iterable[Measured], origins: Sequence[Mapping[str, Any]]) -> None:
-        """Write the cell whole: trials in order, and where which of them were made."""
+        """Write the whole cell: trials in order, and where which of them were made."""
         ordered = sorted(trials, key=lambda trial: trial["trial"])
-        lines = ",\n    ".join(json.dumps(rounded(trial)) for trial in ordered)
+        lines = ",\n    ".join(json.dumps(recorded_trial(trial)) for trial in ordered)
         text = json.dumps(self.header() | {"made": list(origins), "trials": []}, indent=2)
         runs.write_file(self.path(results), (text.removesuffix("[]\n}") + f"[\n    {lines}\n  ]\n}}\n").encode())
 
@@ -140,33 +132,15 @@ class Cell:
         return list(read_cell(path)["made"]) if path.exists() else []
 
 
-def read_cell(path: Path) -> dict[str, Any]:
-    """A cell's file as it lies there."""
-    try:
-        kept = json.loads(path.read_text())
-        return dict(kept) | {"trials": list(kept["trials"]), "made": list(kept["made"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is not a cell of results ({error}): restore or remove it") from error
-
-
-def rounded(value: Any) -> Any:
-    """Numbers to six places: finer than any error bar here, and short enough to read."""
-    if isinstance(value, float):
-        return round(value, 6)
-    if isinstance(value, Mapping):
-        return {name: rounded(item) for name, item in value.items()}
-    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 def scoring_seed(trial: int) -> int:
-    """Episodes of scoring are the same for all that is compared within a trial, and no trial's demonstrations."""
+    """Episodes of scoring are the same for all that is compared within a trial, and differ from the demonstrations."""
     return stream(trial, "scoring").initial_seed()
 
 
 def cells(
     experiment: AbstractExperiment, *, methods: Sequence[str] | None = None, settings: Sequence[str] | None = None
 ) -> list[Cell]:
-    """Every cell of an experiment, or those of some methods, and of the settings that hold one of some values."""
+    """Every cell of an experiment, or those of some methods, and of the settings that have one of some values."""
     return [
         Cell(experiment, setting, method)
         for setting in experiment.settings()
@@ -174,16 +148,3 @@ def cells(
         for method in experiment.methods(setting)
         if methods is None or method in methods
     ]
-
-
-__all__ = [
-    "AbstractExperiment",
-    "Cell",
-    "Learner",
-    "LearnsAlone",
-    "Measured",
-    "Setting",
-    "cells",
-    "read_cell",
-    "scoring_seed",
-]

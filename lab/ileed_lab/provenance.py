@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ileed.wording import counted
 from ileed_lab.catalogue import EXPERIMENTS
-from ileed_lab.comparison import Records, distinct, plural, table
+from ileed_lab.comparison import Records, markdown_table, unique
 from ileed_lab.grid import cells
 
 __all__ = ["provenance"]
@@ -23,36 +24,32 @@ def provenance(records: Records) -> list[str]:
             [
                 f"`{_command(name, found)}`",
                 _amount(name, found),
-                "<br>".join(distinct(f"{origin['commit']}, {origin['date'][:10]}" for origin in made)),
-                "<br>".join(distinct(_machine(origin) for origin in made)),
+                "<br>".join(unique(f"{origin['commit']}, {origin['date'][:10]}" for origin in made)),
+                "<br>".join(unique(_machine(origin) for origin in made)),
                 *(f"{sum(trial.get(f'{part}_seconds', 0) for trial in trials):,.0f}" for part in ("fit", "score")),
             ]
         )
     return [
-        "Each line is one experiment and the command that makes it anew; `make reproduction-page` then writes this "
-        "page. Seconds are summed over trials: those of fits are the time the fits took, those of scoring are spent "
-        "by many cores at once.",
-        table(["command", "done", "commit, date", "machine", "fit, seconds", "scoring, seconds"], rows),
+        "Each row is one experiment and the command that runs it again; `make reproduction-page` then writes this "
+        "page. Seconds are summed over trials: those of fits are the time that the fits took, those of scoring are "
+        "spent on many cores at once.",
+        markdown_table(["command", "done", "commit, date", "machine", "fit, seconds", "scoring, seconds"], rows),
     ]
 
 
 def _command(name: str, found: Sequence[Mapping[str, Any]]) -> str:
     most = max(len(cell["trials"]) for cell in found)
-    goes_without_saying = name in EXPERIMENTS and EXPERIMENTS[name].trials == most
-    trials = "" if goes_without_saying else f" --trials {most}"
-    data = f" --data {_FILES[name.split('/')[0]]}" if hasattr(EXPERIMENTS.get(name), "data") else ""
+    known = EXPERIMENTS.get(name)
+    trials = "" if known is not None and known.trials == most else f" --trials {most}"
+    data = f" --data {known.data_file}" if known is not None and known.data_file is not None else ""
     return f"ileed reproduce {name}{data}{trials} --out results"
-
-
-_FILES = {"robot": "square.hdf5", "chess": "consulted.parquet"}
-"""What the how-to calls the file that experiments learn from."""
 
 
 def _amount(name: str, found: Sequence[Mapping[str, Any]]) -> str:
     planned = f" of {len(cells(EXPERIMENTS[name]))}" if name in EXPERIMENTS else ""
     counts = sorted({len(cell["trials"]) for cell in found})
     failed = sum("failed" in trial for cell in found for trial in cell["trials"])
-    trials = plural(counts[0], "trial") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} trials"
+    trials = counted(counts[0], "trial") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} trials"
     return f"{len(found)}{planned} cells, {trials} each" + (f", {failed} failed" if failed else "")
 
 

@@ -15,20 +15,18 @@ from typing import Any, TypeVar, final
 
 import torch
 
-from ileed import runs
+from ileed import Demonstrations, IleedError, SettingsError, runs
 from ileed.checking import whole_number
-from ileed.demonstrations import Demonstrations
-from ileed.errors import IleedError, SettingsError
-from ileed.methods import Ileed
 from ileed.runtime import resolve_device
 from ileed.wording import did_you_mean
-from ileed_lab.baselines import AbstractOffline, Gail
-from ileed_lab.grid import AbstractExperiment, Cell, Measured, Setting, cells
+from ileed_lab.grid import AbstractExperiment, Cell, Setting, cells
+from ileed_lab.learners import fit_one, fit_seconds, fits_together, runs_on
+from ileed_lab.records import Measured
 
 __all__ = ["reproduce"]
 
-Watch = Callable[[int, int], None]
-"""Told how many trials are done in all cells together, and of how many."""
+ProgressCallback = Callable[[int, int], None]
+"""Called with the number of finished trials in all cells together, and with that of all trials."""
 
 
 def reproduce(
@@ -41,14 +39,14 @@ def reproduce(
     resume: bool = False,
     device: str = "auto",
     workers: int | None = None,
-    progress: Watch | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Path]:
     """Run every cell of an experiment, or those of some methods and settings, and write each to a file under `out`.
 
-    Trials 0, 1, ... are done, as many as published by default. With `resume` those already in the files are kept; a
-    file is written anew whenever more of its trials are done, so an interruption loses little. A trial that fails is
-    recorded as such. Under the checkout's results/ nothing is written while its code has uncommitted changes. On a GPU
-    all trials of a cell are fitted at once while the cores simulate and score.
+    Trials 0, 1, ... are run, as many as published by default. With `resume` those already in the files are kept; a
+    file is written again whenever more of its trials are finished, so an interruption loses little. A trial that fails
+    is recorded as such. Under the checkout's results/ nothing is written while its code has uncommitted changes. On a
+    GPU all trials of a cell are fitted together while the cores simulate and score.
     """
     runs.refuse_uncommitted(out)
     rule = "an experiment needs one or more, a whole number"
@@ -58,24 +56,22 @@ def reproduce(
     processes = cores if workers is None else whole_number("workers", workers, least=1, rule=rule)
     grid = cells(experiment, methods=methods, settings=settings)
     if not grid:
-        raise SettingsError(_nothing_chosen(experiment, methods, settings))
+        raise SettingsError(_refusal_of_nothing(experiment, methods, settings))
     done = {cell.slug: cell.read(out) if resume else {} for cell in grid}
     made = {cell.slug: cell.origins(out) if resume else [] for cell in grid}
     total = len(grid) * count
-    place = resolve_device(device)
-    results = (_on_a_gpu if place.type == "cuda" else _on_cores)(
-        experiment, _missing(grid, done, count), str(place), processes
-    )
+    torch_device = resolve_device(device)
+    run = _run_on_gpu if torch_device.type == "cuda" else _run_on_cores
     began = time.monotonic()
-    for cell, measured in results:
+    for cell, measured in run(experiment, _jobs(grid, done, count), str(torch_device), processes):
         for trial in measured:
             done[cell.slug][trial["trial"]] = trial
         origin = runs.provenance() | {
-            "device": torch.cuda.get_device_name(place) if place.type == "cuda" else "cpu",
+            "device": torch.cuda.get_device_name(torch_device) if torch_device.type == "cuda" else "cpu",
             "trials": [trial["trial"] for trial in measured],
             "seconds_since_start": round(time.monotonic() - began, 1),
         }
-        made[cell.slug] = _joined(made[cell.slug], origin)
+        made[cell.slug] = _add_origin(made[cell.slug], origin)
         cell.write(out, done[cell.slug].values(), made[cell.slug])
         if progress is not None:
             finished = sum(len([trial for trial in each if trial < count]) for each in done.values())
@@ -83,7 +79,7 @@ def reproduce(
     return [cell.path(out) for cell in grid]
 
 
-def _nothing_chosen(
+def _refusal_of_nothing(
     experiment: AbstractExperiment, methods: Sequence[str] | None, settings: Sequence[str] | None
 ) -> str:
     if methods is not None and not cells(experiment, methods=methods):
@@ -102,17 +98,18 @@ Job = tuple[Setting, list[Cell], list[int]]
 """Cells of one setting that lack the same trials, so that they can share their data."""
 
 
-def _missing(grid: Sequence[Cell], done: dict[str, dict[int, Measured]], count: int) -> list[Job]:
+def _jobs(grid: Sequence[Cell], done: dict[str, dict[int, Measured]], count: int) -> list[Job]:
+    """The missing trials."""
     jobs: dict[tuple[str, tuple[int, ...]], Job] = {}
     for cell in grid:
-        lacking = [trial for trial in range(count) if trial not in done[cell.slug]]
-        if lacking:
-            key = repr(sorted(cell.setting.items())), tuple(lacking)
-            jobs.setdefault(key, (cell.setting, [], lacking))[1].append(cell)
+        missing = [trial for trial in range(count) if trial not in done[cell.slug]]
+        if missing:
+            key = repr(sorted(cell.setting.items())), tuple(missing)
+            jobs.setdefault(key, (cell.setting, [], missing))[1].append(cell)
     return list(jobs.values())
 
 
-def _joined(made: list[dict[str, Any]], origin: dict[str, Any]) -> list[dict[str, Any]]:
+def _add_origin(made: list[dict[str, Any]], origin: dict[str, Any]) -> list[dict[str, Any]]:
     """Origins with one more; blocks of the same run are one entry."""
     same = ("commit", "machine", "device", "ileed", "torch", "numpy", "python")
     if made and all(made[-1].get(name) == origin.get(name) for name in same):
@@ -120,28 +117,26 @@ def _joined(made: list[dict[str, Any]], origin: dict[str, Any]) -> list[dict[str
     return [*made, origin]
 
 
-def _on_cores(
+def _run_on_cores(
     experiment: AbstractExperiment, jobs: Sequence[Job], device: str, workers: int
 ) -> Iterator[tuple[Cell, list[Measured]]]:
     """Each core takes a block of trials from data to measurement, with all methods that share the data.
 
     First trials come first, so that an interrupted run has some of every cell.
     """
-    units = sorted((unit for job in jobs for unit in _units(experiment, *job)), key=lambda unit: unit[1][0])
-    with _pool(min(workers, max(len(units), 1))) as pool:
-        waiting = {pool.submit(_whole, own, trials): own for own, trials in units}
+    tasks = sorted((task for job in jobs for task in _core_tasks(experiment, *job)), key=lambda task: task[1][0])
+    with _process_pool(min(workers, max(len(tasks), 1))) as pool:
+        waiting = {pool.submit(_run_block, own, trials): own for own, trials in tasks}
         for future, own in _as_completed(waiting):
             yield from zip(own, future.result(), strict=True)
 
 
-def _units(
+def _core_tasks(
     experiment: AbstractExperiment, setting: Setting, own: Sequence[Cell], trials: Sequence[int]
 ) -> Iterator[tuple[list[Cell], Sequence[int]]]:
-    """What a core does at a time; a fit that takes long is alone, others share the data that they learn from."""
+    """What a core runs at a time; a fit that takes long runs alone, others share the data that they learn from."""
     alone = [
-        cell
-        for cell in own
-        if experiment.block == 1 or (cell.learner is not None and not isinstance(cell.learner, Ileed))
+        cell for cell in own if experiment.block == 1 or (cell.learner is not None and not fits_together(cell.learner))
     ]
     yield from (([cell], [trial]) for cell in alone for trial in trials)
     together = [cell for cell in own if cell not in alone]
@@ -153,15 +148,15 @@ def _blocks(trials: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     return (trials[start : start + size] for start in range(0, len(trials), size))
 
 
-def _on_a_gpu(
+def _run_on_gpu(
     experiment: AbstractExperiment, jobs: Sequence[Job], device: str, workers: int
 ) -> Iterator[tuple[Cell, list[Measured]]]:
-    """The cores simulate ahead and score behind; the fits, all trials of a cell at once, are done here in between."""
+    """The cores simulate ahead and score behind; the fits, all trials of a cell together, run here in between."""
     scoring: dict[Future[list[Measured]], Cell] = {}
-    with _pool(workers) as pool:
+    with _process_pool(workers) as pool:
         ahead = [
             [pool.submit(experiment.demonstrations, setting, block) for block in _blocks(trials, experiment.block)]
-            if any(_fits_on_a_gpu(cell) for cell in own)
+            if any(_is_fitted_on_gpu(cell) for cell in own)
             else []
             for setting, own, trials in jobs
         ]
@@ -169,20 +164,19 @@ def _on_a_gpu(
             datasets = [each for future in data for each in future.result() if each is not None]
             data.clear()
             for cell in own:
-                if _fits_on_a_gpu(cell):
-                    for trial, found in zip(trials, _found(cell, trials, datasets, device), strict=True):
-                        scoring[pool.submit(_scored, cell, trial, pickle.dumps(found))] = cell
+                if _is_fitted_on_gpu(cell):
+                    for trial, attempt in zip(trials, _fits(cell, trials, datasets, device), strict=True):
+                        scoring[pool.submit(_score, cell, trial, pickle.dumps(attempt))] = cell
                 else:
-                    scoring |= {pool.submit(_only, cell, trial): cell for trial in trials}
+                    scoring |= {pool.submit(_run_trial, cell, trial): cell for trial in trials}
                 for future in [future for future in scoring if future.done()]:
                     yield scoring.pop(future), future.result()
         for future, cell in _as_completed(scoring):
             yield cell, future.result()
 
 
-def _fits_on_a_gpu(cell: Cell) -> bool:
-    """GAIL plays while it learns, and that is work for the cores."""
-    return cell.learner is not None and not isinstance(cell.learner, Gail)
+def _is_fitted_on_gpu(cell: Cell) -> bool:
+    return cell.learner is not None and runs_on(cell.learner, "cuda")
 
 
 _Waiting = TypeVar("_Waiting")
@@ -195,8 +189,8 @@ def _as_completed(waiting: dict[Future[Any], _Waiting]) -> Iterator[tuple[Future
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes, one thread each; what has not begun is dropped when the run is interrupted."""
+def _process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Fresh processes, one thread each; jobs that have not begun are dropped when the run is interrupted."""
     pool = ProcessPoolExecutor(
         workers, mp_context=get_context("forkserver"), initializer=torch.set_num_threads, initargs=(1,)
     )
@@ -206,68 +200,58 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _scored(cell: Cell, trial: int, packed: bytes) -> list[Measured]:
+def _score(cell: Cell, trial: int, packed: bytes) -> list[Measured]:
     # Packed by this run itself and never a file: torch would pass every tensor through a file descriptor of its own.
-    return [_recorded(cell, trial, pickle.loads(packed))]
+    return [_measure(cell, trial, pickle.loads(packed))]
 
 
-def _only(cell: Cell, trial: int) -> list[Measured]:
-    return _whole([cell], [trial])[0]
+def _run_trial(cell: Cell, trial: int) -> list[Measured]:
+    return _run_block([cell], [trial])[0]
 
 
-def _whole(own: Sequence[Cell], trials: Sequence[int]) -> list[list[Measured]]:
+def _run_block(own: Sequence[Cell], trials: Sequence[int]) -> list[list[Measured]]:
     """A block of trials from data to measurement, on one core, for cells that share their data."""
     experiment, setting = own[0].experiment, own[0].setting
     data = experiment.demonstrations(setting, trials)
     return [
-        [_recorded(cell, trial, each) for trial, each in zip(trials, _found(cell, trials, data, "cpu"), strict=True)]
+        [_measure(cell, trial, each) for trial, each in zip(trials, _fits(cell, trials, data, "cpu"), strict=True)]
         for cell in own
     ]
 
 
 @final
 @dataclass(frozen=True)
-class _Failed:
-    """In place of what a learner found: why it found nothing."""
+class _Attempt:
+    """A fit, or why it failed; neither where nothing is fitted."""
 
-    reason: str
+    fit: Any = None
+    failure: str | None = None
 
 
-def _found(cell: Cell, trials: Sequence[int], data: Sequence[Demonstrations | None], device: str) -> Iterator[Any]:
-    """What the learner of a cell found in each trial, as soon as it is there; `_Failed` where its fit failed.
+def _fits(cell: Cell, trials: Sequence[int], data: Sequence[Demonstrations | None], device: str) -> Iterator[_Attempt]:
+    """The fit of each trial of a cell, as soon as it is there.
 
-    Where fits side by side fail, each is done again alone, so that the trial at fault is the only one lost.
+    Where fits that run together fail, each is run again alone, so that only the trial that failed is lost.
     """
     learner = cell.learner
     if learner is None:
-        yield from (None for _ in trials)
+        yield from (_Attempt() for _ in trials)
         return
-    known = [each for each in data if each is not None]
-    if len(trials) > 1 and isinstance(learner, Ileed | AbstractOffline):
-        fit_each = learner.fit_each
+    datasets = [each for each in data if each is not None]
+    if len(trials) > 1 and fits_together(learner):
         try:
-            together = fit_each(known, seeds=trials, device=device)
+            together = learner.fit_each(datasets, seeds=trials, device=device)
         except Exception:
             pass  # which of them failed shows below
         else:
-            yield from together
+            yield from map(_Attempt, together)
             return
-    for trial, each in zip(trials, known, strict=True):
+    for trial, each in zip(trials, datasets, strict=True):
         try:
-            found = _fitted(cell, trial, each, device)
+            attempt = _Attempt(fit_one(learner, each, seed=trial, device=device))
         except Exception as error:
-            found = _Failed(_reason(error))
-        yield found
-
-
-def _fitted(cell: Cell, trial: int, data: Demonstrations, device: str) -> Any:
-    learner = cell.learner
-    assert learner is not None  # `_found` asks for a fit only where there is something to fit
-    if isinstance(learner, Ileed):
-        return learner.fit_each([data], seeds=[trial], device=device)[0]
-    if isinstance(learner, Gail):
-        return learner.fit(data, task=cell.experiment.task(cell.setting), seed=trial)
-    return learner.fit(data, seed=trial, device=device)
+            attempt = _Attempt(failure=_reason(error))
+        yield attempt
 
 
 def _reason(error: Exception) -> str:
@@ -275,17 +259,16 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, IleedError) else f"{type(error).__name__}: {error}"
 
 
-def _recorded(cell: Cell, trial: int, found: Any) -> Measured:
+def _measure(cell: Cell, trial: int, attempt: _Attempt) -> Measured:
     began = time.monotonic()
-    try:
-        if isinstance(found, _Failed):
-            measured = {"failed": found.reason}
-        else:
-            measured = cell.experiment.measured(cell.setting, cell.method, trial, found)
-    except Exception as error:
-        measured = {"failed": _reason(error)}
+    measured: Measured = {"failed": attempt.failure}
+    if attempt.failure is None:
+        try:
+            measured = cell.experiment.measure(cell.setting, cell.method, trial, attempt.fit)
+        except Exception as error:
+            measured = {"failed": _reason(error)}
     spent = {
-        "fit_seconds": round(getattr(found, "seconds", 0.0), 3),
+        "fit_seconds": round(fit_seconds(attempt.fit), 3),
         "score_seconds": round(time.monotonic() - began, 3),
     }
     return {"trial": trial} | measured | spent

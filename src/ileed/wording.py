@@ -1,10 +1,12 @@
-"""Wording: text from outside as a sentence can hold it, and what somebody who mistyped a name may have meant."""
+"""Wording: text from outside as a sentence can hold it, counted nouns, and suggestions for a mistyped name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
+
+__all__ = ["counted", "did_you_mean", "printable"]
 
 _MOST = 10_000  # names that are looked through: a refusal should not take seconds
 
@@ -17,6 +19,11 @@ def printable(text: str, most: int | None = None) -> str:
     """
     shown = "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
     return shown if most is None or len(shown) <= most else f"{shown[:most]}..."
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, as in "1 step" and "2 steps"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

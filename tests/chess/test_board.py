@@ -94,12 +94,12 @@ def _left_and_right_exchanged(text):
 def test_to_mirror_what_is_seen_is_to_see_the_mirrored_position(position):
     text = fen(position)
     image = board.encode([_left_and_right_exchanged(text)])
-    ours = board.mirrored(board.encode([text]))
+    ours = board.mirror(board.encode([text]))
     np.testing.assert_array_equal(ours.observations, image.observations)
     np.testing.assert_array_equal(ours.legal, image.legal)
     moves = legal_moves(text)
     swapped = [_exchanged(move) for move in moves]
-    numbers = board.mirrored_actions(board.actions_of([text] * len(moves), moves))
+    numbers = board.mirror_actions(board.actions_of([text] * len(moves), moves))
     np.testing.assert_array_equal(numbers, board.actions_of([_left_and_right_exchanged(text)] * len(moves), swapped))
 
 
@@ -129,7 +129,7 @@ def test_what_is_seen_is_where_everything_stands(position):
 def test_what_surrounds_the_king_is_told_by_its_distance(position):
     """Every piece but the mover's king once, by ranks and files from it, counted with python-chess's squares."""
     own = position if position.turn else position.mirror()
-    (seen,) = board.centred(board.encode([fen(position)]).observations)
+    (seen,) = board.with_king_centred_planes(board.encode([fen(position)]).observations)
     king = own.king(chess.WHITE)
     kinds = {(chess.KING, chess.BLACK): 0, (chess.PAWN, chess.WHITE): 1, (chess.PAWN, chess.BLACK): 2}
     expected = np.zeros((3, 15, 15), dtype=np.uint8)
@@ -144,7 +144,7 @@ def test_what_surrounds_the_king_is_told_by_its_distance(position):
 
 def test_what_is_no_board_is_not_centred():
     with pytest.raises(DemonstrationError, match="are not boards"):
-        board.centred(np.zeros((2, 100), dtype=np.uint8))
+        board.with_king_centred_planes(np.zeros((2, 100), dtype=np.uint8))
 
 
 def test_a_square_in_passing_that_nobody_can_use_is_not_seen():
@@ -180,8 +180,8 @@ KINGS = "4k3/8/8/8/8/8/4P3/4K3 w - -"
         ("4k3/8/8/8/8/8/4K3 w - -", "eight ranks"),
         ("4k3/8/8/8/8/8/4P3/4K3 w", "is not the board"),
         ("4k3/8/8/8/8/8/4P3/4K3 w KQ -", "is not the board"),
-        ("4k3/8/8/8/8/8/4P3/4K3 w - e6", "no pawn stands"),
-        ("4k3/8/8/4p3/8/8/4P3/4K3 w - e3", "no pawn stands"),
+        ("4k3/8/8/8/8/8/4P3/4K3 w - e6", "there is no pawn"),
+        ("4k3/8/8/4p3/8/8/4P3/4K3 w - e3", "there is no pawn"),
         ("4k3/8/8/8/8/8/4é3/4K3 w - -", "more than kings and pawns"),
     ],
 )

@@ -13,7 +13,7 @@ from needs import stockfish
 
 from ileed.errors import DemonstrationError, SettingsError
 from ileed_lab.chess import board
-from ileed_lab.chess.consulting import ENGINE, consulted, people
+from ileed_lab.chess.consulting import ENGINE, consult, people
 from ileed_lab.chess.experiment import ChessEngines, ChessExpertise, ChessPolicy
 from ileed_lab.chess.page import _ratio, chess_page, published_chess
 from ileed_lab.chess.players import engine_moves
@@ -59,7 +59,7 @@ def test_the_first_trial_has_every_move_once_and_the_engine_as_often_as_it_is_as
         assert sum(counts.values()) == GAMES * 10
 
 
-def test_other_trials_draw_whole_games_and_the_engine_comes_with_them(file: Path):
+def test_other_trials_resample_whole_games_with_the_engines_moves(file: Path):
     one, other = ChessExpertise(file).demonstrations({"bins": "rating", "engine": 3}, [1, 2])
     for data in (one, other):
         counts = dict(zip(data.names, data.steps_each.tolist(), strict=True))
@@ -111,7 +111,7 @@ def test_a_file_without_the_engine_and_no_file_at_all_are_refused_in_a_sentence(
 def test_a_consulted_table_keeps_what_people_did_and_adds_a_legal_move_for_each(table: pa.Table):
     humans = people(table)[0].slice(0, 30)
     heard: list[tuple[int, int]] = []
-    both = consulted(humans, nodes=200, progress=lambda done, total: heard.append((done, total)))
+    both = consult(humans, nodes=200, progress=lambda done, total: heard.append((done, total)))
     kept, engine = people(both)
     assert kept.equals(humans)
     for name in ("game_id", "ply", "fen"):
@@ -120,7 +120,7 @@ def test_a_consulted_table_keeps_what_people_did_and_adds_a_legal_move_for_each(
     board.actions_of(engine.column("fen").to_pylist(), engine.column("move").to_pylist())  # refuses illegal ones
     assert heard[-1][0] == heard[-1][1] == len(pc.unique(humans.column("fen")))
     with pytest.raises(DemonstrationError, match="already"):
-        consulted(both)
+        consult(both)
 
 
 def test_an_interval_over_games_is_that_of_a_mean_where_games_are_equally_long():

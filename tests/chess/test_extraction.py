@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from ileed import cli
 from ileed.errors import IleedError
-from ileed_lab.chess import extraction, sources
+from ileed_lab.chess import extraction, parts, sources
 from ileed_lab.chess.extraction import Extracted, extract
 from ileed_lab.chess.positions import SCHEMA
 
@@ -390,9 +390,9 @@ def test_neither_interruption_nor_several_files_change_a_byte(tmp_path, monkeypa
     assert told[-1] == (sum(path.stat().st_size for path in files),) * 2
 
     parsed: list[tuple[str, int]] = []
-    positions = extraction._positions
+    positions = extraction.extract_positions
     monkeypatch.setattr(
-        extraction, "_positions", lambda text, *place: (parsed.append(place), positions(text, *place))[1]
+        extraction, "extract_positions", lambda text, *place: (parsed.append(place), positions(text, *place))[1]
     )
 
     def stop(*done: int) -> None:
@@ -417,7 +417,7 @@ def test_neither_interruption_nor_several_files_change_a_byte(tmp_path, monkeypa
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_parts_of_other_files_are_refused_and_given_up_when_begun_anew(tmp_path):
+def test_parts_of_other_files_are_refused_and_given_up_when_started_again(tmp_path):
     text = "\n\n".join(games(30, seed=5))
 
     calls: list[int] = []
@@ -533,12 +533,12 @@ def test_a_file_without_endings_gives_an_empty_table_of_the_same_columns(tmp_pat
 
 
 def test_groups_of_rows_are_equal_however_the_rows_came(monkeypatch):
-    monkeypatch.setattr(extraction, "_ROWS_IN_A_GROUP", 10)
+    monkeypatch.setattr(parts, "_ROWS_IN_A_GROUP", 10)
     rows = pa.table({name: pa.nulls(35, SCHEMA.field(name).type) for name in SCHEMA.names})
     for sizes in ([35], [1] * 35, [12, 0, 23]):
         ends = np.cumsum(sizes)
         tables = (rows[end - size : end] for size, end in zip(sizes, ends.tolist(), strict=True))
-        assert [len(group) for group in extraction._groups(tables)] == [10, 10, 10, 5]
+        assert [len(group) for group in parts._row_groups(tables)] == [10, 10, 10, 5]
 
 
 def test_the_command_says_what_it_found(tmp_path, capsys):

@@ -262,7 +262,7 @@ def test_a_file_that_is_no_cache_is_refused(tmp_path: Path, monkeypatch: pytest.
     ("fen", "move", "words"),
     [
         ("8/8/8/8 w - -", "e2e4", "not a position"),
-        ("8/8/8/3kK3/8/8/8/8 w - -", "e5e6", "cannot come about"),
+        ("8/8/8/3kK3/8/8/8/8 w - -", "e5e6", "cannot occur"),
         (POSITIONS[0], "e2e5", "not a legal move"),
         (POSITIONS[0], "castle", "not a legal move"),
     ],

@@ -16,10 +16,10 @@ from ileed_lab.chess import board
 from ileed_lab.chess.positions import (
     SCHEMA,
     by_player,
-    centred,
     demonstrations,
     rating_bins,
     read_positions,
+    with_king_centred_planes,
     with_mirror_images,
 )
 
@@ -172,8 +172,8 @@ def test_a_mirror_image_lies_in_the_episode_of_what_it_mirrors():
 
 def test_more_is_seen_and_nothing_else_changed_around_the_king():
     data = demonstrations(GAMES, GAMES.column("player").to_pylist())
-    around = centred(data)
-    np.testing.assert_array_equal(around.observations, board.centred(data.observations))
+    around = with_king_centred_planes(data)
+    np.testing.assert_array_equal(around.observations, board.with_king_centred_planes(data.observations))
     assert replace(around, observations=data.observations).equals(data)
     with pytest.raises(DemonstrationError, match="are not boards"):
         with_mirror_images(around)

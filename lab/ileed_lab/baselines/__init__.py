@@ -1,4 +1,4 @@
-"""Baselines: one that plays while it learns, and four that learn from a file; each says whether it uses rewards."""
+"""Baselines: GAIL, which plays while it learns, and four methods that learn from a file; all have one `fit`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from ileed_lab.baselines.cql import Cql
 from ileed_lab.baselines.gail import FittedGail, Gail, GailPolicy, Iteration
 from ileed_lab.baselines.hbc import Hbc
 from ileed_lab.baselines.iris import Iris
-from ileed_lab.baselines.lessons import Point
 from ileed_lab.baselines.offline import AbstractOffline, FittedOffline, OfflinePolicy
+from ileed_lab.baselines.training import TrainingPoint
 
 __all__ = [
     "AbstractOffline",
@@ -22,5 +22,5 @@ __all__ = [
     "Iris",
     "Iteration",
     "OfflinePolicy",
-    "Point",
+    "TrainingPoint",
 ]

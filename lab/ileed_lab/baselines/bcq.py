@@ -1,4 +1,4 @@
-"""Batch-constrained Q-learning: among actions that demonstrators might have taken, the one that is worth most."""
+"""Batch-constrained Q-learning: among actions that demonstrators might have taken, the one of greatest value."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from ileed.errors import SettingsError
-from ileed_lab.baselines.lessons import Lesson, descend, follow, twin
-from ileed_lab.baselines.networks import ConditionalSampler, Critics, built, chance, network
-from ileed_lab.baselines.offline import AbstractActor, AbstractOffline, Beginner, State, at_least_one, positive
+from ileed import SettingsError
+from ileed_lab.baselines.networks import ConditionalVAE, Critics, build, generator_for, mlp
+from ileed_lab.baselines.offline import AbstractActor, AbstractOffline, Start, State, at_least_one, positive
 from ileed_lab.baselines.replay import Replay
+from ileed_lab.baselines.training import Trainer, minimiser, target_copy, update_target
 
 __all__ = ["Bcq", "BcqActor"]
 
@@ -20,48 +20,57 @@ __all__ = ["Bcq", "BcqActor"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Bcq(AbstractOffline):
-    """Batch-constrained deep Q-learning (Fujimoto et al., 2019), as robomimic sets it for low-dimensional data.
+    """Batch-constrained deep Q-learning (BCQ), with robomimic's settings for low-dimensional data.
 
-    A conditional autoencoder G learns what demonstrators do, and twin critics learn
+    A conditional variational autoencoder G(s) learns which actions the demonstrators take. Two critics minimise the
+    squared Bellman error
 
-        Q(s, a) = r + discount * max_i [w min_j Q_j(s', a_i) + (1 - w) max_j Q_j(s', a_i)],  a_i ~ G(s').
+        sum_j (Q_j(s, a) - y)^2,
+        y = r + discount * max_i [w min_j Q'_j(s', a_i) + (1 - w) max_j Q'_j(s', a_i)],  a_i ~ G(s'),
 
-    To play is to draw `candidates` actions and take the one that is worth most. It uses rewards, which behaviour
-    cloning and ileed do not see. See docs/decisions/offline-baselines.md for what differs from robomimic.
+    where Q' are target networks, w is `pessimism`, and y = r where the task ended. The policy samples `candidates`
+    actions from G(s) and takes the one of greatest value. Optionally a perturbation network moves each sampled action
+    by up to `perturbation` to increase Q_1.
+
+    BCQ uses rewards, which behaviour cloning and ileed do not see. docs/decisions/offline-baselines.md lists what
+    differs from robomimic.
+
+    S. Fujimoto, D. Meger and D. Precup. Off-Policy Deep Reinforcement Learning without Exploration. *ICML*, 2019.
+    <https://arxiv.org/abs/1812.02900>
     """
 
     title: ClassVar[str] = "BCQ"
     uses_rewards: ClassVar[bool] = True
 
     steps: int = 20_000
-    """Gradient steps of each network."""
+    """Optimisation steps of each network."""
     batch_size: int = 256
-    """Transitions in each."""
+    """Transitions in each step."""
     hidden: tuple[int, ...] = (300, 400)
     """Units in the layers of every network."""
     learning_rate: float = 1e-3
     """Of every network."""
     latent: int | None = None
-    """Size of the autoencoder's latent; None is twice the dimensions of an action."""
+    """Dimensions of the autoencoder's latent; None is twice the dimensions of an action."""
     divergence_weight: float = 0.05
-    """Of the autoencoder's divergence from its prior, beside the mean squared error."""
+    """Of the autoencoder's Kullback-Leibler divergence from its prior, beside the mean squared error."""
     prior_modes: int = 0
-    """Modes of a learned prior; 0 is the standard normal."""
+    """Components of a learned prior; 0 is the standard normal."""
     latent_bound: float | None = None
-    """Where latents are cut when actions are drawn; None draws from the whole prior, as robomimic does, and 0.5 is
-    what the first authors and d3rlpy do."""
+    """Bound on latents when actions are sampled; None samples from the whole prior, as robomimic does, and 0.5 is the
+    value of the original implementation and of d3rlpy."""
     discount: float = 0.99
-    """What a reward one step later is worth."""
+    """Of a reward one step later."""
     target_rate: float = 0.005
-    """Share of the way that the target networks go towards the trained ones in every step."""
+    """Rate of the moving average that updates the target networks."""
     pessimism: float = 0.75
     """Weight w of the lower of the two critics."""
     target_candidates: int = 10
-    """Actions drawn for each target."""
+    """Actions sampled for each target y."""
     candidates: int = 100
-    """Actions drawn to choose from when playing."""
+    """Actions sampled by the policy, of which it takes the best."""
     perturbation: float = 0.0
-    """How far, on the scale from -1 to 1, a further network may move a drawn action to raise its worth; 0 has none."""
+    """Bound on the change of a sampled action by the perturbation network, for actions in [-1, 1]; 0 has none."""
 
     def __post_init__(self) -> None:
         at_least_one(self, "steps", "batch_size", "target_candidates", "candidates")
@@ -72,43 +81,46 @@ class Bcq(AbstractOffline):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingsError(f"{name} is {getattr(self, name)}: it must be from 0 to 1")
 
-    def begin(self, replay: Replay, *, seed: int) -> Beginner[BcqActor]:
-        actor = BcqActor.drawn(self, replay, seed=seed)
-        target_critics, target_perturb = twin(actor.critics), twin(actor.perturb) if actor.perturb else None
-        generator = chance(seed, "bcq", "batches", device=replay.device)
-        descend_sampler = descend(actor.sampler.parameters(), self.learning_rate)
-        descend_critics = descend(actor.critics.parameters(), self.learning_rate)
-        descend_perturb = descend(actor.perturb.parameters(), self.learning_rate) if actor.perturb else None
+    def start(self, replay: Replay, *, seed: int) -> Start[BcqActor]:
+        actor = BcqActor.initialise(self, replay, seed=seed)
+        target_critics, target_perturb = (
+            target_copy(actor.critics),
+            target_copy(actor.perturb) if actor.perturb else None,
+        )
+        generator = generator_for(seed, "bcq", "batches", device=replay.device)
+        minimise_autoencoder = minimiser(actor.autoencoder.parameters(), self.learning_rate)
+        minimise_critics = minimiser(actor.critics.parameters(), self.learning_rate)
+        minimise_perturb = minimiser(actor.perturb.parameters(), self.learning_rate) if actor.perturb else None
 
         def step(_: int) -> dict[str, Tensor]:
             batch = replay.transitions(self.batch_size, generator)
-            sampler_cost = actor.sampler.cost(batch.observations, batch.actions, generator)
-            descend_sampler(sampler_cost)
+            autoencoder_loss = actor.autoencoder.loss(batch.observations, batch.actions, generator)
+            minimise_autoencoder(autoencoder_loss)
             with torch.no_grad():
-                proposed = actor.proposals(batch.following, self.target_candidates, generator, target_perturb)
-                best = self.mixed(target_critics(batch.following, proposed)).amax(-1)
-                target = batch.rewards + self.discount * batch.goes_on * best
-            critics_cost = (actor.critics(batch.observations, batch.actions) - target).square().mean(-1).sum()
-            descend_critics(critics_cost)
-            follow(target_critics, actor.critics, self.target_rate)
-            if actor.perturb and target_perturb and descend_perturb:
-                moved = actor.proposals(batch.observations, 1, generator, actor.perturb)
-                descend_perturb(-actor.critics(batch.observations, moved)[0].mean())
-                follow(target_perturb, actor.perturb, self.target_rate)
-            return {"sampler": sampler_cost, "critics": critics_cost, "worth": target.mean()}
+                sampled = actor.candidates(batch.next_observations, self.target_candidates, generator, target_perturb)
+                best = self.combine(target_critics(batch.next_observations, sampled)).amax(-1)
+                target = batch.rewards + self.discount * batch.continues * best
+            critics_loss = (actor.critics(batch.observations, batch.actions) - target).square().mean(-1).sum()
+            minimise_critics(critics_loss)
+            update_target(target_critics, actor.critics, self.target_rate)
+            if actor.perturb and target_perturb and minimise_perturb:
+                perturbed = actor.candidates(batch.observations, 1, generator, actor.perturb)
+                minimise_perturb(-actor.critics(batch.observations, perturbed)[0].mean())
+                update_target(target_perturb, actor.perturb, self.target_rate)
+            return {"autoencoder": autoencoder_loss, "critics": critics_loss, "value": target.mean()}
 
-        return Beginner(actor, {"bcq": Lesson(step=step, steps=self.steps, generator=generator)})
+        return Start(actor, {"bcq": Trainer(step=step, steps=self.steps, generator=generator)})
 
-    def mixed(self, values: Tensor) -> Tensor:
-        """One number of both critics' (critic, ...): mostly the lower."""
+    def combine(self, values: Tensor) -> Tensor:
+        """One value from both critics' (critic, ...): w times the lower plus 1 - w times the higher."""
         return self.pessimism * values.amin(0) + (1 - self.pessimism) * values.amax(0)
 
 
 @final
 class BcqActor(AbstractActor):
-    """Draws candidates, and takes the one that the critics like best.
+    """Samples candidates, and takes the one of greatest value.
 
-    Without a generator the candidates are decoded from latents that were drawn once, for every row the same.
+    Without a generator the candidates are decoded from latents that were sampled once, the same for every row.
     """
 
     _uniform: Tensor
@@ -117,7 +129,7 @@ class BcqActor(AbstractActor):
     def __init__(self, method: Bcq, inputs: int, dimensions: int) -> None:
         super().__init__()
         self._method = method
-        self.sampler = ConditionalSampler(
+        self.autoencoder = ConditionalVAE(
             inputs,
             dimensions,
             latent=method.latent or 2 * dimensions,
@@ -127,51 +139,49 @@ class BcqActor(AbstractActor):
             bounded=True,
         )
         self.critics = Critics(inputs, dimensions, method.hidden)
-        moves = method.perturbation > 0
-        self.perturb = network(inputs + dimensions, method.hidden, dimensions) if moves else None
+        perturbs = method.perturbation > 0
+        self.perturb = mlp(inputs + dimensions, method.hidden, dimensions) if perturbs else None
 
     @classmethod
-    def drawn(cls, method: Bcq, replay: Replay, *, seed: int) -> BcqActor:
-        """An actor that knows nothing yet."""
-        actor = built(
-            lambda: cls(method, replay.inputs, replay.dimensions),
-            chance(seed, "bcq", "networks", device=torch.device("cpu")),
-            replay.device,
-        )
-        candidates = chance(seed, "bcq", "candidates", device=torch.device("cpu"))
-        actor.register_buffer("_uniform", torch.rand(1, method.candidates, generator=candidates).to(replay.device))
-        noise = torch.randn(1, method.candidates, actor.sampler.latent, generator=candidates)
+    def initialise(cls, method: Bcq, replay: Replay, *, seed: int) -> BcqActor:
+        """An actor with random weights, and the latents of its candidates."""
+        cpu = torch.device("cpu")
+        weights = generator_for(seed, "bcq", "networks", device=cpu)
+        actor = build(lambda: cls(method, replay.inputs, replay.dimensions), weights, replay.device)
+        latents = generator_for(seed, "bcq", "candidates", device=cpu)
+        actor.register_buffer("_uniform", torch.rand(1, method.candidates, generator=latents).to(replay.device))
+        noise = torch.randn(1, method.candidates, actor.autoencoder.latent, generator=latents)
         actor.register_buffer("_noise", noise.to(replay.device))
         return actor
 
-    def proposals(
+    def candidates(
         self, observations: Tensor, count: int, generator: torch.Generator | None, perturb: nn.Module | None
     ) -> Tensor:
-        """(row, proposal, dimension) actions: drawn anew, or the first `count` of those that are always proposed."""
+        """(row, candidate, dimension) actions: sampled, or decoded from the first `count` of the fixed latents."""
         if generator is None:
             uniform, noise = self._uniform[:, :count], self._noise[:, :count]
         else:
-            place, rows = generator.device, len(observations)
-            uniform = torch.rand(rows, count, generator=generator, device=place)
-            noise = torch.randn(rows, count, self.sampler.latent, generator=generator, device=place)
+            device, rows = generator.device, len(observations)
+            uniform = torch.rand(rows, count, generator=generator, device=device)
+            noise = torch.randn(rows, count, self.autoencoder.latent, generator=generator, device=device)
         if (bound := self._method.latent_bound) is not None:
             noise = noise.clamp(-bound, bound)
-        actions = self.sampler.draws(observations, uniform, noise).detach()
+        actions = self.autoencoder.sample(observations, uniform, noise).detach()
         if perturb is None:
             return actions
-        seen = observations[:, None].expand(-1, count, -1)
-        moved = self._method.perturbation * perturb(torch.cat([seen, actions], dim=-1)).tanh()
-        return (actions + moved).clamp(-1, 1)
+        expanded = observations[:, None].expand(-1, count, -1)
+        change = self._method.perturbation * perturb(torch.cat([expanded, actions], dim=-1)).tanh()
+        return (actions + change).clamp(-1, 1)
 
-    def worth(self, observations: Tensor, count: int) -> Tensor:
-        """(row,) what the best of `count` proposals is worth: the value of being there."""
-        proposed = self.proposals(observations, count, None, self.perturb)
-        return self._method.mixed(self.critics(observations, proposed)).amax(-1)
+    def value(self, observations: Tensor, count: int) -> Tensor:
+        """(row,) the value of a state: that of the best of `count` candidates."""
+        candidates = self.candidates(observations, count, None, self.perturb)
+        return self._method.combine(self.critics(observations, candidates)).amax(-1)
 
-    def begin(self, rows: int) -> State:
+    def initial_state(self, rows: int) -> State:
         return ()
 
     def act(self, observations: Tensor, state: State, generator: torch.Generator | None) -> tuple[Tensor, State]:
-        proposed = self.proposals(observations, self._method.candidates, generator, self.perturb)
-        best = self._method.mixed(self.critics(observations, proposed)).argmax(-1)
-        return proposed[torch.arange(len(proposed)), best], state
+        candidates = self.candidates(observations, self._method.candidates, generator, self.perturb)
+        best = self._method.combine(self.critics(observations, candidates)).argmax(-1)
+        return candidates[torch.arange(len(candidates)), best], state

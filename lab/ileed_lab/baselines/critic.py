@@ -1,12 +1,16 @@
-"""The critic: a function of observation and action that is high where demonstrators go and low where practice goes.
+"""The critic of GAIL: a function of observation and action that takes the place of the reward.
 
-It stands in for the reward. Among functions f of slope about one it maximises the Wasserstein gap
+Among functions f of slope about one the critic maximises the Wasserstein distance between the demonstrations and the
+steps that the policy takes,
 
-    E_demonstrations f(s, a) - E_practice f(s, a),
+    E_demonstrations f(s, a) - E_policy f(s, a) - penalty * E_lines (|grad f| - 1)^2,
 
-and the slope is kept near one by a penalty on lines between the two: (|grad f| - 1)^2. Adding a constant to f changes
-nothing in the gap, so where episodes differ in length the constant decides whether living or dying pays. `Behaviour`
-says how that is settled.
+where the penalty is taken at random points of lines between the two. Adding a constant to f does not change the
+distance, so where episodes differ in length the constant decides whether ending an episode pays; `Behaviour` says how
+that is settled.
+
+I. Gulrajani, F. Ahmed, M. Arjovsky, V. Dumoulin and A. Courville. Improved Training of Wasserstein GANs. *NeurIPS*,
+2017. <https://arxiv.org/abs/1704.00028>
 """
 
 from __future__ import annotations
@@ -28,14 +32,13 @@ __all__ = ["Behaviour", "Contrast", "Critic", "scores", "slopes"]
 Layers = Sequence[tuple[Tensor, Tensor]]
 """Weight (out, in) and bias (out,) of each layer."""
 
-UNIT = 5
-"""What an observation is divided by, its mean taken off: then most numbers of a view lie within one of zero, as an
-action's do, a single 1 among zeros."""
+OBSERVATION_SCALE = 5
+"""Centred observations are divided by this, so that most inputs are between -1 and 1, as those of a one-hot action."""
 ABSORBING = 0.25
-"""How far the absorbing state stands off along an input of its own: apart, yet close to everything, since a slope of
-one over a long way would let the worth of ending drown that of acting."""
+"""Value of the input that marks the absorbing state. It is small, since a slope of one over a large distance would make
+the value of ending an episode dominate that of acting."""
 LINES = 1_000
-"""Lines on which the slope is looked at in every gradient step."""
+"""Points at which the slope is penalised in every optimisation step."""
 
 
 @final
@@ -44,18 +47,18 @@ class Behaviour:
     """Steps that were taken in a task, and how many steps their episodes would have spent in an absorbing state.
 
     An episode that the task ended after T of at most H steps stands for T steps and H - T more in one absorbing state,
-    so that all episodes have H. Nobody needs to play those: with f(absorbing) = c the padded return is
+    so that all episodes have H steps. Those steps need not be played: with f(absorbing) = c the padded return is
     sum_t f(s_t, a_t) + (H - T) c = H c + sum_t (f(s_t, a_t) - c), which is the return of the unpadded episode under the
-    reward f - c (and so it is with a discount, for endless padding). Only the critic must be told the weight of the
-    absorbing state, to learn c.
+    reward f - c (and with a discount too, for endless padding). Only the critic needs the weight of the absorbing
+    state, to learn c.
     """
 
     observations: npt.NDArray[np.uint8]
-    """What was seen, (step, feature)."""
+    """(step, feature)."""
     actions: npt.NDArray[np.int64]
-    """What was done, (step,)."""
+    """(step,)."""
     absorbed: int = 0
-    """Steps in the absorbing state, of all episodes together; 0 where horizons are variable."""
+    """Steps in the absorbing state, summed over episodes; 0 where horizons are variable."""
     ends: int = 0
     """Episodes that entered it."""
 
@@ -68,39 +71,39 @@ class Behaviour:
 class Contrast:
     """Two behaviours side by side: each distinct (observation, action) once, and the absorbing state in the last row.
 
-    Counting equal steps once makes the gap exact and cheap: ten thousand steps hold a few hundred distinct ones in the
-    easier tasks. It also lets what both sides share cancel before the critic sees it. Inputs that never vary are left
-    out: centred, they are zero.
+    Counting equal steps once makes the distance exact and cheap: ten thousand steps hold a few hundred distinct ones in
+    the easier tasks, and steps that both behaviours share cancel before the critic sees them. Inputs that never vary
+    are left out: centred, they are zero.
     """
 
     inputs: Tensor
-    """What the critic reads, (row, used): those of its inputs that are not zero in every row."""
+    """The critic's inputs, (row, used): those that are not zero in every row."""
     used: Tensor
     """Which inputs these are, (used,)."""
     weight: Tensor
-    """Share of the demonstrated time minus share of the practised time, (row,)."""
+    """Share of the demonstrated time minus share of the policy's time, (row,)."""
     demonstrated: Tensor
-    """Chance of a row to be the one end of a line, (row,): by steps taken, every end of an episode counting as one."""
-    practised: Tensor
-    """Chance of a row to be the other end, (row,)."""
+    """Probability of a row to be one end of a line, (row,): by steps, where an end of an episode counts as one."""
+    generated: Tensor
+    """Probability of a row to be the other end, (row,), from the policy's steps."""
     row: Tensor
-    """The row of each practised step, (step,)."""
+    """The row of each of the policy's steps, (step,)."""
 
     def lines(self, count: int, generator: torch.Generator) -> Tensor:
-        """Random points between demonstrated and practised rows, (count, input)."""
+        """Random points between demonstrated and generated rows, (count, input)."""
         one, other = (
-            torch.multinomial(chance, count, replacement=True, generator=generator)
-            for chance in (self.demonstrated, self.practised)
+            torch.multinomial(probability, count, replacement=True, generator=generator)
+            for probability in (self.demonstrated, self.generated)
         )
         return torch.lerp(self.inputs[one], self.inputs[other], torch.rand(count, 1, generator=generator))
 
 
 @final
 class Critic:
-    """A network with rectifiers that learns to tell demonstrations from practice.
+    """A network with rectifiers that learns to tell demonstrations from the policy's steps.
 
-    `kept` is the probability of a hidden unit to take part in a gradient step; one draw serves the whole step, so each
-    is a step of one smaller network.
+    `kept` is the probability of a hidden unit to take part in an optimisation step (one minus the dropout rate); one
+    mask serves the whole step, so that each is a step of one smaller network.
     """
 
     def __init__(
@@ -119,44 +122,44 @@ class Critic:
         self._kept, self._penalty, self._clip, self._generator = kept, penalty, clip, generator
         sizes = (len(centre) + action_count + 1, *hidden, 1)
         self._layers = [
-            (_drawn((after, before), before, generator), _drawn((after,), before, generator))
+            (_random_parameter((after, before), before, generator), _random_parameter((after,), before, generator))
             for before, after in pairwise(sizes)
         ]
         self._parameters = [tensor for layer in self._layers for tensor in layer]
         self._optimiser = torch.optim.RMSprop(self._parameters, lr=learning_rate, alpha=0.9)
 
-    def contrast(self, demonstrated: Behaviour, practised: Behaviour) -> Contrast:
+    def contrast(self, demonstrated: Behaviour, generated: Behaviour) -> Contrast:
         """Both behaviours as the critic compares them."""
-        observations = np.concatenate([demonstrated.observations, practised.observations])
-        actions = np.concatenate([demonstrated.actions, practised.actions])
-        first, row = _distinct(np.column_stack([observations, actions.astype(np.uint8)]))
+        observations = np.concatenate([demonstrated.observations, generated.observations])
+        actions = np.concatenate([demonstrated.actions, generated.actions])
+        first, row = _distinct_rows(np.column_stack([observations, actions.astype(np.uint8)]))
         absorbing = len(first)
         inputs = np.zeros((absorbing + 1, len(self._centre) + self._action_count + 1), dtype=np.float32)
-        inputs[:-1, : len(self._centre)] = (observations[first] - self._centre) / UNIT
+        inputs[:-1, : len(self._centre)] = (observations[first] - self._centre) / OBSERVATION_SCALE
         inputs[np.arange(absorbing), len(self._centre) + actions[first]] = 1
         inputs[-1, -1] = ABSORBING
         rows = row[: len(demonstrated)], row[len(demonstrated) :]
         steps = [np.bincount(own, minlength=absorbing + 1).astype(np.float32) for own in rows]
-        both = (demonstrated, practised)
+        both = (demonstrated, generated)
         time = [_shares(count, absorbing, own.absorbed) for count, own in zip(steps, both, strict=True)]
-        chance = [_shares(count, absorbing, own.ends) for count, own in zip(steps, both, strict=True)]
+        probability = [_shares(count, absorbing, own.ends) for count, own in zip(steps, both, strict=True)]
         used = np.flatnonzero(inputs.any(axis=0))
         return Contrast(
             inputs=torch.from_numpy(inputs[:, used]),
             used=torch.from_numpy(used),
             weight=torch.from_numpy(time[0] - time[1]),
-            demonstrated=torch.from_numpy(chance[0]),
-            practised=torch.from_numpy(chance[1]),
+            demonstrated=torch.from_numpy(probability[0]),
+            generated=torch.from_numpy(probability[1]),
             row=torch.from_numpy(rows[1]),
         )
 
     def learn(self, contrast: Contrast, *, epochs: int) -> None:
-        """Take one gradient step an epoch, each over all rows."""
+        """Take one optimisation step an epoch, each over all rows."""
         for _ in range(epochs):
-            layers = self._thinned(contrast.used)
-            gap = contrast.weight @ scores(layers, contrast.inputs)
-            steepness = slopes(layers, contrast.lines(LINES, self._generator))
-            loss = self._penalty * (steepness - 1).square().mean() - gap
+            layers = self._with_dropout(contrast.used)
+            distance = contrast.weight @ scores(layers, contrast.inputs)
+            slope = slopes(layers, contrast.lines(LINES, self._generator))
+            loss = self._penalty * (slope - 1).square().mean() - distance
             self._optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
@@ -168,8 +171,8 @@ class Critic:
         (weight, bias), *rest = self._layers
         return scores([(weight[:, contrast.used], bias), *rest], contrast.inputs)
 
-    def _thinned(self, used: Tensor) -> Layers:
-        """The network without its other inputs and without some hidden units, the rest making up for these."""
+    def _with_dropout(self, used: Tensor) -> Layers:
+        """The network on the used inputs, with some hidden units dropped and the others scaled up to compensate."""
         (weight, bias), *rest = self._layers
         return [(weight[:, used], bias), *((after * self._mask(after.shape[1]), bias) for after, bias in rest)]
 
@@ -186,7 +189,7 @@ def scores(layers: Layers, inputs: Tensor) -> Tensor:
 
 
 def slopes(layers: Layers, inputs: Tensor) -> Tensor:
-    """The length of the output's gradient with respect to the input, (row,), for inputs (row, input).
+    """The norm of the output's gradient with respect to the input, (row,), for inputs (row, input).
 
     A network with rectifiers is linear around any input, so the gradient is the product of the weights of those units
     that are active there; written out, it needs no second differentiation.
@@ -203,7 +206,7 @@ def slopes(layers: Layers, inputs: Tensor) -> Tensor:
     return gradient.norm(dim=1)
 
 
-def _drawn(shape: tuple[int, ...], inputs: int, generator: torch.Generator) -> Tensor:
+def _random_parameter(shape: tuple[int, ...], inputs: int, generator: torch.Generator) -> Tensor:
     return uniform(shape, inputs**-0.5, [generator])[0].requires_grad_()
 
 
@@ -213,7 +216,7 @@ def _shares(steps: npt.NDArray[np.float32], absorbing: int, more: int) -> npt.ND
     return np.asarray(counts / counts.sum())
 
 
-def _distinct(rows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _distinct_rows(rows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The first row of each distinct kind, and the kind of every row."""
     whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1]))).ravel()
     kinds: dict[Any, int] = {}

@@ -1,4 +1,4 @@
-"""Hierarchical behaviour cloning: a planner says what to see next, a recurrent policy goes there."""
+"""Hierarchical behaviour cloning: a planner proposes a subgoal, and a recurrent policy acts towards it."""
 
 from __future__ import annotations
 
@@ -8,46 +8,53 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from ileed.errors import SettingsError
-from ileed.model.distributions import component_action, mixture
+from ileed import SettingsError
 from ileed_lab.baselines.bcq import BcqActor
-from ileed_lab.baselines.lessons import Lesson, descend
-from ileed_lab.baselines.networks import ConditionalSampler, RecurrentMixture, built, chance
-from ileed_lab.baselines.offline import AbstractActor, AbstractOffline, Beginner, State, at_least_one, positive
+from ileed_lab.baselines.networks import ConditionalVAE, Mixture, RecurrentMixture, build, generator_for
+from ileed_lab.baselines.offline import AbstractActor, AbstractOffline, Start, State, at_least_one, positive
 from ileed_lab.baselines.replay import Replay
+from ileed_lab.baselines.training import Trainer, minimiser
 
-__all__ = ["GuidedActor", "Hbc", "Judge"]
+__all__ = ["Hbc", "HierarchicalActor", "SubgoalValue"]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Hbc(AbstractOffline):
-    """Hierarchical behaviour cloning (Mandlekar et al., 2020), as robomimic sets it for low-dimensional data.
+    """Hierarchical behaviour cloning (HBC), with robomimic's settings for low-dimensional data.
 
-    A conditional autoencoder proposes a subgoal, the observation `horizon` steps ahead, and a recurrent mixture policy
-    is told it for as many steps; then a new subgoal is proposed and the policy's memory begins anew. It uses no
-    rewards. See docs/decisions/offline-baselines.md for what differs from robomimic.
+    A planner, a conditional variational autoencoder, proposes a subgoal g: the observation `horizon` steps ahead. A
+    recurrent policy with a mixture of Gaussians over actions reads the observation and the subgoal for as many steps;
+    then a new subgoal is proposed, and the policy's hidden state is reset. With H the horizon, the losses are
+
+        |decode(z, s_t) - s_(t+H)|^2 / dim(s) + weight * KL(q(z | s_(t+H), s_t) || p(z | s_t))    (planner),
+        -mean_t log pi(a_t | s_(<=t), g)                                                          (policy).
+
+    HBC uses no rewards. docs/decisions/offline-baselines.md lists what differs from robomimic.
+
+    A. Mandlekar, D. Xu, R. Martín-Martín, S. Savarese and L. Fei-Fei. GTI: Learning to Generalize across Long-Horizon
+    Tasks from Human Demonstrations. *Robotics: Science and Systems*, 2020. <https://arxiv.org/abs/2003.06085>
     """
 
     title: ClassVar[str] = "HBC"
     uses_rewards: ClassVar[bool] = False
 
     steps: int = 15_000
-    """Gradient steps of the planner, and of the policy."""
+    """Optimisation steps of the planner, and of the policy."""
     batch_size: int = 100
-    """Windows in each."""
+    """Windows in each step."""
     horizon: int = 10
-    """Steps to a subgoal, and between one and the next."""
+    """Steps to a subgoal, and from one subgoal to the next."""
     learning_rate: float = 1e-3
     """Of both networks."""
     planner_hidden: tuple[int, ...] = (256, 256)
     """Units in the planner's layers."""
     latent: int = 16
-    """Size of the planner's latent."""
+    """Dimensions of the planner's latent."""
     prior_modes: int = 10
-    """Modes of the planner's learned prior; 0 is the standard normal."""
+    """Components of the planner's learned prior; 0 is the standard normal."""
     divergence_weight: float = 5e-4
-    """Of the planner's divergence from its prior, beside the mean squared error."""
+    """Of the planner's Kullback-Leibler divergence from its prior, beside the mean squared error."""
     policy_hidden: int = 100
     """Units in each of the policy's recurrent layers."""
     policy_layers: int = 2
@@ -61,28 +68,28 @@ class Hbc(AbstractOffline):
         if self.prior_modes < 0:
             raise SettingsError(f"prior_modes is {self.prior_modes}: it must be 0, for a standard normal, or more")
 
-    def begin(self, replay: Replay, *, seed: int) -> Beginner[GuidedActor]:
-        weights = chance(seed, "hbc", "networks", device=torch.device("cpu"))
-        actor = built(lambda: GuidedActor(self, replay.inputs, replay.dimensions), weights, replay.device)
-        generator = chance(seed, "hbc", "batches", device=replay.device)
-        descend_planner = descend(actor.planner.parameters(), self.learning_rate)
-        descend_policy = descend(actor.policy.parameters(), self.learning_rate)
+    def start(self, replay: Replay, *, seed: int) -> Start[HierarchicalActor]:
+        weights = generator_for(seed, "hbc", "networks", device=torch.device("cpu"))
+        actor = build(lambda: HierarchicalActor(self, replay.inputs, replay.dimensions), weights, replay.device)
+        generator = generator_for(seed, "hbc", "batches", device=replay.device)
+        minimise_planner = minimiser(actor.planner.parameters(), self.learning_rate)
+        minimise_policy = minimiser(actor.policy.parameters(), self.learning_rate)
 
         def step(_: int) -> dict[str, Tensor]:
             windows = replay.windows(self.batch_size, length=self.horizon, horizon=self.horizon, generator=generator)
-            planner_cost = actor.planner.cost(windows.observations[:, 0], windows.subgoals, generator)
-            descend_planner(planner_cost)
-            policy_cost = actor.policy.cost(windows)
-            descend_policy(policy_cost)
-            return {"planner": planner_cost, "nats_per_action": policy_cost}
+            planner_loss = actor.planner.loss(windows.observations[:, 0], windows.subgoals, generator)
+            minimise_planner(planner_loss)
+            policy_loss = actor.policy.loss(windows)
+            minimise_policy(policy_loss)
+            return {"planner": planner_loss, "nats_per_action": policy_loss}
 
-        return Beginner(actor, {"hbc": Lesson(step=step, steps=self.steps, generator=generator)})
+        return Start(actor, {"hbc": Trainer(step=step, steps=self.steps, generator=generator)})
 
 
 @final
 @dataclass(frozen=True)
-class Judge:
-    """How a subgoal is chosen among several: the one where the most is to be had."""
+class SubgoalValue:
+    """How IRIS chooses among subgoals: the one of greatest value."""
 
     value: BcqActor
     candidates: int
@@ -90,17 +97,17 @@ class Judge:
 
     def best(self, subgoals: Tensor) -> Tensor:
         """(row, input) of (row, candidate, input)."""
-        worth = self.value.worth(subgoals.flatten(0, 1), self.actions).view(subgoals.shape[:2])
-        return subgoals[torch.arange(len(subgoals)), worth.argmax(-1)]
+        values = self.value.value(subgoals.flatten(0, 1), self.actions).view(subgoals.shape[:2])
+        return subgoals[torch.arange(len(subgoals)), values.argmax(-1)]
 
 
 @final
-class GuidedActor(AbstractActor):
-    """Renews its subgoal every `horizon` steps, and follows it in between.
+class HierarchicalActor(AbstractActor):
+    """Takes a new subgoal every `horizon` steps, and acts towards it in between.
 
-    The state of a row is its subgoal, how many steps are left with it, and the policy's memory. Without a generator the
-    subgoal is the planner's likeliest or, where there is a judge, the best of candidates decoded from latents that were
-    drawn once, and the action is the centre of the heaviest component.
+    The state of a row is its subgoal, the steps left with it, and the policy's hidden state. Without a generator the
+    subgoal is the planner's most likely one or, where subgoals are chosen by value, the best of candidates decoded from
+    latents that were sampled once; and the action is the mean of the component of greatest weight.
     """
 
     _uniform: Tensor
@@ -109,8 +116,8 @@ class GuidedActor(AbstractActor):
     def __init__(self, method: Any, inputs: int, dimensions: int) -> None:
         super().__init__()
         self._horizon, self._inputs = method.horizon, inputs
-        self._judge: Judge | None = None
-        self.planner = ConditionalSampler(
+        self._choice: SubgoalValue | None = None
+        self.planner = ConditionalVAE(
             inputs,
             inputs,
             latent=method.latent,
@@ -127,17 +134,17 @@ class GuidedActor(AbstractActor):
             modes=method.policy_modes,
         )
 
-    def judged_by(self, judge: Judge, *, seed: int) -> GuidedActor:
-        """This actor, its subgoals from now on chosen by value."""
-        draws = chance(seed, "iris", "candidates", device=torch.device("cpu"))
-        self._judge, self.value = judge, judge.value
-        self.register_buffer("_uniform", torch.rand(1, judge.candidates, generator=draws))
-        self.register_buffer("_noise", torch.randn(1, judge.candidates, self.planner.latent, generator=draws))
+    def choose_by(self, choice: SubgoalValue, *, seed: int) -> HierarchicalActor:
+        """This actor, with its subgoals chosen by value from now on."""
+        latents = generator_for(seed, "iris", "candidates", device=torch.device("cpu"))
+        self._choice, self.value = choice, choice.value
+        self.register_buffer("_uniform", torch.rand(1, choice.candidates, generator=latents))
+        self.register_buffer("_noise", torch.randn(1, choice.candidates, self.planner.latent, generator=latents))
         return self
 
-    def begin(self, rows: int) -> State:
-        memory = torch.zeros(rows, self.policy.layers, self.policy.hidden)
-        return torch.zeros(rows, self._inputs), torch.zeros(rows, dtype=torch.int64), memory, memory.clone()
+    def initial_state(self, rows: int) -> State:
+        hidden = torch.zeros(rows, self.policy.layers, self.policy.hidden)
+        return torch.zeros(rows, self._inputs), torch.zeros(rows, dtype=torch.int64), hidden, hidden.clone()
 
     def act(self, observations: Tensor, state: State, generator: torch.Generator | None) -> tuple[Tensor, State]:
         subgoals, left, hidden, cell = (part.clone() for part in state)
@@ -146,29 +153,20 @@ class GuidedActor(AbstractActor):
             left[renewed] = self._horizon
             hidden[renewed], cell[renewed] = 0, 0
         inputs = torch.cat([observations, subgoals], dim=-1)[:, None]
-        memory = (hidden.transpose(0, 1).contiguous(), cell.transpose(0, 1).contiguous())
-        (log_weights, means, deviations), (hidden, cell) = self.policy(inputs, memory)
-        actions = _chosen(log_weights[:, 0], means[:, 0], deviations[:, 0], generator)
+        lstm_state = (hidden.transpose(0, 1).contiguous(), cell.transpose(0, 1).contiguous())
+        mixture, (hidden, cell) = self.policy(inputs, lstm_state)
+        now = Mixture(*(part[:, 0] for part in mixture))
+        actions = now.most_likely() if generator is None else now.sample(generator)
         return actions, (subgoals, left - 1, hidden.transpose(0, 1), cell.transpose(0, 1))
 
     def _subgoals(self, observations: Tensor, generator: torch.Generator | None) -> Tensor:
-        if self._judge is None and generator is None:
-            return self.planner.likeliest(observations)
+        if self._choice is None and generator is None:
+            return self.planner.most_likely(observations)
         if generator is None:
             uniform, noise = self._uniform, self._noise
         else:
-            rows, count = len(observations), self._judge.candidates if self._judge else 1
+            rows, count = len(observations), self._choice.candidates if self._choice else 1
             uniform = torch.rand(rows, count, generator=generator)
             noise = torch.randn(rows, count, self.planner.latent, generator=generator)
-        drawn = self.planner.draws(observations, uniform, noise)
-        return self._judge.best(drawn) if self._judge else drawn[:, 0]
-
-
-def _chosen(log_weights: Tensor, means: Tensor, deviations: Tensor, generator: torch.Generator | None) -> Tensor:
-    """(row, dimension): the mean of the heaviest component, or a sample of the mixture."""
-    policy = mixture(log_weights, means, deviations)
-    if generator is None:
-        return component_action(policy, log_weights.argmax(-1))
-    component = torch.multinomial(log_weights.exp(), 1, generator=generator)[:, 0]
-    noise = torch.randn(means.shape[0], means.shape[-1], generator=generator)
-    return component_action(policy, component, noise).clamp(-1, 1)
+        sampled = self.planner.sample(observations, uniform, noise)
+        return self._choice.best(sampled) if self._choice else sampled[:, 0]

@@ -1,4 +1,4 @@
-"""What the offline baselines share: how they are fitted, and the policy that plays."""
+"""What the offline baselines share: how they are fitted, and the policy that comes out."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ileed.demonstrations import Array, Demonstrations
-from ileed.errors import DemonstrationError, SettingsError
+from ileed import DemonstrationError, Demonstrations, SettingsError
+from ileed.demonstrations import Array
+from ileed.fitting import ProgressCallback
 from ileed.runtime import keep_freed_memory, resolve_device, stream
-from ileed.tasks import Progress
-from ileed_lab.baselines.lessons import Lesson, Point, practise
-from ileed_lab.baselines.replay import Replay, Units
+from ileed_lab.baselines.replay import Preprocessing, Replay
+from ileed_lab.baselines.training import Trainer, TrainingPoint, train
 
 __all__ = [
     "AbstractActor",
     "AbstractOffline",
-    "Beginner",
     "FittedOffline",
     "OfflinePolicy",
+    "Start",
     "State",
     "at_least_one",
     "positive",
 ]
 
 State = tuple[Tensor, ...]
-"""What an actor remembers of each row."""
+"""The hidden state of an actor, one row for each environment."""
 
 
 class AbstractActor(nn.Module, ABC):
-    """What a policy plays with: networks that see and act in the data's `Units`.
+    """The networks of a policy: from normalised observations to actions scaled to [-1, 1].
 
-    Laws: row r of the answer depends on row r of what is given, and without a generator on nothing else.
+    Laws: row r of the answer depends on row r of the arguments, and without a generator on nothing else.
     """
 
     @abstractmethod
-    def begin(self, rows: int) -> State:
-        """The state of rows in which nothing has happened yet: zeros, the first axis of each part being the row."""
+    def initial_state(self, rows: int) -> State:
+        """The hidden state at the start of an episode: zeros, with the row as the first axis of each tensor."""
 
     @abstractmethod
     def act(self, observations: Tensor, state: State, generator: torch.Generator | None) -> tuple[Tensor, State]:
-        """Actions (row, dimension) and the state after; drawn with a generator, the preferred ones without."""
+        """Actions (row, dimension) and the next state; sampled with a generator, the preferred ones without."""
 
 
 @final
 class OfflinePolicy:
-    """A learned policy for continuous actions: takes observations and gives actions in their own units.
+    """A learned policy for continuous actions: takes observations and returns actions as they are in the data.
 
     Has stable-baselines3's `predict`. A state is a tuple of arrays whose first axis is the row, so that many
-    environments may be played at once, each with its own memory. Draws, where asked for, come from a stream of the
-    policy's own, which `reset(seed)` starts anew.
+    environments may be stepped at once, each with its own hidden state. Sampled actions come from the policy's own
+    random stream, which `reset(seed)` restarts.
     """
 
-    def __init__(self, actor: AbstractActor, units: Units) -> None:
-        self._actor, self._units = actor.cpu().eval().requires_grad_(False), units
+    def __init__(self, actor: AbstractActor, preprocessing: Preprocessing) -> None:
+        self._actor, self._preprocessing = actor.cpu().eval().requires_grad_(False), preprocessing
         self._generator = stream(0, "act")
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        return self._units.shape
+        return self._preprocessing.observation_shape
 
     def reset(self, seed: int = 0) -> None:
-        """Start the stream of drawn actions anew; an episode's memory is the caller's, in `state`."""
+        """Restart the stream of sampled actions; the caller keeps the hidden state of an episode, in `state`."""
         self._generator = stream(seed, "act")
 
     @torch.no_grad()
@@ -78,55 +78,57 @@ class OfflinePolicy:
         episode_start: Array | None = None,
         deterministic: bool = True,
     ) -> tuple[Array, tuple[Array, ...] | None]:
-        """The preferred action, or one drawn, for one observation or a batch of them, and the state to pass next."""
-        single = np.shape(observation) == self._units.shape
+        """The preferred or a sampled action, for one observation or a batch of them, and the state to pass next."""
+        shape = self.observation_shape
+        single = np.shape(observation) == shape
         rows = np.asarray(observation)[None] if single else np.asarray(observation)
-        if rows.shape[1:] != self._units.shape:
+        if rows.shape[1:] != shape:
             raise DemonstrationError(
                 f"observations have shape {rows.shape}: this policy learned from observations of shape "
-                f"{self._units.shape}, so pass (number of observations, {', '.join(map(str, self._units.shape))})"
+                f"{shape}, so pass (number of observations, {', '.join(map(str, shape))})"
             )
-        actions, after = self._actor.act(
-            self._units.seen(rows),
-            self._remembered(len(rows), state, episode_start),
+        scaled, after = self._actor.act(
+            self._preprocessing.normalise(rows),
+            self._state_before(len(rows), state, episode_start),
             None if deterministic else self._generator,
         )
-        done = self._units.actions(actions).numpy()
-        return (done[0] if single else done), (tuple(part.numpy() for part in after) or None)
+        actions = self._preprocessing.unscale_actions(scaled).numpy()
+        return (actions[0] if single else actions), (tuple(part.numpy() for part in after) or None)
 
-    def _remembered(self, rows: int, state: tuple[Array, ...] | None, starts: Array | None) -> State:
-        fresh = self._actor.begin(rows)
+    def _state_before(self, rows: int, state: tuple[Array, ...] | None, starts: Array | None) -> State:
+        """The given state, with the initial one in the rows in which an episode starts."""
+        initial = self._actor.initial_state(rows)
         if state is None:
-            return fresh
-        kept = tuple(torch.from_numpy(np.array(part)) for part in state)
-        if [part.shape for part in kept] != [part.shape for part in fresh]:
+            return initial
+        given = tuple(torch.from_numpy(np.array(part)) for part in state)
+        if [part.shape for part in given] != [part.shape for part in initial]:
             raise SettingsError(
-                f"the state is of {len(kept[0]) if kept else 0} rows of another kind: pass what predict returned for "
+                f"the state is of {len(given[0]) if given else 0} rows of another kind: pass what predict returned for "
                 f"these {rows} rows, or None where all episodes begin"
             )
         if starts is None:
-            return kept
+            return given
         begins = torch.from_numpy(np.array(starts, dtype=bool)).reshape(rows)
         return tuple(
             torch.where(begins.view(rows, *[1] * (new.ndim - 1)), new, old)
-            for new, old in zip(fresh, kept, strict=True)
+            for new, old in zip(initial, given, strict=True)
         )
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FittedOffline:
-    """A fit: `policy` to act with, and `history`, the training curve of each part, to judge it by."""
+    """A fit: `policy` to act with, and `history`, the training curve of each trainer."""
 
     policy: OfflinePolicy
-    history: Mapping[str, tuple[Point, ...]]
+    history: Mapping[str, tuple[TrainingPoint, ...]]
     method: Any
     seconds: float
-    """How long the training took; of several fits side by side, its share."""
+    """How long the training took; of several fits side by side, an equal share."""
 
     def __repr__(self) -> str:
         steps = sum(curve[-1].steps for curve in self.history.values())
-        return f"FittedOffline({type(self.method).__name__}, {steps:,} gradient steps in {self.seconds:.0f} s)"
+        return f"FittedOffline({type(self.method).__name__}, {steps:,} optimisation steps in {self.seconds:.0f} s)"
 
 
 # Fitting
@@ -135,54 +137,61 @@ class FittedOffline:
 _Actor = TypeVar("_Actor", bound=AbstractActor, covariant=True)
 
 
-class Beginner(NamedTuple, Generic[_Actor]):
-    """An actor that knows nothing yet, and the lessons that will change that, by name."""
+class Start(NamedTuple, Generic[_Actor]):
+    """An actor with random weights, and the trainers that optimise it, by name."""
 
     actor: _Actor
-    lessons: Mapping[str, Lesson]
+    trainers: Mapping[str, Trainer]
 
 
 class AbstractOffline(ABC):
-    """A method that learns continuous actions from a file, and never plays while it learns.
+    """A method that learns continuous actions from a file, without any interaction with the environment.
 
-    Laws: what is learned depends on the method's settings, the demonstrations and the seed alone, also beside other
-    fits, and on a CPU to the last bit; and on rewards only where `uses_rewards` says so.
+    Laws: the policy depends on the method's settings, the demonstrations and the seed alone, also beside other fits,
+    and on a CPU to the last bit; and on rewards only where `uses_rewards` says so.
     """
 
     title: ClassVar[str]
-    """What it is called in a sentence."""
+    """Its name in a sentence."""
     uses_rewards: ClassVar[bool]
 
     @abstractmethod
-    def begin(self, replay: Replay, *, seed: int) -> Beginner[AbstractActor]:
-        """Networks as the seed draws them, and how they learn from these steps."""
+    def start(self, replay: Replay, *, seed: int) -> Start[AbstractActor]:
+        """Networks with weights drawn from the seed, and the trainers that fit them to these steps."""
 
     def fit(
-        self, demonstrations: Demonstrations, *, seed: int, device: str = "auto", progress: Progress | None = None
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
     ) -> FittedOffline:
         """Learn from demonstrations, with rewards and terminals where the method uses them."""
         return self.fit_each([demonstrations], seeds=[seed], device=device, progress=progress)[0]
 
     def fit_each(
         self,
-        demonstrations: Sequence[Demonstrations],
+        datasets: Sequence[Demonstrations],
         *,
         seeds: Sequence[int],
         device: str = "auto",
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> list[FittedOffline]:
         """A fit of each data set with its seed; on a GPU side by side, in about half the time."""
         keep_freed_memory()
-        began, place = time.perf_counter(), resolve_device(device)
+        began, torch_device = time.perf_counter(), resolve_device(device)
         replays = [
-            Replay(each, method=self.title, with_rewards=self.uses_rewards, device=place) for each in demonstrations
+            Replay(each, method=self.title, with_rewards=self.uses_rewards, device=torch_device) for each in datasets
         ]
-        beginners = [self.begin(replay, seed=seed) for replay, seed in zip(replays, seeds, strict=True)]
-        curves = iter(practise([each for _, lessons in beginners for each in lessons.values()], progress=progress))
-        seconds = (time.perf_counter() - began) / max(1, len(beginners))
+        starts = [self.start(replay, seed=seed) for replay, seed in zip(replays, seeds, strict=True)]
+        curves = iter(train([each for _, trainers in starts for each in trainers.values()], progress=progress))
+        seconds = (time.perf_counter() - began) / max(1, len(starts))
         return [
-            FittedOffline(OfflinePolicy(actor, replay.units), {name: next(curves) for name in lessons}, self, seconds)
-            for (actor, lessons), replay in zip(beginners, replays, strict=True)
+            FittedOffline(
+                OfflinePolicy(actor, replay.preprocessing), {name: next(curves) for name in trainers}, self, seconds
+            )
+            for (actor, trainers), replay in zip(starts, replays, strict=True)
         ]
 
 

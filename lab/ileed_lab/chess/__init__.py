@@ -1,1 +1,1 @@
-"""King-and-pawn endgames: positions from raw games, what a network sees of them, and an engine to play and judge."""
+"""King-and-pawn endgames: positions from games, their encoding for a network, and an engine to play and judge."""

@@ -1,20 +1,20 @@
-"""The board: what a network sees of a position of kings and pawns, and the list of moves that it chooses from.
+"""The board: the encoding of positions of kings and pawns for a network, and the list of its actions.
 
-Everything is told from the side of whoever moves: where black does, colours are swapped and ranks mirrored, so that
-one's own pawns always walk up the board. Squares are numbered from a1 = 0, b1 = 1 to h8 = 63.
+Positions are encoded from the mover's side: where Black moves, colours are swapped and ranks mirrored, so that the own
+pawns always move up the board. Squares are numbered from a1 = 0, b1 = 1 to h8 = 63.
 
 An observation is 264 numbers, each 0 or 1: four planes of 64 squares (own king, other king, own pawns, other pawns),
-and for each file whether a pawn on it may be captured in passing.
+and for each file whether a pawn on it may be captured en passant.
 
-The 158 actions are, in order: 8 steps of the king, as a compass tells them (N, NE, E, SE, S, SW, W, NW); then the moves
-of a pawn, by the square that it leaves: 48 pushes, 8 double pushes, 35 captures to the left, 35 to the right; then the
-24 promotions to anything but a queen. A push that reaches the last rank makes a queen. There is nothing to capture
-there, for no pawn stands on it and kings are not captured. Whatever captures on a square, in passing or not, is the
-same action: the position tells which it is. Every legal move of every position of kings and pawns is one of these, no
-two are the same, and each is legal in some position.
+The 158 actions are, in order: 8 steps of the king by compass direction (N, NE, E, SE, S, SW, W, NW); then the moves of
+a pawn, by its origin square: 48 pushes, 8 double pushes, 35 captures to the left, 35 to the right; then the 24
+promotions to anything but a queen. A push to the last rank promotes to a queen. There are no captures there, since no
+pawn can be on that rank and kings are not captured. A capture on a square, en passant or not, is the same action: the
+position determines which it is. Every legal move of every position of kings and pawns is one of these, no two are the
+same, and each is legal in some position.
 
 No sliding piece can be on the board, so nothing is ever pinned and a check can only be met by moving the king or by
-capturing the pawn that gives it. That makes the legal moves of any number of positions a few operations on arrays.
+capturing the pawn that gives it. So the legal moves of any number of positions are a few operations on arrays.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from ileed import DemonstrationError
 from ileed.demonstrations import Array
-from ileed.errors import DemonstrationError
 
 __all__ = [
     "ACTIONS",
@@ -34,12 +34,12 @@ __all__ = [
     "FEATURES",
     "Encoded",
     "actions_of",
-    "centred",
     "encode",
-    "mirrored",
-    "mirrored_actions",
+    "mirror",
+    "mirror_actions",
     "move_of",
     "moves_of",
+    "with_king_centred_planes",
 ]
 
 _COMPASS = {"N": 8, "NE": 9, "E": 1, "SE": -7, "S": -8, "SW": -9, "W": -1, "NW": 7}
@@ -47,7 +47,7 @@ _FILES = "abcdefgh"
 
 
 class _PawnMove(NamedTuple):
-    """A pawn's move: the squares that it leaves and reaches, and what it becomes ("" where it stays a pawn)."""
+    """A pawn's move: its origin and target squares, and the piece it becomes ("" where it stays a pawn)."""
 
     origin: int
     target: int
@@ -74,10 +74,10 @@ def _pawn_moves() -> tuple[_PawnMove, ...]:
 _PAWN_MOVES = _pawn_moves()
 _STEPS = len(_COMPASS)
 ACTIONS = (*(f"king {point}" for point in _COMPASS), *map(str, _PAWN_MOVES))
-"""What each action is, from the mover's side: a step of the king, or a pawn's move as UCI writes it."""
+"""Each action in words, from the mover's side: a step of the king, or a pawn's move in UCI."""
 ACTION_COUNT = len(ACTIONS)
 FEATURES = 4 * 64 + 8
-"""How many numbers an observation holds."""
+"""Numbers in an observation."""
 
 _ORIGIN = np.array([move.origin for move in _PAWN_MOVES])
 _TARGET = np.array([move.target for move in _PAWN_MOVES])
@@ -86,17 +86,17 @@ _IS_DOUBLE = _TARGET - _ORIGIN == 16
 _SQUARES = np.arange(64)
 
 
-def _reached(steps: Sequence[int]) -> Array:
-    """(64, step) the square that each step leads to, or 64 where it leaves the board."""
+def _targets(steps: Sequence[int]) -> Array:
+    """(64, step) the target square of each step, or 64 where it leaves the board."""
     target = _SQUARES[:, None] + np.array(steps)
     inside = (target >= 0) & (target < 64) & (np.abs(target % 8 - _SQUARES[:, None] % 8) <= 1)
     return np.where(inside, target, 64)
 
 
-_KING_TARGET = _reached(list(_COMPASS.values()))
-_STRUCK_FROM = _reached([7, 9])  # squares from which the other side's pawns, which walk down, strike a square
+_KING_TARGET = _targets(list(_COMPASS.values()))
+_ATTACKED_FROM = _targets([7, 9])  # squares from which the other side's pawns, which move down, attack a square
 
-_ACTION_OF_PAWN = np.full((64, 64, 5), -1)  # by origin, target and place in _PIECES
+_ACTION_OF_PAWN = np.full((64, 64, 5), -1)  # by origin, target and index of _PIECES
 _PIECES = ("", "q", "r", "b", "n")
 for _number, _move in enumerate(_PAWN_MOVES):
     _ACTION_OF_PAWN[_move.origin, _move.target, _PIECES.index(_move.becomes)] = _STEPS + _number
@@ -118,18 +118,18 @@ _FLIPPED_ACTIONS = np.concatenate(
 
 
 class Encoded(NamedTuple):
-    """Positions as a network takes them: `observations` (position, 264) of 0 and 1, `legal` (position, 158)."""
+    """Positions as inputs of a network: `observations` (position, 264) of 0 and 1, `legal` (position, 158)."""
 
     observations: Array
     legal: Array
 
 
 def encode(fens: Sequence[str]) -> Encoded:
-    """What is seen in each position, and which actions are legal there.
+    """The observation of each position, and its legal actions.
 
-    A position is given by the first four fields of its FEN; more do no harm. It must be one that a game can reach: that
-    the side which has moved is not in check is not looked into. A square for capturing in passing counts only where
-    such a capture is legal, so that a position looks the same however its FEN was written.
+    A position is given by the first four fields of its FEN; others are ignored. It must be reachable in a game: whether
+    the side that has moved is in check is not verified. An en-passant square counts only where such a capture is legal,
+    so that the encoding of a position does not depend on how its FEN was written.
 
     >>> observations, legal = encode(["8/8/8/8/8/4k3/4p3/4K3 w - -"])
     >>> observations.shape, int(legal.sum())
@@ -189,22 +189,22 @@ def move_of(fen: str, action: int) -> str:
     return moves_of([fen], [action])[0]
 
 
-def mirrored(encoded: Encoded) -> Encoded:
-    """The same positions with left and right exchanged: as good or bad as they were, for nobody castles any more."""
+def mirror(encoded: Encoded) -> Encoded:
+    """The same positions with left and right exchanged, which are equivalent since nobody may castle."""
     return Encoded(encoded.observations[:, _FLIPPED_FEATURES], encoded.legal[:, _FLIPPED_ACTIONS])
 
 
-def mirrored_actions(actions: Array) -> Array:
-    """Each action as it is called with left and right exchanged."""
+def mirror_actions(actions: Array) -> Array:
+    """Each action with left and right exchanged."""
     return _FLIPPED_ACTIONS[actions]
 
 
-def centred(observations: Array) -> Array:
-    """The same observations and what surrounds one's own king: 675 numbers more.
+def with_king_centred_planes(observations: Array) -> Array:
+    """The same observations with 675 more inputs: the squares relative to the own king.
 
-    Three planes of 15 x 15 squares (other king, own pawns, other pawns), told by how far they are up and to the right
-    of the king. A step of the king is good or bad by what lies around it, wherever on the board that is, so a network
-    of dense layers need not learn it anew for every square.
+    Three planes of 15 x 15 squares (other king, own pawns, other pawns), by their distance up and to the right of the
+    king. The value of a king's step depends on the squares around it, wherever on the board, so that a network of dense
+    layers need not learn it separately for every square.
     """
     if observations.ndim != 2 or observations.shape[1] != FEATURES:
         raise DemonstrationError(f"observations of shape {observations.shape} are not boards: pass (n, {FEATURES})")
@@ -219,13 +219,13 @@ def centred(observations: Array) -> Array:
 @final
 @dataclass(frozen=True, eq=False)
 class _Boards:
-    """Positions from the mover's side: where the kings stand, and (position, square) where there are pawns."""
+    """Positions from the mover's side: the kings' squares, and (position, square) whether there is a pawn."""
 
     king: Array
     other_king: Array
     pawns: Array
     other_pawns: Array
-    passing: Array  # (position,) the square behind a pawn that has just made two steps, or 64
+    passing: Array  # (position,) the square behind a pawn that has just made a double push, or 64
     black: Array  # (position,) whether black moves
 
     @classmethod
@@ -235,24 +235,24 @@ class _Boards:
         for number, fen in enumerate(fens):
             fields = fen.split(maxsplit=4)
             if len(fields) < 4 or fields[1] not in ("w", "b") or fields[2] != "-":
-                raise _refused(number, fen, "is not the board, side, '-' and square in passing of a FEN")
+                raise _refusal(number, fen, "is not the board, side, '-' and en-passant square of a FEN")
             squares = fields[0].translate(_EXPANDED)
             if fields[0].count("/") != 7 or len(squares) != 64:
-                raise _refused(number, fen, "does not describe eight ranks of eight squares")
+                raise _refusal(number, fen, "does not describe eight ranks of eight squares")
             rows.append(squares)
             sides.append(fields[1] == "b")
             passed.append(fields[3])
         text = np.frombuffer("".join(rows).encode("ascii", "replace"), dtype=np.uint8).reshape(-1, 64)
         _check(text, fens)
         black = np.array(sides, dtype=bool)
-        # A FEN begins with the eighth rank, so its text read straight through is the board as black sees it.
-        seen = np.where(black[:, None], text ^ _OTHER_CASE * (text != _EMPTY), text[:, _SQUARES ^ 56])
+        # A FEN begins with the eighth rank, so its text is the board from Black's side.
+        pieces = np.where(black[:, None], text ^ _OTHER_CASE * (text != _EMPTY), text[:, _SQUARES ^ 56])
         return cls(
-            king=(seen == ord("K")).argmax(1),
-            other_king=(seen == ord("k")).argmax(1),
-            pawns=seen == ord("P"),
-            other_pawns=seen == ord("p"),
-            passing=_passing(passed, black, seen, fens),
+            king=(pieces == ord("K")).argmax(1),
+            other_king=(pieces == ord("k")).argmax(1),
+            pawns=pieces == ord("P"),
+            other_pawns=pieces == ord("p"),
+            passing=_passing(passed, black, pieces, fens),
             black=black,
         )
 
@@ -268,7 +268,7 @@ class _Boards:
         return found
 
     def legal(self) -> Array:
-        """(position, action) whether the rules allow it."""
+        """(position, action) whether it is legal."""
         found = np.empty((len(self.king), ACTION_COUNT), dtype=bool)
         for first in range(0, len(found), _AT_ONCE):
             block = slice(first, first + _AT_ONCE)
@@ -277,12 +277,12 @@ class _Boards:
         return found
 
     def _king_steps(self) -> Array:
-        """To a square that is on the board, not of one's own, and struck neither by a pawn nor by the other king."""
+        """To a square on the board, without an own pawn, and attacked neither by a pawn nor by the other king."""
         count = len(self.king)
         row = np.arange(count)[:, None]
         beyond = np.zeros((count, 1), dtype=bool)
         other_pawns = np.concatenate([self.other_pawns, beyond], axis=1)
-        closed = other_pawns[:, _STRUCK_FROM].any(2) | self.pawns
+        closed = other_pawns[:, _ATTACKED_FROM].any(2) | self.pawns
         closed[row, self.other_king[:, None]] = True
         closed = np.concatenate([closed, ~beyond], axis=1)
         closed[row, _KING_TARGET[self.other_king]] = True
@@ -298,7 +298,7 @@ class _Boards:
         between = full[:, np.minimum(_ORIGIN + 8, 63)]
         free = ~full[:, _TARGET] & ~(between & _IS_DOUBLE)
         possible = self.pawns[:, _ORIGIN] & np.where(_IS_CAPTURE, taken, free)
-        giving_check = _STRUCK_FROM[self.king]
+        giving_check = _ATTACKED_FROM[self.king]
         giving = np.concatenate([self.other_pawns, np.zeros((len(row), 1), dtype=bool)], axis=1)[row, giving_check]
         checks = giving.sum(1)
         checker = np.where(giving, giving_check, 0).max(1)
@@ -307,7 +307,7 @@ class _Boards:
         return possible & (meets_check | (checks == 0)[:, None])
 
     def actions(self, moves: Sequence[str]) -> Array:
-        """The number of each move, or -1 where it is none of a king or pawn of the mover's."""
+        """The number of each move, or -1 where it is not a move of the mover's king or pawns."""
         text = np.array([move.encode("ascii", "replace") for move in moves], dtype="S6")
         letters = text.view(np.uint8).reshape(-1, 6).astype(np.int64)
         file, rank = letters[:, [0, 2]] - ord("a"), letters[:, [1, 3]] - ord("1")
@@ -328,14 +328,14 @@ class _Boards:
         target = np.where(step, (self.king + offset) % 64, _TARGET[pawn])
         turn = np.where(self.black, 56, 0)
         squares = zip((origin ^ turn).tolist(), (target ^ turn).tolist(), actions.tolist(), strict=True)
-        return [f"{_name(a)}{_name(b)}{_becomes(action)}" for a, b, action in squares]
+        return [f"{_name(a)}{_name(b)}{_promotion(action)}" for a, b, action in squares]
 
 
-def _becomes(action: int) -> str:
+def _promotion(action: int) -> str:
     return "" if action < _STEPS else _PAWN_MOVES[action - _STEPS].becomes
 
 
-_AT_ONCE = 4096  # positions whose moves are worked out together, within what a cache holds
+_AT_ONCE = 4096  # positions whose moves are computed together, so that they fit in the cache
 _EMPTY = ord(".")
 _OTHER_CASE = np.uint8(ord("a") ^ ord("A"))
 _EXPANDED = {ord("/"): None} | {ord(str(count)): "." * count for count in range(1, 9)}
@@ -355,23 +355,25 @@ def _check(text: Array, fens: Sequence[str]) -> None:
     ):
         if wrong.any():
             first = int(wrong.argmax())
-            raise _refused(first, fens[first], rule)
+            raise _refusal(first, fens[first], rule)
 
 
-def _passing(names: Sequence[str], black: Array, seen: Array, fens: Sequence[str]) -> Array:
-    """The square behind a pawn that has just made two steps, on the mover's sixth rank; 64 for "-"."""
+def _passing(names: Sequence[str], black: Array, pieces: Array, fens: Sequence[str]) -> Array:
+    """The square behind a pawn that has just made a double push, on the mover's sixth rank; 64 for "-"."""
     squares = np.full(len(names), 64)
     for number, name in enumerate(names):
         if name == "-":
             continue
         square = 40 + _FILES.find(name[0])
         rank = "3" if black[number] else "6"
-        told = len(name) == 2 and name[0] in _FILES and name[1] == rank
-        if not told or seen[number, square - 8] != ord("p") or seen[number, square] != _EMPTY:
-            raise _refused(number, fens[number], f"has {name!r} for a square in passing, behind which no pawn stands")
+        valid = len(name) == 2 and name[0] in _FILES and name[1] == rank
+        if not valid or pieces[number, square - 8] != ord("p") or pieces[number, square] != _EMPTY:
+            raise _refusal(
+                number, fens[number], f"has {name!r} for an en-passant square, behind which there is no pawn"
+            )
         squares[number] = square
     return squares
 
 
-def _refused(number: int, fen: str, rule: str) -> DemonstrationError:
+def _refusal(number: int, fen: str, rule: str) -> DemonstrationError:
     return DemonstrationError(f"position {number:,} ({fen!r}) {rule}: correct it or leave it out")

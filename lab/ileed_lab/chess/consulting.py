@@ -1,4 +1,4 @@
-"""Consulting: what an engine would have played in the positions that people met, as one more demonstrator."""
+"""Consulting: the moves of an engine in the positions of a table, as one more demonstrator."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ileed.errors import DemonstrationError, require
+from ileed import DemonstrationError
+from ileed.errors import require
 from ileed_lab.chess.engine import Engine, Thinking, ask_each
 from ileed_lab.chess.positions import SCHEMA
 
-__all__ = ["ENGINE", "consulted", "people"]
+__all__ = ["ENGINE", "consult", "people"]
 
 ENGINE = "stockfish"
 """The player whose rows are the engine's."""
 
 
-def consulted(
+def consult(
     table: pa.Table, *, nodes: int = 15_000, workers: int = 2, progress: Callable[[int, int], None] | None = None
 ) -> pa.Table:
     """The table, and after it the engine's own move in each of its rows, under the name "stockfish".
 
-    A position is asked about once however often it was met. The engine's row belongs to the same game, so that games
-    that are drawn anew bring the engine's moves with them; it has no rating.
+    Each distinct position is searched once. The engine's row belongs to the same game, so that resampled games include
+    the engine's moves; it has no rating.
     """
     if ENGINE in table.column("player").to_pylist():
-        raise DemonstrationError(f"the table has moves of {ENGINE!r} already: pass positions that people met")
+        raise DemonstrationError(f"the table has moves of {ENGINE!r} already: pass a table of people's moves")
     fens = table.column("fen").to_pylist()
     distinct = list(dict.fromkeys(fens))
     best: dict[str, str] = {}
-    for place, move in ask_each(distinct, _preferred, thinking=Thinking(nodes=nodes), workers=workers):
-        best[distinct[place]] = move
+    for number, move in ask_each(distinct, _best_move, thinking=Thinking(nodes=nodes), workers=workers):
+        best[distinct[number]] = move
         if progress is not None:
             progress(len(best), len(distinct))
     nothing = {name: pa.nulls(len(table), SCHEMA.field(name).type) for name in ("mover_rating", "opponent_rating")}
@@ -44,10 +45,10 @@ def consulted(
 
 
 def people(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows of people, and those of the engine that was consulted."""
+    """The rows of people, and those of the engine."""
     theirs = pc.not_equal(table.column("player"), ENGINE)
     return table.filter(theirs), table.filter(pc.invert(theirs))
 
 
-def _preferred(engine: Engine, fen: str) -> str:
+def _best_move(engine: Engine, fen: str) -> str:
     return str(engine.move(require("chess", package="ileed-lab").Board(fen)).uci())

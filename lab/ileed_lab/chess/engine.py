@@ -1,8 +1,8 @@
-"""Stockfish: one engine process, or several at once, asked about one position after another.
+"""Stockfish: one engine process, or several at once, that searches one position after another.
 
-Between two positions the engine forgets all it knew, so that what it says depends on the position alone, and with a
-number of nodes or a depth it says the same thing every time. Two things are beyond that: `seconds` depend on what else
-the machine does, and a skill below 20 draws its mistakes from the engine's own generator, which the time of day seeds.
+The engine is reset between two positions, so that its answer depends on the position alone, and with a number of nodes
+or a depth it is the same every time. There are two exceptions: `seconds` depend on the load of the machine, and a skill
+below 20 draws its mistakes from the engine's own generator, which is seeded by the time of day.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar, final
 
-from ileed.errors import IleedError, SettingsError, require
+from ileed import IleedError, SettingsError
+from ileed.errors import require
 
 __all__ = ["Engine", "Evaluation", "Thinking", "ask_each", "find_stockfish"]
 
@@ -25,20 +26,20 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 _MEGABYTES = 4
-"""Size of the engine's memory of positions: to forget 4 MB takes a millisecond, and 100,000 nodes fit into it."""
+"""Size of the engine's hash table: to clear 4 MB takes a millisecond, and 100,000 nodes fit into it."""
 _DEBIAN = Path("/usr/games/stockfish")
-"""Where Debian's package lies, which not every PATH names."""
+"""The executable of Debian's package, which is not on every PATH."""
 _PATIENCE = 60.0
-"""Seconds to start, or to answer beyond the seconds asked for, after which an engine counts as hung."""
+"""Seconds to start, or to answer after the time limit, after which an engine counts as hung."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Thinking:
-    """How the engine thinks about a position: until the `nodes`, the `depth` or the `seconds` that are given are spent.
+    """Limits of the engine's search: until the given `nodes`, `depth` or `seconds` are reached.
 
-    `skill` is Stockfish's own handicap: below 20 the engine settles at depth 1 + skill on one of the four moves it
-    likes best there, and the lower the skill the less it minds which; to search deeper than it settles is lost time.
+    `skill` is Stockfish's own handicap: below 20 the engine chooses at depth 1 + skill among its four best moves there,
+    and the lower the skill the more at random; a deeper search has no effect.
     """
 
     nodes: int | None = None
@@ -58,7 +59,7 @@ class Thinking:
 
     @property
     def limit(self) -> str:
-        """The limit in words, as a key for what was found within it."""
+        """The limit in words, as a key of cached evaluations."""
         given = {"nodes": self.nodes, "depth": self.depth, "seconds": self.seconds}
         return ", ".join(f"{value} {name}" for name, value in given.items() if value is not None)
 
@@ -66,10 +67,10 @@ class Thinking:
 @final
 @dataclass(frozen=True)
 class Evaluation:
-    """What the engine thinks a position is worth to the side to move: `centipawns`, or where it sees one, a `mate`.
+    """The engine's evaluation of a position for the side to move: `centipawns`, or a `mate` where it finds one.
 
-    `mate` is the number of moves to mate: positive where the mover gives it, negative where the mover suffers it, and
-    0 where that has happened.
+    `mate` is the number of moves to mate: positive where the mover mates, negative where the mover is mated, and 0
+    where the mover is already mated.
     """
 
     centipawns: int | None
@@ -77,14 +78,13 @@ class Evaluation:
 
 
 def find_stockfish() -> Path:
-    """Where Stockfish lies on this machine."""
+    """The executable of Stockfish on this machine."""
     if found := shutil.which("stockfish"):
         return Path(found)
     if _DEBIAN.is_file():
         return _DEBIAN
     raise IleedError(
-        f"no engine was found on PATH or at {_DEBIAN}, but chess is played and judged by Stockfish: "
-        "apt-get install stockfish"
+        f"no engine was found on PATH or at {_DEBIAN}, but chess needs Stockfish: apt-get install stockfish"
     )
 
 
@@ -94,12 +94,12 @@ class Engine:
 
     def __init__(self, thinking: Thinking, *, path: Path | None = None) -> None:
         self._library = require("chess.engine", package="ileed-lab")
-        place = path or find_stockfish()
+        executable = path or find_stockfish()
         try:
-            self._engine: Any = self._library.SimpleEngine.popen_uci(str(place), timeout=_PATIENCE)
+            self._engine: Any = self._library.SimpleEngine.popen_uci(str(executable), timeout=_PATIENCE)
         except (OSError, TimeoutError, self._library.EngineError) as error:
             raise IleedError(
-                f"{place} did not start as a chess engine ({error or 'no answer'}): apt-get install stockfish"
+                f"{executable} did not start as a chess engine ({error or 'no answer'}): apt-get install stockfish"
             ) from error
         self._engine.configure({"Threads": 1, "Hash": _MEGABYTES, "Skill Level": thinking.skill})
         self._limit = self._library.Limit(nodes=thinking.nodes, depth=thinking.depth, time=thinking.seconds)
@@ -107,18 +107,18 @@ class Engine:
         """What the engine calls itself, with its version."""
 
     def evaluation(self, board: Any) -> Evaluation:
-        """What a position (a `chess.Board` that is not over) is worth to the side to move."""
-        return _evaluation(self._asked(self._engine.analyse, board, info=self._library.INFO_SCORE))
+        """The evaluation of a position (a `chess.Board` that is not over) for the side to move."""
+        return _evaluation(self._ask(self._engine.analyse, board, info=self._library.INFO_SCORE))
 
     def evaluations(self, board: Any) -> dict[Any, Evaluation]:
-        """What each legal `chess.Move` is worth to the side that makes it, by one search that follows all of them."""
+        """The evaluation of each legal `chess.Move` for the side to move, by one search over all of them."""
         wanted = self._library.INFO_SCORE | self._library.INFO_PV
-        lines = self._asked(self._engine.analyse, board, info=wanted, multipv=board.legal_moves.count())
+        lines = self._ask(self._engine.analyse, board, info=wanted, multipv=board.legal_moves.count())
         return {line["pv"][0]: _evaluation(line) for line in lines}
 
     def move(self, board: Any) -> Any:
-        """The `chess.Move` the engine makes in a position that is not over."""
-        return self._asked(self._engine.play, board).move
+        """The engine's `chess.Move` in a position that is not over."""
+        return self._ask(self._engine.play, board).move
 
     def close(self) -> None:
         self._engine.close()
@@ -131,9 +131,9 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _asked(self, question: Callable[..., Any], board: Any, **options: Any) -> Any:
+    def _ask(self, question: Callable[..., Any], board: Any, **options: Any) -> Any:
         try:
-            # A game of its own for every position: the library then has the engine forget the one before.
+            # A new game for every position makes the library reset the engine.
             return question(board, self._limit, game=object(), **options)
         except (TimeoutError, self._library.EngineError) as error:
             raise IleedError(
@@ -142,8 +142,8 @@ class Engine:
             ) from error
 
 
-def _evaluation(told: Any) -> Evaluation:
-    score = told["score"].relative
+def _evaluation(info: Any) -> Evaluation:
+    score = info["score"].relative
     return Evaluation(centipawns=score.score(), mate=score.mate())
 
 
@@ -155,7 +155,7 @@ def ask_each(
     workers: int,
     path: Path | None = None,
 ) -> Iterator[tuple[int, _Answer]]:
-    """Put a question about every item to one of `workers` engines; yields (place of the item, answer) as they come."""
+    """Ask one of `workers` engines about every item; yields (index of the item, answer) as they come."""
     if workers < 1:
         raise SettingsError(f"workers is {workers}, but at least one engine must run")
     idle: SimpleQueue[Engine] = SimpleQueue()
@@ -172,6 +172,6 @@ def ask_each(
             idle.put(stack.enter_context(Engine(thinking, path=path)))
         pool = ThreadPoolExecutor(workers)
         stack.callback(pool.shutdown, cancel_futures=True)
-        places = {pool.submit(answer, item): place for place, item in enumerate(items)}
-        for done in as_completed(places):
-            yield places[done], done.result()
+        numbers = {pool.submit(answer, item): number for number, item in enumerate(items)}
+        for done in as_completed(numbers):
+            yield numbers[done], done.result()

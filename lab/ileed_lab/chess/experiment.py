@@ -1,4 +1,4 @@
-"""The paper's chess experiment: endgames of rated players, whose strength nobody tells the model."""
+"""The paper's chess experiment: endgames of rated players, whose ratings the model does not see."""
 
 from __future__ import annotations
 
@@ -6,50 +6,56 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ileed.demonstrations import Array, Demonstrations
-from ileed.errors import SettingsError
-from ileed.fitted import Ensemble
-from ileed.methods import Ileed
-from ileed.model.demonstrators import Boltzmann
-from ileed.model.expertise import Constant, Embedded, Perfect
-from ileed.model.policies import CategoricalMLP
+from ileed import Boltzmann, CategoricalMLP, Constant, Demonstrations, Embedded, Ileed, Perfect, SettingsError
+from ileed.demonstrations import Array
 from ileed.runtime import stream
 from ileed_lab.chess import board
 from ileed_lab.chess.consulting import ENGINE, people
 from ileed_lab.chess.judging import Judge
 from ileed_lab.chess.players import engine_moves
-from ileed_lab.chess.positions import centred, demonstrations, rating_bins, read_positions, with_mirror_images
-from ileed_lab.grid import AbstractExperiment, Learner, Measured, Setting
+from ileed_lab.chess.positions import (
+    demonstrations,
+    rating_bins,
+    read_positions,
+    with_king_centred_planes,
+    with_mirror_images,
+)
+from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.learners import Ensemble, Learner, likeliest
 from ileed_lab.ranking import rank_correlation
+from ileed_lab.records import Measured
 
 __all__ = ["ChessEngines", "ChessExpertise", "ChessPolicy", "consulted_table", "fingerprint_of"]
 
 BINS = 5
 ASKED = (0, 1, 3, 10)
-"""How often the engine is asked for each move that somebody made: it always answers the same, and only weighs more."""
+"""How often the engine's move is added for each move of a player: it is always the same move, with more weight."""
 
 
 @final
 @dataclass(frozen=True)
 class ChessExpertise(AbstractExperiment):
-    """Five bins of players by rating: does expertise rise with it, though the model is told no rating?
+    """Five bins of players by rating: does expertise rise with the rating, which the model does not see?
 
-    `data` is a table of positions in which an engine was consulted (`ileed chess consult`). Trial 0 has the games as
-    they are; in every other one games are drawn anew with replacement, so that the spread over trials is that of a
-    bootstrap over games. Under "shuffled" every player of a game falls into a bin at random, by the trial: what is
-    found there is found in nothing.
+    `data` is a table of positions with the moves of an engine (`ileed chess consult`). Trial 0 has all games once; in
+    every other trial games are resampled with replacement, so that the spread over trials is that of a bootstrap over
+    games. Under "shuffled" every player of a game is assigned to a bin at random, by the trial, as a control.
     """
 
     data: Path | None = None
     name: str = "chess/expertise"
     trials: int = 101
     block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "consulted.parquet"
+
+    def with_data(self, data: Path | None) -> Self:
+        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -72,7 +78,7 @@ class ChessExpertise(AbstractExperiment):
     ) -> Demonstrations:
         order = sorted(set(bins))
         if setting["bins"] == "shuffled":
-            bins = _shuffled(humans, bins, np.random.default_rng(stream(trial, "shuffled").initial_seed()))
+            bins = _shuffle_bins(humans, bins, np.random.default_rng(stream(trial, "shuffled").initial_seed()))
         copies = _copies(humans, np.random.default_rng(stream(trial, "games").initial_seed()) if trial else None)
         rows = np.repeat(np.arange(len(humans)), [copies[game] for game in humans.column("game_id").to_pylist()])
         parts, labels = [humans.take(rows)], [bins[row] for row in rows.tolist()]
@@ -83,8 +89,8 @@ class ChessExpertise(AbstractExperiment):
             order = [*order, ENGINE]
         return demonstrations(pa.concat_tables(parts), labels, order=order)
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
-        fitted = found.best().fitted()
+    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
+        fitted = likeliest(fit)
         expertise = fitted.expertise.by_demonstrator()
         bins = [value for name, value in expertise.items() if name != ENGINE]
         return {
@@ -110,7 +116,7 @@ LARGE = Ileed(
     batch_size=1024,
     learning_rate=3e-3,
 )
-"""Large enough to remember what was played in every position, and one number for each bin."""
+"""Large enough to memorise the move in every position, and one number of expertise for each bin."""
 
 
 @final
@@ -118,7 +124,7 @@ LARGE = Ileed(
 class ChessEngines(AbstractExperiment):
     """Engines of known strength: does expertise come out in their order?
 
-    What they did ships with the package: all of them stood in the same positions. Trials differ in the seed of the fit
+    Their moves ship with the package; all of them moved in the same positions. Trials differ in the seed of the fit
     alone.
     """
 
@@ -143,8 +149,8 @@ class ChessEngines(AbstractExperiment):
         players = table.column("player").to_pylist()
         return [demonstrations(table, players, order=list(dict.fromkeys(players))) for _ in trials]
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
-        fitted = found.best().fitted()
+    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
+        fitted = likeliest(fit)
         expertise = fitted.expertise.by_demonstrator()
         weakest_first = [value for name, value in expertise.items() if name != ENGINE]
         return {
@@ -155,26 +161,30 @@ class ChessEngines(AbstractExperiment):
 
 
 NODES = 20_000
-"""What the judge thinks about each position."""
+"""Nodes of the judge's search in each position."""
 
 
 @final
 @dataclass(frozen=True)
 class ChessPolicy(AbstractExperiment):
-    """What a move costs by Stockfish's judgement: at random, people's own, and of policies that learned from people.
+    """The loss of a move by Stockfish's evaluation: at random, of people, and of policies that learned from people.
 
-    Games are divided into as many parts as there are trials; each trial learns from all but one, and its policies move
-    in the positions of that one. The spread is told by resampling games: moves of a game go well or ill together.
+    Games are divided into as many folds as there are trials; each trial learns from all but one, and its policies move
+    in the positions of that one. Intervals come from resampled games, since the moves of a game are correlated.
     """
 
     data: Path | None = None
     name: str = "chess/policy"
     trials: int = 5
     block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "consulted.parquet"
+
+    def with_data(self, data: Path | None) -> Self:
+        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {"nodes": NODES, "parts": self.trials} | (
+        return {"nodes": NODES, "folds": self.trials} | (
             {} if self.data is None else {"data": fingerprint_of(self.data)}
         )
 
@@ -194,7 +204,7 @@ class ChessPolicy(AbstractExperiment):
         order = sorted(set(bins))
         found = []
         for trial in trials:
-            own, theirs = (~_part(table, trial, self.trials) for table in (humans, engine))
+            own, theirs = (~_is_in_fold(table, trial, self.trials) for table in (humans, engine))
             parts = [humans.filter(pa.array(own))]
             labels = [label for label, keep in zip(bins, own, strict=True) if keep]
             if asked := setting["engine"]:
@@ -202,25 +212,26 @@ class ChessPolicy(AbstractExperiment):
                 parts.append(engine.take(rows))
                 labels += [ENGINE] * len(rows)
             names = [*order, ENGINE] if setting["engine"] else order
-            found.append(centred(with_mirror_images(demonstrations(pa.concat_tables(parts), labels, order=names))))
+            both = with_mirror_images(demonstrations(pa.concat_tables(parts), labels, order=names))
+            found.append(with_king_centred_planes(both))
         return found
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble | None) -> Measured:
+    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble | None) -> Measured:
         humans, _ = people(consulted_table(self.data))
-        kept = _part(humans, trial, self.trials)
+        kept = _is_in_fold(humans, trial, self.trials)
         table = humans.filter(pa.array(kept))
         fens, games = table.column("fen").to_pylist(), table.column("game_id").to_pylist()
-        judge = Judge(nodes=NODES, workers=1, cache=_judgements())
-        if found is None and method == "people":
+        judge = Judge(nodes=NODES, workers=1, cache=_evaluation_cache())
+        if fit is None and method == "people":
             moves = {"sampled": table.column("move").to_pylist()}
-        elif found is None:
-            moves = {"sampled": _anything(fens, trial)}
+        elif fit is None:
+            moves = {"sampled": _random_moves(fens, trial)}
         else:
-            moves = _chosen(found.best().fitted().policy, fens, trial)
-        losses = {way: judge.losses(fens, chosen) for way, chosen in moves.items()}
+            moves = _policy_moves(likeliest(fit).policy, fens, trial)
+        losses = {choice: judge.losses(fens, chosen) for choice, chosen in moves.items()}
         measured: Measured = {
-            way: {"by_game": _by_game(games, loss.paper, loss.capped)} | _means(loss.paper, loss.capped)
-            for way, loss in losses.items()
+            choice: {"by_game": _by_game(games, loss.paper, loss.capped)} | _means(loss.paper, loss.capped)
+            for choice, loss in losses.items()
         }
         if method == "people":
             bins = np.array(rating_bins(humans, bins=BINS))[kept]
@@ -229,8 +240,8 @@ class ChessPolicy(AbstractExperiment):
                 label: _by_game(np.array(games)[bins == label], loss.paper[bins == label], loss.capped[bins == label])
                 for label in sorted(set(bins.tolist()))
             }
-        if found is not None:
-            measured["nats_per_action"] = found.best().fitted().nats_per_action
+        if fit is not None:
+            measured["nats_per_action"] = likeliest(fit).nats_per_action
         return measured
 
 
@@ -242,30 +253,30 @@ GENERAL = Ileed(
     batch_size=512,
     held_out=0.1,
 )
-"""A policy for positions that were never met: it sees what surrounds the king, and stops learning in time."""
+"""A policy for unseen positions: its inputs include the squares around the king, and it stops early."""
 
 
-def _chosen(policy: Any, fens: Sequence[str], trial: int) -> dict[str, list[str]]:
-    """A policy's moves, drawn and likeliest."""
-    seen, legal = board.encode(fens)
+def _policy_moves(policy: Any, fens: Sequence[str], trial: int) -> dict[str, list[str]]:
+    """A policy's moves, sampled and likeliest."""
+    observations, legal = board.encode(fens)
     policy.reset(trial)
-    ways: dict[str, Callable[[], Array]] = {
-        "sampled": lambda: policy.act(board.centred(seen), legal=legal, sample=True),
-        "greedy": lambda: policy.act(board.centred(seen), legal=legal),
+    choices: dict[str, Callable[[], Array]] = {
+        "sampled": lambda: policy.act(board.with_king_centred_planes(observations), legal=legal, sample=True),
+        "greedy": lambda: policy.act(board.with_king_centred_planes(observations), legal=legal),
     }
-    return {way: board.moves_of(fens, act()) for way, act in ways.items()}
+    return {choice: board.moves_of(fens, act()) for choice, act in choices.items()}
 
 
-def _anything(fens: Sequence[str], trial: int) -> list[str]:
+def _random_moves(fens: Sequence[str], trial: int) -> list[str]:
     legal = board.encode(fens).legal
     random = np.random.default_rng(stream(trial, "random moves").initial_seed())
     return board.moves_of(fens, np.where(legal, random.random(legal.shape), -1).argmax(1))
 
 
 def _by_game(games: Sequence[str] | Array, *losses: Array) -> dict[str, list[float]]:
-    """For each game how many moves were judged, and the sum of each kind of loss."""
-    names, place = np.unique(np.asarray(games), return_inverse=True)
-    columns = [np.bincount(place), *(np.bincount(place, weights=loss) for loss in losses)]
+    """For each game the number of judged moves, and the sum of each kind of loss."""
+    names, game = np.unique(np.asarray(games), return_inverse=True)
+    columns = [np.bincount(game), *(np.bincount(game, weights=loss) for loss in losses)]
     return {str(name): [round(float(column[k]), 3) for column in columns] for k, name in enumerate(names)}
 
 
@@ -273,31 +284,31 @@ def _means(paper: Array, capped: Array) -> dict[str, float]:
     return {"paper": float(paper.mean()), "capped": float(capped.mean())}
 
 
-def _part(table: pa.Table, part: int, parts: int) -> Array:
-    """Which rows belong to a part of the games; what part a game is in depends on its name alone."""
+def _is_in_fold(table: pa.Table, fold: int, folds: int) -> Array:
+    """Which rows belong to a fold of the games; the fold of a game depends on its name alone."""
     names = table.column("game_id").to_pylist()
-    of_game = {name: int(stream(0, "part", name).initial_seed() % parts) for name in set(names)}
-    return np.array([of_game[name] == part % parts for name in names])
+    of_game = {name: int(stream(0, "part", name).initial_seed() % folds) for name in set(names)}
+    return np.array([of_game[name] == fold % folds for name in names])
 
 
-def _shuffled(table: pa.Table, bins: Sequence[str], random: np.random.Generator) -> list[str]:
-    """Bins dealt anew among what each player did in each game."""
+def _shuffle_bins(table: pa.Table, bins: Sequence[str], random: np.random.Generator) -> list[str]:
+    """A random permutation of the bins over (player, game) episodes."""
     episodes = list(zip(table.column("game_id").to_pylist(), table.column("player").to_pylist(), strict=True))
     own = dict(zip(episodes, bins, strict=True))
-    dealt = dict(zip(own, random.permutation(list(own.values())).tolist(), strict=True))
-    return [dealt[episode] for episode in episodes]
+    permuted = dict(zip(own, random.permutation(list(own.values())).tolist(), strict=True))
+    return [permuted[episode] for episode in episodes]
 
 
 def _copies(table: pa.Table, random: np.random.Generator | None) -> dict[str, int]:
-    """How often each game counts: once, or as often as it is drawn with replacement."""
+    """How often each game counts: once, or as often as it is resampled with replacement."""
     games = pc.unique(table.column("game_id")).to_pylist()
     if random is None:
         return dict.fromkeys(games, 1)
     return dict(zip(games, random.multinomial(len(games), np.full(len(games), 1 / len(games))).tolist(), strict=True))
 
 
-def _judgements() -> Path:
-    """Where evaluations are kept, so that a rerun costs nothing."""
+def _evaluation_cache() -> Path:
+    """The file of evaluations, so that a second run need not compute them."""
     return Path.home() / ".cache" / "ileed" / "stockfish.sqlite"
 
 
@@ -307,7 +318,7 @@ def _table(path: Path) -> pa.Table:
 
 
 def consulted_table(path: Path | None) -> pa.Table:
-    """The table of positions that an experiment was given; it must have an engine's moves."""
+    """The table of positions of an experiment; it must have an engine's moves."""
     if path is None:
         raise SettingsError(
             "chess learns from a table of positions: pass --data with a file that `ileed chess extract` and then "

@@ -1,4 +1,4 @@
-"""Positions: the table of moves made with kings and pawns alone, and whose demonstrations they are.
+"""Positions: the table of moves with kings and pawns alone, and demonstrations made of it.
 
 One row is one move in one position:
 
@@ -6,12 +6,12 @@ One row is one move in one position:
 |-----------------|-------------------|---------------------------------------------------------------------|
 | game_id         | string            | which game                                                          |
 | ply             | int16             | half-moves played before this position; 0 is the start              |
-| fen             | string            | board, side to move, castling, square in passing                    |
-| move            | string            | what was played, in UCI                                             |
-| mover_rating    | int16 or null     | rating of whoever moved                                             |
-| opponent_rating | int16 or null     | rating of the other                                                 |
-| player          | string            | who moved                                                           |
-| clock           | float32 or null   | seconds that the mover had left                                     |
+| fen             | string            | board, side to move, castling, en-passant square                    |
+| move            | string            | the move, in UCI                                                    |
+| mover_rating    | int16 or null     | rating of the mover                                                 |
+| opponent_rating | int16 or null     | rating of the opponent                                              |
+| player          | string            | the mover                                                           |
+| clock           | float32 or null   | seconds left to the mover                                           |
 | time_control    | string            | as the game's header has it                                         |
 | date            | string            | as the game's header has it                                         |
 | result          | string            | '1-0', '0-1', '1/2-1/2' or '*'                                      |
@@ -30,18 +30,18 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ileed import memory, parquet_files, runs
-from ileed.demonstrations import Array, Demonstrations
-from ileed.errors import DemonstrationError, brief
+from ileed import DemonstrationError, Demonstrations, memory, parquet_files, runs
+from ileed.demonstrations import Array
+from ileed.errors import brief
 from ileed_lab.chess import board
 
 __all__ = [
     "SCHEMA",
     "by_player",
-    "centred",
     "demonstrations",
     "rating_bins",
     "read_positions",
+    "with_king_centred_planes",
     "with_mirror_images",
     "write_positions",
 ]
@@ -70,8 +70,8 @@ _OTHER_NAMES = {"move_uci": "move", "opp_rating": "opponent_rating"}
 def read_positions(path: str | Path) -> pa.Table:
     """Read a table of positions from a parquet file, or from a .csv or .csv.gz file with a line of column names.
 
-    `move_uci` and `opp_rating` are understood as `move` and `opponent_rating`. Columns that may hold no value may be
-    missing altogether; columns that are not ours are left out.
+    `move_uci` and `opp_rating` are read as `move` and `opponent_rating`. Nullable columns may be missing; other columns
+    are ignored.
     """
     path = Path(path)
     try:
@@ -95,7 +95,7 @@ def write_positions(table: pa.Table, path: str | Path) -> None:
 
 
 def _read_parquet(path: Path) -> pa.Table:
-    """Our columns alone; text as it is kept in memory, once for each distinct word."""
+    """Our columns alone; text as a dictionary, with each distinct word once."""
     file = parquet_files.describe(path)
     ours = {*SCHEMA.names, *_OTHER_NAMES}
     found = [name for name in dict.fromkeys(file.schema.names) if name in ours]
@@ -105,23 +105,23 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def _read_csv(path: Path) -> pa.Table:
-    """Every column as it is written, as strings; nothing between two commas is no value."""
+    """Every column as strings; an empty field is null."""
     with pa.csv.open_csv(path) as beginning:
         header = beginning.schema.names
     options = pa.csv.ConvertOptions(
         column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=True, null_values=[""]
     )
-    batches, held = [], 0
+    batches, size = [], 0
     with pa.csv.open_csv(path, convert_options=options) as blocks:
-        for batch in blocks:  # a block at a time, for a compressed file does not say how long it is
+        for batch in blocks:  # a block at a time, since the size of a compressed file is unknown
             batches.append(batch)
-            held += batch.nbytes
-            memory.check_fits(path, held)
+            size += batch.nbytes
+            memory.check_fits(path, size)
         return pa.Table.from_batches(batches, schema=blocks.schema)
 
 
 def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """One column of ours, in its own type."""
+    """One of our columns, in its type."""
     optional = field.name in _MAY_BE_NULL
     if field.name not in table.column_names:
         if optional:
@@ -145,7 +145,7 @@ def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
 
 
 def _dense(path: Path, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A dictionary of words as a word for each row, where that fits in memory."""
+    """A dictionary column as one word for each row, where that fits in memory."""
     if not pa.types.is_dictionary(column.type):
         return column
     longest = max((pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in column.chunks), default=0)
@@ -154,17 +154,17 @@ def _dense(path: Path, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def rating_bins(table: pa.Table, *, bins: int = 5) -> list[str]:
-    """A label for each row by the rating of whoever moved, as "1: 784-1394": bins of about as many moves each.
+    """A label for each row by the mover's rating, as "1: 784-1394": bins of about equally many moves.
 
-    The edges are percentiles of the rating over moves, as in the paper. Equal ratings always fall in one bin: a rating
-    that is itself an edge belongs to the bin above it, so that bins of few distinct ratings come out uneven.
+    The edges are percentiles of the rating over moves, as in the paper. Equal ratings are always in one bin: a rating
+    that is itself an edge belongs to the bin above it, so that bins of few distinct ratings are uneven.
     """
     if bins < 2:
         raise DemonstrationError(f"bins is {bins}: there must be two or more to compare")
     column = table.column("mover_rating")
     if column.null_count:
         raise DemonstrationError(
-            f"{column.null_count:,} of {len(column):,} moves have no rating and fall in no bin: leave those rows out"
+            f"{column.null_count:,} of {len(column):,} moves have no rating and belong to no bin: leave those rows out"
         )
     ratings = column.to_numpy().astype(np.int64)
     if not len(ratings):
@@ -173,7 +173,7 @@ def rating_bins(table: pa.Table, *, bins: int = 5) -> list[str]:
     number = np.searchsorted(edges, ratings, side="right")
     if empty := sorted(set(range(bins)) - set(number.tolist())):
         raise DemonstrationError(
-            f"bin {empty[0] + 1} of {bins} is empty, for equal ratings stay together: ask for fewer bins"
+            f"bin {empty[0] + 1} of {bins} is empty, since equal ratings are in one bin: ask for fewer bins"
         )
     width = len(str(bins))
     names = [f"{k + 1:0{width}}: {ratings[number == k].min()}-{ratings[number == k].max()}" for k in range(bins)]
@@ -181,7 +181,7 @@ def rating_bins(table: pa.Table, *, bins: int = 5) -> list[str]:
 
 
 def by_player(table: pa.Table, *, least: int = 1) -> pa.Table:
-    """The rows of players with `least` moves or more; their names are then the column `player`."""
+    """The rows of players with `least` moves or more."""
     if least < 1:
         raise DemonstrationError(f"least is {least}: it must be one move or more")
     counts = pc.value_counts(table.column("player"))
@@ -195,10 +195,10 @@ def by_player(table: pa.Table, *, least: int = 1) -> pa.Table:
 def demonstrations(
     table: pa.Table, demonstrator: Sequence[str], *, order: Sequence[str] | None = None
 ) -> Demonstrations:
-    """Demonstrations from a table of positions, with the legal moves of each; `demonstrator` says whose each row is.
+    """Demonstrations from a table of positions, with the legal moves of each; `demonstrator` labels each row.
 
-    An episode is what one player did in one game, by ply, so that each has one demonstrator; rows are put in that
-    order. `order` fixes the order of the names, also of those without a move; otherwise they are sorted.
+    An episode is the moves of one player in one game, by ply, so that each has one demonstrator; rows are put in that
+    order. `order` sets the order of the names, also of those without a move; otherwise they are sorted.
     """
     if len(demonstrator) != len(table):
         raise DemonstrationError(
@@ -206,15 +206,15 @@ def demonstrations(
         )
     if not len(table):
         raise DemonstrationError("the table has no moves: pass one or more")
-    episode, place = _episodes(table)
-    rows = table.take(place)
+    episode, order_of_rows = _episodes(table)
+    rows = table.take(order_of_rows)
     fens, moves = (rows.column(name).to_pylist() for name in ("fen", "move"))
     encoded = board.encode(fens)
     return Demonstrations(
         observations=encoded.observations,
         actions=board.actions_of(fens, moves),
-        demonstrator=np.asarray(demonstrator, dtype=np.str_)[place],
-        episode=episode[place],
+        demonstrator=np.asarray(demonstrator, dtype=np.str_)[order_of_rows],
+        episode=episode[order_of_rows],
         names=tuple(order or ()),
         legal=encoded.legal,
         action_count=board.ACTION_COUNT,
@@ -230,33 +230,33 @@ def _episodes(table: pa.Table) -> tuple[Array, Array]:
 
 
 def with_mirror_images(data: Demonstrations) -> Demonstrations:
-    """Demonstrations of chess together with themselves, left and right exchanged: twice as many steps.
+    """Demonstrations of chess together with their mirror images, left and right exchanged: twice as many steps.
 
     An episode's image is appended to it, so that splits by episode and resampled episodes keep the two together. The
-    images add no evidence of who is skilled: halve the effective number of steps when judging how sure one is.
+    images add no evidence about skill: the effective number of steps for an interval is half.
     """
     if data.legal is None or data.observations.shape[1:] != (board.FEATURES,):
         raise DemonstrationError(
             f"observations of shape {data.observations.shape[1:]} are not boards: make them with demonstrations(table)"
         )
-    image = board.mirrored(board.Encoded(data.observations, data.legal))
-    place = np.argsort(np.concatenate([data.episode, data.episode]), kind="stable")
+    image = board.mirror(board.Encoded(data.observations, data.legal))
+    order = np.argsort(np.concatenate([data.episode, data.episode]), kind="stable")
     return replace(
         data,
-        observations=np.concatenate([data.observations, image.observations])[place],
-        legal=np.concatenate([data.legal, image.legal])[place],
-        actions=np.concatenate([data.actions, board.mirrored_actions(data.actions)])[place],
-        demonstrator=np.concatenate([data.demonstrator, data.demonstrator])[place],
-        episode=np.concatenate([data.episode, data.episode])[place],
+        observations=np.concatenate([data.observations, image.observations])[order],
+        legal=np.concatenate([data.legal, image.legal])[order],
+        actions=np.concatenate([data.actions, board.mirror_actions(data.actions)])[order],
+        demonstrator=np.concatenate([data.demonstrator, data.demonstrator])[order],
+        episode=np.concatenate([data.episode, data.episode])[order],
         rewards=None,
         terminals=None,
-        skills={name: np.concatenate([values, values])[place] for name, values in data.skills.items()},
+        skills={name: np.concatenate([values, values])[order] for name, values in data.skills.items()},
     )
 
 
-def centred(data: Demonstrations) -> Demonstrations:
-    """Demonstrations of chess in which what surrounds one's own king is seen too; see `board.centred`.
+def with_king_centred_planes(data: Demonstrations) -> Demonstrations:
+    """Demonstrations of chess with the squares around the own king among the inputs.
 
-    Take mirror images first, where they are wanted.
+    Add mirror images first, where they are wanted.
     """
-    return replace(data, observations=board.centred(data.observations))
+    return replace(data, observations=board.with_king_centred_planes(data.observations))

@@ -1,6 +1,6 @@
-"""Games as a stream: chunks of PGN text cut between games, from PGN plain or compressed and from tables of games.
+"""Games as a stream: chunks of PGN text split between games, from PGN plain or compressed and from tables of games.
 
-A file that ends in the middle, or whose compression is damaged, gives all that came before, and a sentence about it.
+A file that ends in the middle, or whose compression is damaged, yields everything before that, and a description of it.
 """
 
 from __future__ import annotations
@@ -16,46 +16,49 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, final
 
-from ileed.errors import DemonstrationError, require
+from ileed import DemonstrationError
+from ileed.errors import require
 
 CHUNK_BYTES = 4 << 20
-"""Text handed to a process at a time: some thousands of games."""
+"""Text that a process parses at a time: some thousands of games."""
 
 SUFFIXES = (".pgn", ".pgn.gz", ".pgn.zst", ".csv", ".csv.gz", ".csv.zst")
 COLUMNS = ("id", "moves", "white_id", "black_id", "white_rating", "black_rating")
-"""What a table of games must have; `rated`, `winner`, `increment_code` and `created_at` are used where present."""
+"""The required columns of a table of games; `rated`, `winner`, `increment_code` and `created_at` are optional."""
 
 BLANK_LINE = re.compile(rb"\n\s*\n")
 HEADER = re.compile(rb"\[[A-Za-z]")
 _MAGIC = {".zst": (rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", "zstd"), ".gz": (rb"\x1f\x8b", "gzip")}
-_PACKED_BYTES = 4 << 10  # what a few compressed bytes unfold to is the memory we need, and what a damaged one costs
+_PACKED_BYTES = 4 << 10  # few, since the uncompressed bytes are held in memory and lost where they are damaged
 _PLAIN_BYTES = 1 << 18
-_LINE_BYTES = 1 << 20  # a line of a table that is longer is cut: no game is, and a bomb is one endless line
+_LINE_BYTES = (
+    1 << 20
+)  # a longer line of a table is split: no game is that long, and a decompression bomb is one endless line
 _RESULTS = {"white": "1-0", "black": "0-1", "draw": "1/2-1/2"}
 
 
 @final
 @dataclass(frozen=True)
 class Chunk:
-    """A stretch of a file's games, as PGN text, and where the next stretch begins."""
+    """Some consecutive games of a file, as PGN text, and where the next chunk begins."""
 
     text: bytes
     start: int
-    """Where the text begins: bytes of the unpacked PGN, or rows of a table."""
+    """Where the text begins: bytes of the uncompressed PGN, or rows of a table."""
     after: int
-    """Where the next chunk begins, in the same unit."""
+    """Where the next chunk begins, in bytes or rows."""
     read: int
-    """Bytes of the file, as it lies on disk, that were read so far."""
+    """Bytes of the file on disk that were read so far."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Games of a table that are not in the text though they are sound, by reason."""
+    """Undamaged games of a table that are not in the text, by reason."""
     damaged: Mapping[str, int] = field(default_factory=dict)
-    """Rows of a table that could not be read at all, by reason."""
+    """Rows of a table that cannot be read, by reason."""
     cut_short: str | None = None
-    """What is wrong with the file from here on."""
+    """The damage of the file after this chunk."""
 
 
 def check(path: Path) -> None:
-    """Refuse a file that cannot be a source of games, before anything is done."""
+    """Refuse a file that is not a source of games, before anything is read."""
     if not path.is_file():
         raise DemonstrationError(f"{path} is not a file: give the path of a file of games ({', '.join(SUFFIXES)})")
     if not path.name.lower().endswith(SUFFIXES):
@@ -84,7 +87,7 @@ def check(path: Path) -> None:
 
 
 def identity(path: Path) -> dict[str, Any]:
-    """Enough of a file to know it again without reading all of it."""
+    """Name, size and a digest of both ends: enough to recognise a file without reading all of it."""
     size = path.stat().st_size
     with path.open("rb") as file:
         ends = file.read(1 << 20)
@@ -94,7 +97,7 @@ def identity(path: Path) -> dict[str, Any]:
 
 
 def chunks(path: Path, *, start: int = 0) -> Iterator[Chunk]:
-    """A file's games from `start` on, in bounded memory; a chunk begins where a game begins."""
+    """A file's games from `start` on, in bounded memory; a chunk begins at a game."""
     return _of_table(path, start) if _is_table(path) else _of_pgn(path, start)
 
 
@@ -111,9 +114,9 @@ def _of_pgn(path: Path, start: int) -> Iterator[Chunk]:
         ahead -= skipped
         buffer += content[skipped:]
         while len(buffer) >= wanted:
-            cut = _last_cut(buffer, wanted)
+            cut = _last_split(buffer, wanted)
             if cut is None and wanted < 4 * CHUNK_BYTES:
-                wanted *= 2  # no game ends here: look again when there is more
+                wanted *= 2  # no game ends here: read more
                 continue
             cut = cut or wanted
             yield Chunk(bytes(buffer[:cut]), begin, begin + cut, block.read)
@@ -123,8 +126,8 @@ def _of_pgn(path: Path, start: int) -> Iterator[Chunk]:
         yield Chunk(bytes(buffer), begin, begin + len(buffer), block.read, cut_short=block.damage)
 
 
-def _last_cut(buffer: bytearray, end: int) -> int | None:
-    """Where the last game that begins before `end` begins, if not at the beginning."""
+def _last_split(buffer: bytearray, end: int) -> int | None:
+    """Where the last game before `end` begins, or None where it is the first."""
     for window in (1 << 16, end):
         blanks = (found.end() for found in BLANK_LINE.finditer(buffer, max(0, end - window), end))
         if ends := [after for after in blanks if HEADER.match(buffer, after, end)]:
@@ -133,16 +136,16 @@ def _last_cut(buffer: bytearray, end: int) -> int | None:
 
 
 def _of_table(path: Path, start: int) -> Iterator[Chunk]:
-    """Rows as PGN; the same id again is the same game, and what says that it was not rated is left out."""
+    """Rows as PGN; a repeated id is the same game, and unrated games are left out."""
     last = _Block(b"", 0)
 
-    def watched() -> Iterator[_Block]:
+    def remember_last() -> Iterator[_Block]:
         nonlocal last
         for block in _blocks(path):
             last = block
             yield block
 
-    rows = csv.reader(_lines(watched()))
+    rows = csv.reader(_lines(remember_last()))
     columns = next(rows)
     seen: set[str] = set()
     games: list[str] = []
@@ -187,7 +190,7 @@ def _of_table(path: Path, start: int) -> Iterator[Chunk]:
 
 
 def _as_pgn(row: Mapping[str, str], *, whole: bool) -> str:
-    """A row of a table as PGN; one that was cut short has no result at its end, as a game that was cut short."""
+    """A row of a table as PGN; without a result at its end where the row is truncated."""
     result = _RESULTS.get(row.get("winner", ""), "*")
     headers = {
         "GameId": row["id"],
@@ -217,7 +220,7 @@ def _date(milliseconds: str) -> str:
 @final
 @dataclass(frozen=True)
 class _Block:
-    """Unpacked bytes, how much of the file was read for them, and what ended the file too early if anything did."""
+    """Uncompressed bytes, the bytes of the file read so far, and the damage that ends the file if there is any."""
 
     content: bytes
     read: int
@@ -241,23 +244,23 @@ def _blocks(path: Path) -> Iterator[_Block]:
     with path.open("rb") as file:
         if suffix == ".zst":
             zstandard = require("zstandard", package="ileed-lab")
-            yield from _unpacked(
+            yield from _decompress(
                 file, lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(), zstandard.ZstdError
             )
         elif suffix == ".gz":
-            yield from _unpacked(file, lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error)
+            yield from _decompress(file, lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), zlib.error)
         else:
             while content := file.read(_PLAIN_BYTES):
                 yield _Block(content, file.tell())
 
 
-def _unpacked(file: Any, begun: Callable[[], Any], failure: type[Exception]) -> Iterator[_Block]:
+def _decompress(file: Any, new_frame: Callable[[], Any], failure: type[Exception]) -> Iterator[_Block]:
     """All frames of a compressed file, one after another."""
-    frame = begun()
+    frame = new_frame()
     while packed := file.read(_PACKED_BYTES):
         while packed:
             if frame.eof:
-                frame = begun()
+                frame = new_frame()
             try:
                 content = frame.decompress(packed)
             except failure as error:

@@ -1,4 +1,4 @@
-"""The commands that the lab adds to `ileed`, by name alone: their modules are imported when they are given."""
+"""The commands that the lab adds to `ileed`; a command's module is imported when it is called."""
 
 from __future__ import annotations
 
@@ -9,41 +9,40 @@ __all__ = ["CHESS", "DEMONSTRATE", "PRETRAIN", "REPRODUCE", "TABLES"]
 DEMONSTRATE = Command(
     "ileed_lab.cli.demonstrating",
     "Demonstrate",
-    "Simulate demonstrators of known skill in a task and write what they did.",
+    "Simulate demonstrators of known skill in a task and write their demonstrations.",
 )
 PRETRAIN = Command(
-    "ileed_lab.cli.laboratory", "Pretrain", "Train the expert of a task anew, as the one that ships was trained."
+    "ileed_lab.cli.laboratory", "Pretrain", "Train the expert of a task again, as the shipped one was trained."
 )
 REPRODUCE = Command(
     "ileed_lab.cli.laboratory",
     "Reproduce",
-    "Run an experiment of the paper, or one that goes past it, and write what every trial measured.",
+    "Run an experiment of the paper, or one beyond it, and write what every trial measured.",
 )
 TABLES = Command(
     "ileed_lab.cli.laboratory",
     "Tables",
-    "Write the pages of published against reproduced numbers, from results that `ileed reproduce` wrote.",
+    "Write the pages of published and reproduced numbers, from results of `ileed reproduce`.",
 )
 CHESS = Command(
     "ileed_lab.cli.chess",
     "",
-    "King-and-pawn endgames of rated players; `ileed chess --help` lists what can be done.",
+    "King-and-pawn endgames of rated players; `ileed chess --help` lists the commands.",
     {
         "extract": Command(
             "ileed_lab.cli.chess",
             "Extract",
-            "Write every position with kings and pawns alone, and the move made in it, out of files of games.",
+            "Write every position with kings and pawns alone, and the move made in it, from files of games.",
         ),
         "consult": Command(
             "ileed_lab.cli.chess",
             "Consult",
-            "Ask Stockfish what it would play in every position of a table, and write its moves as one more player's.",
+            "Add Stockfish's move in every position of a table, as the moves of one more player.",
         ),
         "rate": Command(
             "ileed_lab.cli.chess",
             "Rate",
-            "Say how expert players are by their moves with kings and pawns alone, beside their ratings; asks "
-            "Stockfish.",
+            "Estimate the expertise of players from their moves with kings and pawns alone, beside their ratings.",
         ),
     },
 )

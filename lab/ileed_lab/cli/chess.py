@@ -1,4 +1,4 @@
-"""`ileed chess`: from games to positions, to the engine's advice, to players' expertise."""
+"""`ileed chess`: from games to positions, to an engine's moves, to players' expertise."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Consult", "Extract", "Rate"]
 
 @dataclass(frozen=True)
 class Extract:
-    """Write every position with kings and pawns alone, and the move made in it, out of files of games.
+    """Write every position with kings and pawns alone, and the move made in it, from files of games.
 
-    With --resume an interrupted extraction goes on where it stopped.
+    With --resume an interrupted extraction continues where it stopped.
     """
 
     games: Positional[tuple[Path, ...]]
@@ -32,7 +32,7 @@ class Extract:
     workers: int | None = None
     """Processes to run at once; as many as there are cores by default, and one for small files."""
     resume: bool = False
-    """Keep what an interrupted extraction has done."""
+    """Continue an interrupted extraction."""
 
     def __call__(self) -> None:
         from ileed_lab.chess.extraction import extract
@@ -46,45 +46,45 @@ class Extract:
         for reason, count in (*found.damaged.items(), *((f"left out: {why}", n) for why, n in found.left_out.items())):
             console.say(f"  {count:>9,}  {reason}")
         for name, fault in found.cut_short.items():
-            console.say(f"{name} {fault}; what came before is in the table")
+            console.say(f"{name} {fault}; what came before that is in the table")
 
 
 @dataclass(frozen=True)
 class Consult:
-    """Ask Stockfish what it would play in every position of a table, and write its moves as one more player's."""
+    """Add Stockfish's move in every position of a table, as the moves of one more player."""
 
     positions: Positional[Path]
     """A table that `ileed chess extract` wrote."""
     out: Path
     """The parquet file to write: the table, and the engine's moves after it."""
     nodes: int = 15_000
-    """How much the engine thinks about each position."""
+    """Nodes of the engine's search in each position."""
     workers: int = 2
     """Engines that run at once."""
 
     def __call__(self) -> None:
-        from ileed_lab.chess.consulting import consulted
+        from ileed_lab.chess.consulting import consult
         from ileed_lab.chess.positions import read_positions, write_positions
 
         at_least_one(nodes=self.nodes, workers=self.workers)
         with bar("asking Stockfish") as advance:
-            table = consulted(read_positions(self.positions), nodes=self.nodes, workers=self.workers, progress=advance)
+            table = consult(read_positions(self.positions), nodes=self.nodes, workers=self.workers, progress=advance)
         write_positions(table, self.out)
         Output().say(f"wrote {len(table):,} moves to {self.out}, half of them Stockfish's")
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Say how expert players are by their moves with kings and pawns alone, beside their ratings; asks Stockfish."""
+    """Estimate the expertise of players from their moves with kings and pawns alone, beside their ratings."""
 
     positions: Positional[Path]
     """A table that `ileed chess extract` wrote, or games as PGN (.pgn, .pgn.gz, .pgn.zst)."""
     player: tuple[str, ...] = ()
-    """Only these; everybody by default."""
+    """Only these players; all by default."""
     least: int = 20
-    """Moves that somebody must have made."""
+    """Fewest moves of a player."""
     nodes: int = 5_000
-    """How much the engine thinks about each position."""
+    """Nodes of the engine's search in each position."""
     workers: int = 2
     """Engines that run at once."""
     json: bool = False
@@ -106,12 +106,12 @@ class Rate:
         if self.json:
             print_json({"players": [vars(each) for each in found]})
         else:
-            Output().print(_players(found))
+            Output().print(_players_table(found))
 
 
-def _players(found: Sequence[PlayerRating]) -> Table:
-    """Players best first, with their rating beside what their moves say."""
-    table = Table("player", title="expertise by play, best first (a comparison: it has no unit)")
+def _players_table(found: Sequence[PlayerRating]) -> Table:
+    """Players best first, with their expertise and their rating."""
+    table = Table("player", title="expertise by play, best first (relative: it has no unit)")
     for words in ("expertise", "95 % interval", "moves", "games", "rating"):
         table.add_column(words, justify="right")
     for each in found:

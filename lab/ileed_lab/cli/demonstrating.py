@@ -15,22 +15,22 @@ __all__ = ["Demonstrate"]
 
 @dataclass(frozen=True)
 class Demonstrate:
-    """Simulate demonstrators of known skill in a task and write what they did."""
+    """Simulate demonstrators of known skill in a task and write their demonstrations."""
 
     task: Positional[str]
     """For example minigrid/obstacles, or robot/square, whose six operators need no other setting but --episodes."""
     out: Path
     """The file to write: parquet, and robomimic's HDF5 for robot/square."""
     population: Literal["beta-1", "beta-5", "beta-10", "unif"] = "unif"
-    """One of the paper's groups of ten demonstrators; for tasks of one piece."""
+    """One of the paper's populations of ten demonstrators; for single tasks."""
     beta: float = 0.1
-    """What each of the paper's three demonstrators is worth outside their own stage; for minigrid/skills."""
+    """Skill of each of the paper's three demonstrators outside the stage they are skilled in; for minigrid/skills."""
     steps: int = 1000
     """Steps of each demonstrator."""
     episodes: int = 50
     """Episodes of each operator, in robot/square."""
     seed: int = 0
-    """Fixes all chance."""
+    """Seed of all random numbers."""
 
     def __call__(self) -> None:
         at_least_one(steps=self.steps, episodes=self.episodes)

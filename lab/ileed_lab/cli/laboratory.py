@@ -14,14 +14,14 @@ __all__ = ["Pretrain", "Reproduce", "Tables"]
 
 @dataclass(frozen=True)
 class Pretrain:
-    """Train the expert of a task anew, as the one that ships was trained."""
+    """Train the expert of a task again, as the shipped one was trained."""
 
     task: Positional[str]
     """For example minigrid/obstacles."""
     out: Path
     """The safetensors file to write."""
     seed: int = 0
-    """Fixes all chance."""
+    """Seed of all random numbers."""
     timesteps: int | None = None
     """Steps to train for; as many as the shipped expert's by default."""
 
@@ -36,23 +36,23 @@ class Pretrain:
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper, or one that goes past it, and write what every trial measured.
+    """Run an experiment of the paper, or one beyond it, and write what every trial measured.
 
-    With --resume an interrupted run goes on, and a larger --trials adds to what is there.
+    With --resume an interrupted run continues, and a larger --trials adds trials.
     """
 
     experiment: Positional[str]
     """For example minigrid/populations."""
     out: Path = Path("runs/reproduction")
-    """Where the results go, one file a cell; those that ship with the repository are in results/."""
+    """The directory of results, one file for each cell; those of the repository are in results/."""
     trials: int | None = None
-    """How many; as many as were published by default."""
+    """Number of trials; as many as published by default."""
     methods: tuple[str, ...] = ()
     """Only these of the experiment's methods."""
     settings: tuple[str, ...] = ()
     """Only settings with one of these values, as in --settings All Worse."""
     resume: bool = False
-    """Keep the trials that are done already."""
+    """Keep the finished trials."""
     device: str = "auto"
     """cpu, cuda, or auto for the best there is."""
     workers: int | None = None
@@ -62,7 +62,7 @@ class Reproduce:
 
     def __call__(self) -> None:
         from ileed_lab import experiments
-        from ileed_lab.grid import read_cell
+        from ileed_lab.records import read_cell
 
         at_least_one(workers=self.workers)
         chosen = experiments.experiment(self.experiment, data=self.data)
@@ -87,18 +87,18 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Tables:
-    """Write the pages of published against reproduced numbers, from results that `ileed reproduce` wrote."""
+    """Write the pages of published and reproduced numbers, from results of `ileed reproduce`."""
 
     results: Path = Path("results")
-    """Where they lie: what was given to `ileed reproduce` as --out."""
+    """The directory of results: --out of `ileed reproduce`."""
     out: Path = Path("docs/reproduction.md")
-    """The Markdown file to write; it shows those of its pictures that lie in `images` beside it."""
+    """The Markdown file to write; it shows those of its figures that are in `images` beside it."""
 
     robot: Path = Path("docs/robot.md")
-    """The same for the robot's page."""
+    """The same for the page about robots."""
 
     chess: Path = Path("docs/chess.md")
-    """And for that of chess."""
+    """The same for the page about chess."""
 
     def __call__(self) -> None:
         from ileed_lab.chess.page import write_chess_page

@@ -1,1 +1,1 @@
-"""The MiniGrid experiments: what is run, the page about it, its figures, and the published numbers."""
+"""The MiniGrid experiments: what is run, the page and its sections, the figures, and the published numbers."""

@@ -1,51 +1,57 @@
-"""The paper's MiniGrid experiments, and those that go past it."""
+"""The paper's MiniGrid experiments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, final
 
 import numpy as np
 
-from ileed import tasks
-from ileed.demonstrations import Demonstrations
-from ileed.evaluation import rank_loss
-from ileed.fitted import Ensemble, Fitted
-from ileed.methods import Ileed, bc
-from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture
-from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import Constant, Embedded
-from ileed.model.policies import CategoricalMLP
-from ileed.simulation import POPULATIONS, Noise, demonstrate
-from ileed.tasks import AbstractTask
-from ileed_lab.baselines import FittedGail, Gail
-from ileed_lab.grid import AbstractExperiment, Measured, Setting, scoring_seed
-from ileed_lab.minigrid.noise import Biased, Persistent
-from ileed_lab.minigrid.sequence import (
-    TaskSequence,
-    actor_by_stage,
-    demonstrator_rewards,
-    experts,
-    multi_skill,
-    multi_skill_task,
+from ileed import (
+    CategoricalMLP,
+    Constant,
+    Demonstrations,
+    Embedded,
+    Ileed,
+    LatentDynamics,
+    OneVersusRest,
+    UniformMixture,
+    bc,
+    tasks,
 )
+from ileed.simulation import POPULATIONS
+from ileed.tasks import AbstractTask
+from ileed.tasks.minigrid import MiniGridTask
+from ileed_lab.baselines import FittedGail, Gail
+from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
+from ileed_lab.learners import Ensemble, likeliest
+from ileed_lab.minigrid.beyond_experiment import HowMuch, WrongModel
+from ileed_lab.minigrid.measures import (
+    ENSEMBLE,
+    EPISODES,
+    STEPS,
+    TASKS,
+    demonstrations_of_trials,
+    demonstrator_reward,
+    fit_measures,
+    mean_reward,
+)
+from ileed_lab.minigrid.noise import Biased
+from ileed_lab.minigrid.sequence import TaskSequence, demonstrator_rewards, experts, multi_skill, multi_skill_task
+from ileed_lab.records import Measured
 
 __all__ = ["MINIGRID", "WIDER"]
 
-TASKS = ("minigrid/empty", "minigrid/obstacles", "minigrid/lava", "minigrid/unlock")
-STEPS = 1_000
-EPISODES = 200
-COMMITTEE = 10
 WIDER = CategoricalMLP(hidden=(8, 8))
-"""A policy with twice the paper's units: it overfits more in one fit, and gains more from a committee."""
+"""A policy with twice the paper's units: it overfits more in one fit, and gains more from an ensemble."""
 
 
 @final
 @dataclass(frozen=True)
 class Experts(AbstractExperiment):
-    """What the trained experts earn when they follow themselves with probability beta, else act by chance."""
+    """Reward of the trained experts when they follow their policy with probability beta, else act at random."""
 
     name: str = "minigrid/experts"
     trials: int = 1
@@ -68,24 +74,27 @@ class Experts(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Any) -> Measured:
-        noise: Noise = UniformMixture()
-        if method == "turning noise":
-            noise = Biased((0, 1))
-        return _earned(self.task(setting), setting["beta"], episodes=self.episodes, trial=trial, noise=noise)
+    def measure(self, setting: Setting, method: str, trial: int, fit: None) -> Measured:
+        return demonstrator_reward(
+            self.task(setting),
+            setting["beta"],
+            episodes=self.episodes,
+            trial=trial,
+            demonstrator=Biased((0, 1)) if method == "turning noise" else UniformMixture(),
+        )
 
 
 @final
 @dataclass(frozen=True)
 class Populations(AbstractExperiment):
-    """Ten demonstrators, a thousand steps each, in four groups: who learns what from them."""
+    """Ten demonstrators, a thousand steps each, in four populations: which method learns what from them."""
 
     name: str = "minigrid/populations"
     trials: int = 20
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {"episodes": EPISODES, "steps": STEPS, "committee": COMMITTEE}
+        return {"episodes": EPISODES, "steps": STEPS, "ensemble": ENSEMBLE}
 
     def settings(self) -> Sequence[Setting]:
         return [{"task": task, "population": population} for task, population in product(TASKS, POPULATIONS)]
@@ -100,22 +109,22 @@ class Populations(AbstractExperiment):
         }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        return _shown(setting["task"], dict.fromkeys(trials, POPULATIONS[setting["population"]]))
+        return demonstrations_of_trials(setting["task"], dict.fromkeys(trials, POPULATIONS[setting["population"]]))
 
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
-        return _learned(found, self.task(setting), POPULATIONS[setting["population"]], trial=trial)
+    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
+        return fit_measures(fit, self.task(setting), POPULATIONS[setting["population"]], trial=trial)
 
 
 @final
 @dataclass(frozen=True)
 class Adversarial(AbstractExperiment):
-    """The same demonstrations given to GAIL, which may also play in the environment: one run a trial, no restarts.
+    """GAIL on the same demonstrations, which also plays in the environment: one run a trial, no restarts.
 
-    Both ways to end an episode are run: as the environment does, which leaks reward to whoever ends early or does not,
-    and with an absorbing state up to the task's limit, which does not.
+    Both horizons are run: the variable one, under which the length of an episode leaks reward, and an absorbing state
+    up to the task's limit, under which it does not.
     """
 
     name: str = "minigrid/gail"
@@ -129,9 +138,10 @@ class Adversarial(AbstractExperiment):
         return Populations().settings()
 
     def methods(self, setting: Setting) -> Mapping[str, Gail]:
+        task = MiniGridTask(setting["task"])
         return {
-            "variable": Gail(horizon="variable", iterations=60),
-            "absorbing": Gail(horizon="absorbing", iterations=60),
+            "variable": Gail(task=task, horizon="variable", iterations=60),
+            "absorbing": Gail(task=task, horizon="absorbing", iterations=60),
         }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
@@ -140,19 +150,19 @@ class Adversarial(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measured(self, setting: Setting, method: str, trial: int, found: FittedGail) -> Measured:
-        """Reward of the most likely actions, as for all methods, and of actions drawn, as GAIL was trained."""
+    def measure(self, setting: Setting, method: str, trial: int, fit: FittedGail) -> Measured:
+        """Reward of the most likely actions, as for all methods, and of sampled actions, as in GAIL's training."""
 
-        def drawn(observations: Any, starts: Any) -> Any:
-            return found.policy.predict(observations, deterministic=False)[0]
+        def sampled(observations: Any, starts: Any) -> Any:
+            return fit.policy.predict(observations, deterministic=False)[0]
 
         task = self.task(setting)
         return {
-            "reward": _reward(found.policy, task, trial=trial),
-            "sampled_reward": _reward(drawn, task, trial=trial),
+            "reward": mean_reward(fit.policy, task, trial=trial),
+            "sampled_reward": mean_reward(sampled, task, trial=trial),
             "curve": [
                 {"environment_steps": point.steps, "reward": point.episodic_reward, "critic_gap": point.critic_gap}
-                for point in found.history[9::10]
+                for point in fit.history[9::10]
             ],
         }
 
@@ -160,7 +170,7 @@ class Adversarial(AbstractExperiment):
 @final
 @dataclass(frozen=True)
 class Restarts(AbstractExperiment):
-    """Ten demonstrators whose noise is drawn from (0, 0.5): how often the learned policy beats them, by restarts."""
+    """Ten demonstrators who act at random with probability 0 to 0.5: how often the policy beats them, by restarts."""
 
     name: str = "minigrid/restarts"
     trials: int = 100
@@ -168,7 +178,7 @@ class Restarts(AbstractExperiment):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {"episodes": self.episodes, "steps": STEPS, "committee": COMMITTEE}
+        return {"episodes": self.episodes, "steps": STEPS, "ensemble": ENSEMBLE}
 
     def settings(self) -> Sequence[Setting]:
         return [{"task": task} for task in TASKS]
@@ -180,25 +190,27 @@ class Restarts(AbstractExperiment):
         return tuple((1 - np.random.default_rng(trial).uniform(0, 0.5, 10)).round(4).tolist())
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        return _shown(setting["task"], {trial: self._skills(trial) for trial in trials})
+        return demonstrations_of_trials(setting["task"], {trial: self._skills(trial) for trial in trials})
 
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
-        """Rewards of the best of 1, 5 and 20 restarts, of a committee and of everybody, in the same episodes."""
+    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
+        """Rewards of the best of 1, 5 and 20 restarts, of an ensemble and of everybody, in the same episodes."""
         task, skills = self.task(setting), self._skills(trial)
-        choices = {str(among): found.first(among).best().fitted() for among in (1, 5, 20)}
-        played: dict[int, float] = {}
+        choices = {str(among): likeliest(fit, among=among) for among in (1, 5, 20)}
+        rewards: dict[int, float] = {}
         for fitted in choices.values():
-            if fitted.restarts.chosen not in played:
-                reward = _reward(fitted.policy, task, trial=trial, episodes=self.episodes)
-                played[fitted.restarts.chosen] = reward
-        everybody = [_earned(task, skill, episodes=self.episodes, trial=trial)["reward"] for skill in skills]
-        committee = found.top(COMMITTEE).fitted().policy
+            if fitted.restarts.chosen not in rewards:
+                reward = mean_reward(fitted.policy, task, trial=trial, episodes=self.episodes)
+                rewards[fitted.restarts.chosen] = reward
+        everybody = [
+            demonstrator_reward(task, skill, episodes=self.episodes, trial=trial)["reward"] for skill in skills
+        ]
+        ensemble = likeliest(fit, count=ENSEMBLE).policy
         return {
-            "best_of": {among: played[fitted.restarts.chosen] for among, fitted in choices.items()},
-            "committee": _reward(committee, task, trial=trial, episodes=self.episodes),
+            "best_of": {among: rewards[fitted.restarts.chosen] for among, fitted in choices.items()},
+            "ensemble": mean_reward(ensemble, task, trial=trial, episodes=self.episodes),
             "demonstrators": everybody,
             "skills": list(skills),
         }
@@ -207,14 +219,14 @@ class Restarts(AbstractExperiment):
 @final
 @dataclass(frozen=True)
 class Ranking(AbstractExperiment):
-    """Ten demonstrators in Obstacles, of the same mean skill, spread a little or a lot: is their order found?"""
+    """Ten demonstrators in Obstacles, of the same mean skill, in a narrow or a wide range: is their order found?"""
 
     name: str = "minigrid/ranking"
     trials: int = 20
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {"episodes": EPISODES, "steps": STEPS, "committee": COMMITTEE}
+        return {"episodes": EPISODES, "steps": STEPS, "ensemble": ENSEMBLE}
 
     def settings(self) -> Sequence[Setting]:
         return [{"task": "minigrid/obstacles", "range": spread} for spread in ("low", "high")]
@@ -227,19 +239,19 @@ class Ranking(AbstractExperiment):
         return tuple(np.linspace(low, high, 10).round(4).tolist())
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        return _shown(setting["task"], {trial: self._skills(setting) for trial in trials})
+        return demonstrations_of_trials(setting["task"], {trial: self._skills(setting) for trial in trials})
 
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
-        return _learned(found, self.task(setting), self._skills(setting), trial=trial)
+    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
+        return fit_measures(fit, self.task(setting), self._skills(setting), trial=trial)
 
 
 @final
 @dataclass(frozen=True)
 class ManySkills(AbstractExperiment):
-    """Unlock, Lava and Empty in a row; three demonstrators, each perfect in one of them and `beta` elsewhere."""
+    """A sequence of tasks (Unlock, Lava, Empty); three demonstrators, each perfect in one and `beta` in the others."""
 
     name: str = "minigrid/skills"
     trials: int = 100
@@ -269,192 +281,45 @@ class ManySkills(AbstractExperiment):
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
         skills = {trial: multi_skill(setting["beta"]) for trial in trials}
-        return _shown("minigrid/skills", skills, steps=self.steps)
+        return demonstrations_of_trials("minigrid/skills", skills, steps=self.steps)
 
     def task(self, setting: Setting) -> TaskSequence:
         return multi_skill_task()
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble | None) -> Measured:
-        task = self.task(setting)
-        if found is None:
-            earned = {
-                name: demonstrator_rewards(
-                    task, experts(task), skill=skill, episodes=self.episodes, seed=scoring_seed(trial)
-                ).mean()
-                for name, skill in multi_skill(setting["beta"]).items()
-            }
-            return {"demonstrators": {name: float(reward) for name, reward in earned.items()}}
+    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble | None) -> Measured:
+        """Reward in each stage of the sequence, of the likeliest restart and of an ensemble, and expertise by stage."""
+        if fit is None:
+            return {"demonstrators": self._demonstrators(setting, trial)}
         measured: Measured = {}
-        for kind, committee in (("", 1), ("committee_", COMMITTEE)):
-            fitted = found.top(committee).fitted()
-            rewards = task.score_stages(
-                tasks.as_actor(fitted.policy), episodes=self.episodes, seed=scoring_seed(trial)
-            ).mean(axis=1)
-            measured[f"{kind}reward"] = float(rewards.mean())
-            measured[f"{kind}parts"] = {  # as the records call the stages
-                stage.name: float(reward) for stage, reward in zip(task.stages, rewards, strict=True)
-            }
-        fitted = found.best().fitted()
-        measured["nats_per_action"] = fitted.nats_per_action
-        if fitted.estimates_expertise:
-            measured["expertise"] = fitted.expertise.by_label(found.data, "phase")
+        for prefix, count in (("", 1), ("ensemble_", ENSEMBLE)):
+            stages = self._rewards_by_stage(setting, trial, likeliest(fit, count=count).policy)
+            measured[f"{prefix}reward"] = float(np.mean(list(stages.values())))
+            measured[f"{prefix}stages"] = stages
+        best = likeliest(fit)
+        measured["nats_per_action"] = best.nats_per_action
+        if best.estimates_expertise:
+            measured["expertise"] = best.expertise.by_label(fit.data, "phase")
         return measured
 
+    def _rewards_by_stage(self, setting: Setting, trial: int, policy: Any) -> dict[str, float]:
+        task = self.task(setting)
+        rewards = task.score_stages(tasks.as_actor(policy), episodes=self.episodes, seed=scoring_seed(trial))
+        return {stage.name: float(each.mean()) for stage, each in zip(task.stages, rewards, strict=True)}
 
-@final
-@dataclass(frozen=True)
-class HowMuch(AbstractExperiment):
-    """How reward and rank loss change with the demonstrators, their steps and the restarts, in Obstacles."""
-
-    name: str = "minigrid/how-much"
-    trials: int = 20
-
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        return {"episodes": EPISODES}
-
-    def settings(self) -> Sequence[Setting]:
-        people = [{"demonstrators": count, "steps": STEPS} for count in (2, 5, 10, 20, 40)]
-        steps = [{"demonstrators": 10, "steps": count} for count in (100, 300, 3_000)]
-        return [*people, *steps]
-
-    def methods(self, setting: Setting) -> Mapping[str, Ileed]:
-        return {"bc": bc(), "ileed": Ileed(expertise=Constant())}
-
-    def _skills(self, setting: Setting) -> tuple[float, ...]:
-        return tuple(np.linspace(0.05, 0.95, setting["demonstrators"]).round(4).tolist())
-
-    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        skills = self._skills(setting)
-        return _shown("minigrid/obstacles", dict.fromkeys(trials, skills), steps=setting["steps"])
-
-    def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task("minigrid/obstacles")
-
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
-        task, skills = self.task(setting), self._skills(setting)
-        measured = _learned(found, task, skills, trial=trial)
-        by_restarts = {}
-        for among in (1, 2, 5, 10, 20):
-            fitted = found.first(among).best().fitted()
-            by_restarts[str(among)] = {"reward": _reward(fitted.policy, task, trial=trial)}
-            if fitted.estimates_expertise:
-                by_restarts[str(among)]["rank_loss"] = _rank_loss(fitted, skills)
-        return measured | {"best_of": by_restarts}
-
-
-GENERATORS: Mapping[str, dict[str, Any]] = {
-    "uniform": {"demonstrator": UniformMixture()},
-    "one-versus-rest": {"demonstrator": OneVersusRest()},
-    "boltzmann": {"demonstrator": Boltzmann(), "temperature": 3.0},
-    "persistent": {"demonstrator": Persistent()},
-    "biased": {"demonstrator": Biased((2,))},
-}
-"""How simulated demonstrators err: as one of our models says, or as none does."""
-
-
-@final
-@dataclass(frozen=True)
-class WrongNoise(AbstractExperiment):
-    """Every way to err, fitted with every model of erring: what a wrong assumption costs (Unlock and Obstacles)."""
-
-    name: str = "minigrid/wrong-noise"
-    trials: int = 20
-
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        return {"episodes": EPISODES, "steps": STEPS}
-
-    def settings(self) -> Sequence[Setting]:
-        chosen = ("minigrid/obstacles", "minigrid/unlock")
-        return [{"task": task, "generator": generator} for task, generator in product(chosen, GENERATORS)]
-
-    def methods(self, setting: Setting) -> Mapping[str, Ileed]:
+    def _demonstrators(self, setting: Setting, trial: int) -> dict[str, float]:
+        task = self.task(setting)
         return {
-            "bc": bc(),
-            "uniform": Ileed(expertise=Constant(), demonstrator=UniformMixture()),
-            "one-versus-rest": Ileed(expertise=Constant(), demonstrator=OneVersusRest()),
-            "boltzmann": Ileed(expertise=Constant(), demonstrator=Boltzmann()),
+            name: float(
+                demonstrator_rewards(
+                    task, experts(task), skill=skill, episodes=self.episodes, seed=scoring_seed(trial)
+                ).mean()
+            )
+            for name, skill in multi_skill(setting["beta"]).items()
         }
-
-    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        skills = dict.fromkeys(trials, POPULATIONS["unif"])
-        return _shown(setting["task"], skills, **GENERATORS[setting["generator"]])
-
-    def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task(setting["task"])
-
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
-        return _learned(found, self.task(setting), POPULATIONS["unif"], trial=trial)
-
-
-def _shown(
-    task: str, skills: Mapping[int, Sequence[float] | Mapping[str, Any]], *, steps: int = STEPS, **noise: Any
-) -> list[Demonstrations]:
-    """Demonstrations of every trial, from each one's own skills.
-
-    All trials are played together, which is faster; since a demonstrator's chance depends on nothing but their name,
-    and here the trial is part of the name, each comes out as it would alone.
-    """
-    named = {trial: _names(people) for trial, people in skills.items()}
-    everybody = {f"{name}, trial {trial}": skill for trial, own in named.items() for name, skill in own.items()}
-    world = tasks.task(task)
-    policy = tasks.expert(task) if task in tasks.names() else actor_by_stage(experts(world), world)
-    played = demonstrate(world, policy, skill=everybody, steps=steps, seed=0, **noise)
-    return [
-        replace(played.by(*(f"{name}, trial {trial}" for name in own)), names=tuple(own))
-        for trial, own in named.items()
-    ]
-
-
-def _names(skills: Sequence[float] | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(skills, Mapping):
-        return skills
-    return {f"demonstrator {number}": skill for number, skill in enumerate(skills, start=1)}
-
-
-def _reward(policy: Any, task: AbstractTask, *, trial: int, episodes: int = EPISODES) -> float:
-    rewards = task.score(tasks.as_actor(policy), episodes=episodes, seed=scoring_seed(trial))
-    return float(rewards.mean())
-
-
-def _earned(
-    task: AbstractTask,
-    skill: float,
-    *,
-    episodes: int,
-    trial: int,
-    noise: Noise = UniformMixture(),  # noqa: B008 (frozen)
-) -> Measured:
-    """What a demonstrator of known skill earns, with the standard error of that mean."""
-    rewards = demonstrator_rewards(
-        task, tasks.expert(task.name), skill=skill, episodes=episodes, seed=scoring_seed(trial), demonstrator=noise
-    ).mean(axis=0)
-    return {"reward": float(rewards.mean()), "standard_error": float(rewards.std(ddof=1) / len(rewards) ** 0.5)}
-
-
-def _learned(found: Ensemble, task: AbstractTask, skills: Sequence[float], *, trial: int) -> Measured:
-    """Reward of the likeliest restart and of the committee, cost, and the estimate of everybody's skill."""
-    fitted, committee = found.best().fitted(), found.top(COMMITTEE).fitted()
-    measured: Measured = {
-        "reward": _reward(fitted.policy, task, trial=trial),
-        "committee_reward": _reward(committee.policy, task, trial=trial),
-        "nats_per_action": fitted.nats_per_action,
-    }
-    if fitted.estimates_expertise:
-        measured["expertise"] = [round(value, 5) for value in fitted.expertise.by_demonstrator().values()]
-        if len(set(skills)) > 1:
-            measured["rank_loss"] = _rank_loss(fitted, skills)
-    return measured
-
-
-def _rank_loss(fitted: Fitted, skills: Sequence[float]) -> float:
-    estimated = fitted.expertise.by_demonstrator()
-    return rank_loss(estimated, dict(zip(estimated, skills, strict=True)))
 
 
 MINIGRID: tuple[AbstractExperiment, ...] = (
     *(Experts(), Populations(), Adversarial(), Restarts(), Ranking(), ManySkills()),
-    *(HowMuch(), WrongNoise()),
+    *(HowMuch(), WrongModel()),
 )
 """Every experiment, in the order of the page."""

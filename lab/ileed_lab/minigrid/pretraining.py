@@ -1,4 +1,4 @@
-"""How an expert is trained in one of the MiniGrid tasks, with stable-baselines3."""
+"""Training of the experts of the MiniGrid tasks, with stable-baselines3."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
+from ileed import RunError
 from ileed.checking import at_least_one
-from ileed.errors import RunError, require
+from ileed.errors import require
 from ileed.runtime import threads
 from ileed.tasks import Progress
 from ileed.tasks.minigrid import ENVIRONMENTS, OBSERVATION_SIZE, Expert, MiniGridTask, make_environment
 from ileed_lab.expert_files import save_expert
-from ileed_lab.generators import generators_restored
+from ileed_lab.stable_baselines import generators_restored, policy_layers
 
 __all__ = ["PRETRAINING", "Pretraining", "pretrain"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pretraining:
-    """Settings of proximal policy optimisation, as stable-baselines3 names them where no better word was found."""
+    """Settings of proximal policy optimisation (PPO).
+
+    J. Schulman, F. Wolski, P. Dhariwal, A. Radford and O. Klimov. Proximal Policy Optimization Algorithms. 2017.
+    <https://arxiv.org/abs/1707.06347>
+    """
 
     timesteps: int
     """Steps to take in all environments together."""
@@ -35,22 +38,22 @@ class Pretraining:
     steps: int = 64
     """Steps taken in each environment between two updates."""
     batch: int = 256
-    """Steps in one gradient step."""
+    """Steps in one optimisation step."""
     epochs: int = 6
     """How often each step is used."""
     learning_rate: float = 1e-3
     """Falls linearly to zero."""
     entropy: float = 0.01
-    """Reward for variety; falls linearly to zero at four fifths of the way, until the policy is all but certain: one
-    that relies on chance to get out of a corner stays there when it takes its most likely action."""
+    """Weight of the policy's entropy; falls linearly to zero at four fifths of the training, until the policy is nearly
+    deterministic: one that needs random actions to leave a corner stays there when it takes its most likely action."""
     discount: float = 0.99
-    """What a reward one step later is worth."""
+    """Of a reward one step later."""
     hidden: tuple[int, int] = (32, 32)
-    """Units in the two layers of the policy, and in those of the value function that is not kept."""
+    """Units in the two layers of the policy, and in those of the value function, which is not saved."""
     looks: int = 20
-    """How often, on the way, the most likely actions are scored; the best network of all is kept."""
+    """How often during training the most likely actions are scored; the best network of all is kept."""
     episodes: int = 200
-    """Episodes in such a look; five times as many, and others, in the score that is written down."""
+    """Episodes of such a score; five times as many, and others, for the score that is saved with the expert."""
 
 
 PRETRAINING = {
@@ -59,7 +62,7 @@ PRETRAINING = {
     "minigrid/lava": Pretraining(timesteps=300_000),
     "minigrid/unlock": Pretraining(timesteps=2_000_000),
 }
-"""What the shipped experts were trained with."""
+"""The settings of the shipped experts."""
 
 
 def pretrain(
@@ -73,10 +76,10 @@ def pretrain(
 ) -> Expert:
     """Train an expert with stable-baselines3's PPO and write its policy network to `path`.
 
-    `settings` defaults to those of the expert that ships, `timesteps` to theirs; with neither given, and the versions
-    that the shipped expert names in its `origin`, its equal comes out. Needs the extra `minigrid`.
+    `settings` and `timesteps` default to those of the shipped expert; with neither given, and the versions that the
+    shipped expert states in its `origin`, the result equals it. Needs the extra `minigrid`.
     """
-    world = MiniGridTask(task, engine="minigrid")  # so that the shipped experts can be made again
+    scored = MiniGridTask(task, engine="minigrid")  # so that the shipped experts can be trained again
     chosen = settings or PRETRAINING[task]
     if timesteps is not None:
         chosen = replace(chosen, timesteps=timesteps)
@@ -85,49 +88,11 @@ def pretrain(
         raise RunError(
             f"there is no directory {Path(path).parent} to write the expert to; make it, or choose another path"
         )
-    baselines = require("stable_baselines3", package="ileed-lab")
-    callbacks = require("stable_baselines3.common.callbacks", package="ileed-lab")
-    vectorised = require("stable_baselines3.common.vec_env", package="ileed-lab")
-
-    best: tuple[float, Expert] | None = None
     with generators_restored(), threads(1):
-        model = baselines.PPO(
-            "MlpPolicy",
-            vectorised.DummyVecEnv([partial(_flat_environment, task)] * chosen.environments),
-            seed=seed,
-            device="cpu",
-            n_steps=chosen.steps,
-            batch_size=chosen.batch,
-            n_epochs=chosen.epochs,
-            learning_rate=lambda remaining: chosen.learning_rate * remaining,
-            ent_coef=chosen.entropy,
-            gamma=chosen.discount,
-            policy_kwargs={"net_arch": list(chosen.hidden)},
-        )
-
-        class Watch(callbacks.BaseCallback):  # type: ignore[name-defined, misc]
-            """Lets the entropy bonus fall, and keeps the best network."""
-
-            looked = 0
-
-            def _on_step(self) -> bool:
-                return True
-
-            def _on_rollout_start(self) -> None:
-                nonlocal best
-                taken = self.num_timesteps / chosen.timesteps
-                model.ent_coef = chosen.entropy * max(0.0, 1 - taken / 0.8)
-                if progress is not None:
-                    progress(min(self.num_timesteps, chosen.timesteps), chosen.timesteps)
-                if taken * chosen.looks >= self.looked + 1:
-                    self.looked = int(taken * chosen.looks)
-                    best = _better(best, _policy_network(model), world, episodes=chosen.episodes)
-
-        model.learn(chosen.timesteps, callback=Watch())
-        _, found = _better(best, _policy_network(model), world, episodes=chosen.episodes)
+        found = _best_network(task, scored, chosen, seed, progress)
     if progress is not None:
         progress(chosen.timesteps, chosen.timesteps)
-    rewards = world.score(found, episodes=5 * chosen.episodes, seed=1)
+    rewards = scored.score(found, episodes=5 * chosen.episodes, seed=1)
     expert = Expert(
         found.layers,
         {
@@ -144,14 +109,59 @@ def pretrain(
     return expert
 
 
+def _best_network(task: str, scored: MiniGridTask, chosen: Pretraining, seed: int, progress: Progress | None) -> Expert:
+    """Train, score the network now and then, and return the best one."""
+    callbacks = require("stable_baselines3.common.callbacks", package="ileed-lab")
+    model = _ppo(task, chosen, seed)
+    best: tuple[float, Expert] | None = None
+
+    class Scoring(callbacks.BaseCallback):  # type: ignore[name-defined, misc]
+        """Lowers the weight of the entropy, and keeps the best network."""
+
+        looked = 0
+
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:
+            nonlocal best
+            share = self.num_timesteps / chosen.timesteps
+            model.ent_coef = chosen.entropy * max(0.0, 1 - share / 0.8)
+            if progress is not None:
+                progress(min(self.num_timesteps, chosen.timesteps), chosen.timesteps)
+            if share * chosen.looks >= self.looked + 1:
+                self.looked = int(share * chosen.looks)
+                best = _better(best, _policy_network(model), scored, episodes=chosen.episodes)
+
+    model.learn(chosen.timesteps, callback=Scoring())
+    return _better(best, _policy_network(model), scored, episodes=chosen.episodes)[1]
+
+
+def _ppo(task: str, chosen: Pretraining, seed: int) -> Any:
+    vec_env = require("stable_baselines3.common.vec_env", package="ileed-lab")
+    return require("stable_baselines3", package="ileed-lab").PPO(
+        "MlpPolicy",
+        vec_env.DummyVecEnv([partial(_flat_environment, task)] * chosen.environments),
+        seed=seed,
+        device="cpu",
+        n_steps=chosen.steps,
+        batch_size=chosen.batch,
+        n_epochs=chosen.epochs,
+        learning_rate=lambda remaining: chosen.learning_rate * remaining,
+        ent_coef=chosen.entropy,
+        gamma=chosen.discount,
+        policy_kwargs={"net_arch": list(chosen.hidden)},
+    )
+
+
 VERSIONS = ("torch", "gymnasium", "minigrid", "stable-baselines3")
 
 
 def _flat_environment(name: str) -> Any:
     spaces = require("gymnasium.spaces", extra="minigrid")
-    world = make_environment(name)
-    world.observation_space = spaces.Box(0, 255, (OBSERVATION_SIZE,), np.uint8)
-    return world
+    environment = make_environment(name)
+    environment.observation_space = spaces.Box(0, 255, (OBSERVATION_SIZE,), np.uint8)
+    return environment
 
 
 def _better(
@@ -162,9 +172,4 @@ def _better(
 
 
 def _policy_network(model: Any) -> Expert:
-    linear = [*model.policy.mlp_extractor.policy_net[::2], model.policy.action_net]
-    return Expert(tuple((_copied(layer.weight), _copied(layer.bias)) for layer in linear), {})
-
-
-def _copied(parameter: torch.Tensor) -> npt.NDArray[np.float32]:
-    return parameter.detach().numpy().copy()
+    return Expert(policy_layers(model), {})

@@ -1,4 +1,4 @@
-"""The figure of trajectories: how a learned policy and its demonstrators walk through the multi-skill task.
+"""The figure of trajectories: a learned policy and its demonstrators in every stage of the sequence of tasks.
 
 python -m ileed_lab.minigrid.trajectories --out docs/images/reproduction-trajectories.svg
 """
@@ -16,86 +16,86 @@ from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from ileed import runs
-from ileed.errors import SettingsError
-from ileed.fitted import Policy
+from ileed import Policy, SettingsError, runs
 from ileed.runtime import stream
 from ileed.simulation import demonstrator_actor
 from ileed.tasks import Actor, as_actor
 from ileed.tasks.minigrid import make_environment
 from ileed.tasks.rollout import episode_seed
+from ileed.wording import counted
 from ileed_lab.minigrid.experiment import ManySkills
 from ileed_lab.minigrid.sequence import experts, multi_skill, multi_skill_task, stage_seed
+from ileed_lab.svg import add_element, add_text
 
-__all__ = ["Thing", "Walk", "drawn", "learned_policy", "walks"]
+__all__ = ["Thing", "Trajectory", "draw_trajectories", "learned_policy", "play_episode", "trajectories"]
 
-Place = tuple[int, int]
+Cell = tuple[int, int]
 """Column and row of a cell of the grid, from the upper left."""
 
 
 @final
 @dataclass(frozen=True)
 class Thing:
-    """What lies in a cell when the episode begins: a wall, lava, a goal, a key or a door."""
+    """An object of the grid when the episode begins: a wall, lava, a goal, a key or a door."""
 
     kind: str
     colour: str
-    place: Place
+    cell: Cell
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Walk:
-    """One episode: the grid at its beginning, every place where the agent stood, and what it earned."""
+class Trajectory:
+    """One episode: the grid at its beginning, the agent's cell at every step, and the reward."""
 
     width: int
     height: int
     things: tuple[Thing, ...]
-    places: tuple[Place, ...]
+    cells: tuple[Cell, ...]
     """Before the first action and after each; as many as actions and one more."""
-    heading: int
-    """Where the agent looks at the end: 0 right, 1 down, 2 left, 3 up."""
+    direction: int
+    """Of the agent at the end: 0 right, 1 down, 2 left, 3 up."""
     reward: float
     solved_share: float | None = None
-    """How often the same actor solved other episodes of the task, from 0 to 1, where that is known."""
+    """Share of other episodes of the task that the same actor solved, from 0 to 1, where that is known."""
 
     @property
     def succeeded(self) -> bool:
-        """These tasks pay for success alone, the more the sooner it comes."""
+        """These tasks reward success alone, and early success more."""
         return self.reward > 0
 
 
-def walked(part: str, actor: Actor, *, reset_seed: int) -> Walk:
-    """Let an actor play one episode of a MiniGrid task from a given beginning."""
-    world = make_environment(part)
-    seen, _ = world.reset(seed=reset_seed)
-    grid = world.grid
+def play_episode(task: str, actor: Actor, *, reset_seed: int) -> Trajectory:
+    """Let an actor play one episode of a MiniGrid task from a given initial state."""
+    environment = make_environment(task)
+    observation, _ = environment.reset(seed=reset_seed)
+    grid = environment.grid
     things = tuple(
         Thing(thing.type, thing.color, (x, y))
         for y in range(grid.height)
         for x in range(grid.width)
         if (thing := grid.get(x, y)) is not None
     )
-    places, reward, over = [_place(world)], 0.0, False
+    cells, total, over = [_agent_cell(environment)], 0.0, False
     while not over:
-        action = int(actor(seen[np.newaxis], np.array([len(places) == 1]))[0])
-        seen, earned, terminated, truncated, _ = world.step(action)
-        reward, over = reward + float(earned), terminated or truncated
-        places.append(_place(world))
-    heading = int(world.agent_dir)
-    world.close()
-    return Walk(
-        width=grid.width, height=grid.height, things=things, places=tuple(places), heading=heading, reward=reward
+        action = int(actor(observation[np.newaxis], np.array([len(cells) == 1]))[0])
+        observation, reward, terminated, truncated, _ = environment.step(action)
+        total, over = total + float(reward), terminated or truncated
+        cells.append(_agent_cell(environment))
+    direction = int(environment.agent_dir)
+    environment.close()
+    return Trajectory(
+        width=grid.width, height=grid.height, things=things, cells=tuple(cells), direction=direction, reward=total
     )
 
 
-def _place(world: Any) -> Place:
-    x, y = world.agent_pos
+def _agent_cell(environment: Any) -> Cell:
+    x, y = environment.agent_pos
     return int(x), int(y)
 
 
 def learned_policy(*, beta: float, trial: int, restarts: int | None = None) -> Policy:
-    """What ILEED learns in one trial of 'minigrid/skills', from the data and with the settings of that experiment."""
+    """The policy of ILEED in one trial of 'minigrid/skills', with the data and the settings of that experiment."""
     experiment, setting = ManySkills(), {"beta": beta}
     method = experiment.methods(setting)["ileed"]
     assert method is not None
@@ -105,28 +105,28 @@ def learned_policy(*, beta: float, trial: int, restarts: int | None = None) -> P
     return method.fit(data, seed=trial, device="cpu", check_width=False).policy
 
 
-def walks(policy: Any, *, beta: float, seed: int) -> dict[str, dict[str, Walk]]:
-    """An episode of each part of the multi-skill task, by who played it: the learned policy, then its demonstrators.
+def trajectories(policy: Any, *, beta: float, seed: int) -> dict[str, dict[str, Trajectory]]:
+    """An episode of each stage of the sequence of tasks, by actor: the learned policy, then its demonstrators.
 
-    All of them begin a part in the same place of the same grid. How often each solves it is found in more episodes.
+    All of them begin a stage in the same initial state. The share of solved episodes is estimated from more episodes.
     """
     task, policies = multi_skill_task(), experts(multi_skill_task())
-    found: dict[str, dict[str, Walk]] = {}
-    for part in task.stages:
-        beginning = episode_seed(stage_seed(task, part, seed), 0)
+    found: dict[str, dict[str, Trajectory]] = {}
+    for stage in task.stages:
+        reset_seed = episode_seed(stage_seed(task, stage, seed), 0)
         actors = {"learned policy": as_actor(policy)} | {
             name: demonstrator_actor(
-                policies[part.name],
-                part,
-                skill=skill[part.name],
-                seed=stream(seed, "walk of", name, part.name).initial_seed(),
+                policies[stage.name],
+                stage,
+                skill=skill[stage.name],
+                seed=stream(seed, "walk of", name, stage.name).initial_seed(),  # named as in the first figure
             )
             for name, skill in multi_skill(beta).items()
         }
         for name, actor in actors.items():
-            walk = walked(part.name, actor, reset_seed=beginning)
-            rewards = part.score(actor, episodes=_EPISODES, seed=stage_seed(task, part, seed))
-            found.setdefault(name, {})[part.name] = replace(walk, solved_share=float((rewards > 0).mean()))
+            one = play_episode(stage.name, actor, reset_seed=reset_seed)
+            rewards = stage.score(actor, episodes=_EPISODES, seed=stage_seed(task, stage, seed))
+            found.setdefault(name, {})[stage.name] = replace(one, solved_share=float((rewards > 0).mean()))
     return found
 
 
@@ -136,8 +136,8 @@ _SUCCESS, _FAILURE = "#00795a", "#8d4a3a"
 _EARLY, _LATE = (158, 202, 225), (8, 48, 107)  # pale blue to navy
 _EPISODES = 500
 _SEED = 7
-"""Chosen, at beta 0.1 and in trial 0, to be ordinary: who solves a part in three of four episodes or more does so here,
-and who solves it in about half or fewer does not."""
+"""Chosen, at beta 0.1 and in trial 0, to be typical: whoever solves a stage in three of four episodes or more solves it
+here, and whoever solves it in about half or fewer does not."""
 _THINGS = {
     "red": "#d1495b",
     "green": "#009e73",
@@ -148,37 +148,39 @@ _THINGS = {
 }
 
 
-def drawn(
-    rows: Mapping[str, Mapping[str, Walk]], *, title: str, subtitle: Sequence[str], names: Mapping[str, str]
+def draw_trajectories(
+    rows: Mapping[str, Mapping[str, Trajectory]], *, title: str, subtitle: Sequence[str], names: Mapping[str, str]
 ) -> bytes:
-    """Walks as one SVG: a row for everybody who walked, a column for every part; `names` are the columns' headings.
+    """Trajectories as one SVG: a row for each actor, a column for each stage; `names` are the columns' headings.
 
-    A frame tells success (solid, green, with a tick) from failure (dashed, brown, with a cross), the line darkens with
+    A frame marks success (solid, green, with a tick) or failure (dashed, brown, with a cross), the line darkens with
     time, a ring marks the start and an arrowhead the end.
     """
     first = next(iter(rows.values()))
     if any(row.keys() != first.keys() for row in rows.values()):
-        raise SettingsError("the rows of a figure of walks must have the same parts; give everybody a walk in each")
-    tallest = max(walk.height for walk in first.values()) * _CELL
+        raise SettingsError(
+            "the rows of a figure of trajectories must have the same stages; give every actor a trajectory in each"
+        )
+    tallest = max(one.height for one in first.values()) * _CELL
     lefts, left = {}, _EDGE + _GUTTER
-    for part, walk in first.items():
-        lefts[part], left = left, left + walk.width * _CELL + _GAP
+    for stage, one in first.items():
+        lefts[stage], left = left, left + one.width * _CELL + _GAP
     top = 70 + 17 * len(subtitle)
     width, height = left - _GAP + _EDGE, top + len(rows) * (tallest + _GAP) + 26
     root = _canvas(width, height, title, subtitle)
-    for part, walk in first.items():
-        middle = lefts[part] + walk.width * _CELL / 2
-        _write(root, names[part], middle, top - 12, font_weight="bold", text_anchor="middle")
-    for number, (who, row) in enumerate(rows.items()):
+    for stage, one in first.items():
+        middle = lefts[stage] + one.width * _CELL / 2
+        add_text(root, names[stage], middle, top - 12, font_weight="bold", text_anchor="middle")
+    for number, (actor, row) in enumerate(rows.items()):
         upper = top + number * (tallest + _GAP)
-        for below, words in enumerate(_folded(who)):
+        for below, words in enumerate(_two_lines(actor)):
             weight = "bold" if number == 0 else "normal"
-            _write(root, words, _EDGE, upper + tallest / 2 - 4 + 17 * below, font_weight=weight)
-        for part, walk in row.items():
-            place = f"translate({lefts[part]},{upper + (tallest - walk.height * _CELL) / 2:g})"
-            panel = _add(root, "g", transform=place, **{"class": "solved" if walk.succeeded else "failed"})
-            SubElement(panel, "title").text = f"{who}, {names[part]}: {_told(walk)}"
-            _panel(panel, walk)
+            add_text(root, words, _EDGE, upper + tallest / 2 - 4 + 17 * below, font_weight=weight)
+        for stage, one in row.items():
+            position = f"translate({lefts[stage]},{upper + (tallest - one.height * _CELL) / 2:g})"
+            panel = add_element(root, "g", transform=position, **{"class": "solved" if one.succeeded else "failed"})
+            SubElement(panel, "title").text = f"{actor}, {names[stage]}: {_description(one)}"
+            _panel(panel, one)
     _key(root, height - 16)
     ElementTree.indent(root, space=" ")
     return ElementTree.tostring(root, encoding="utf-8") + b"\n"
@@ -189,55 +191,57 @@ def _canvas(width: int, height: int, title: str, subtitle: Sequence[str]) -> Ele
     root.attrib |= {"width": f"{width}", "height": f"{height}", "font-family": "sans-serif", "font-size": "13"}
     root.set("fill", _INK)
     SubElement(root, "title").text = title
-    _add(root, "rect", width=width, height=height, fill="white")
-    _write(root, title, _EDGE, 24, font_size=16, font_weight="bold")
+    add_element(root, "rect", width=width, height=height, fill="white")
+    add_text(root, title, _EDGE, 24, font_size=16, font_weight="bold")
     for number, line in enumerate(subtitle):
-        _write(root, line, _EDGE, 44 + 17 * number, font_size=12)
+        add_text(root, line, _EDGE, 44 + 17 * number, font_size=12)
     return root
 
 
-def _panel(group: Element, walk: Walk) -> None:
-    width, height = walk.width * _CELL, walk.height * _CELL
-    _add(group, "rect", width=width, height=height, fill=_FLOOR)
-    lines = [f"M{x * _CELL},0v{height}" for x in range(1, walk.width)]
-    lines += [f"M0,{y * _CELL}h{width}" for y in range(1, walk.height)]
-    _add(group, "path", d="".join(lines), stroke=_LINES)
-    walls = [thing.place for thing in walk.things if thing.kind == "wall"]
-    _add(group, "path", d="".join(f"M{x * _CELL},{y * _CELL}h{_CELL}v{_CELL}h-{_CELL}z" for x, y in walls), fill=_WALL)
-    for thing in walk.things:
+def _panel(group: Element, one: Trajectory) -> None:
+    width, height = one.width * _CELL, one.height * _CELL
+    add_element(group, "rect", width=width, height=height, fill=_FLOOR)
+    lines = [f"M{x * _CELL},0v{height}" for x in range(1, one.width)]
+    lines += [f"M0,{y * _CELL}h{width}" for y in range(1, one.height)]
+    add_element(group, "path", d="".join(lines), stroke=_LINES)
+    walls = [thing.cell for thing in one.things if thing.kind == "wall"]
+    add_element(
+        group, "path", d="".join(f"M{x * _CELL},{y * _CELL}h{_CELL}v{_CELL}h-{_CELL}z" for x, y in walls), fill=_WALL
+    )
+    for thing in one.things:
         if thing.kind != "wall":
             _thing(group, thing)
-    _path(group, walk)
-    _frame(group, 0, 0, width, height, solved=walk.succeeded)
-    _sign(group, width - 48, 8, solved=walk.succeeded)
-    _write(group, f"{walk.reward:.2f}", width - 8, 18, text_anchor="end", font_weight="bold")
-    _write(group, _steps(walk), 8, height - 8, font_size=12)
-    if walk.solved_share is not None:
-        share = f"{100 * walk.solved_share:.0f} %"
-        _write(group, share, width - 8, height - 8, font_size=12, text_anchor="end")
+    _path(group, one)
+    _frame(group, 0, 0, width, height, solved=one.succeeded)
+    _sign(group, width - 48, 8, solved=one.succeeded)
+    add_text(group, f"{one.reward:.2f}", width - 8, 18, text_anchor="end", font_weight="bold")
+    add_text(group, _steps(one), 8, height - 8, font_size=12)
+    if one.solved_share is not None:
+        share = f"{100 * one.solved_share:.0f} %"
+        add_text(group, share, width - 8, height - 8, font_size=12, text_anchor="end")
 
 
-def _path(group: Element, walk: Walk) -> None:
-    """The way from start to end; where it returns, it runs a little beside itself, so that it can be followed."""
-    moves = [0] + [step for step in range(1, len(walk.places)) if walk.places[step] != walk.places[step - 1]]
-    visited = [walk.places[step] for step in moves]
-    points = [_beside(place, visited[:number].count(place)) for number, place in enumerate(visited)]
+def _path(group: Element, one: Trajectory) -> None:
+    """The path from start to end; where it returns to a cell it is drawn a little beside itself, to be followed."""
+    moves = [0] + [step for step in range(1, len(one.cells)) if one.cells[step] != one.cells[step - 1]]
+    entered = [one.cells[step] for step in moves]
+    points = [_point(cell, entered[:number].count(cell)) for number, cell in enumerate(entered)]
     for number in range(1, len(points)):
         (x, y), (to_x, to_y) = points[number - 1], points[number]
-        colour = _at_time(moves[number] / (len(walk.places) - 1))
+        colour = _at_time(moves[number] / (len(one.cells) - 1))
         d = f"M{x:g},{y:g}L{to_x:g},{to_y:g}"
-        _add(group, "path", d=d, stroke=colour, stroke_width=3, stroke_linecap="round")
+        add_element(group, "path", d=d, stroke=colour, stroke_width=3, stroke_linecap="round")
     (x, y), (last_x, last_y) = points[0], points[-1]
-    _add(group, "circle", cx=x, cy=y, r=7, fill="none", stroke=_INK, stroke_width=2, **{"class": "start"})
-    turned = f"translate({last_x:g},{last_y:g}) rotate({90 * walk.heading})"
+    add_element(group, "circle", cx=x, cy=y, r=7, fill="none", stroke=_INK, stroke_width=2, **{"class": "start"})
+    turned = f"translate({last_x:g},{last_y:g}) rotate({90 * one.direction})"
     arrow = {"fill": _at_time(1.0), "stroke": "white", "class": "end"}
-    _add(group, "path", d="M9,0L-6,6L-6,-6z", transform=turned, **arrow)
+    add_element(group, "path", d="M9,0L-6,6L-6,-6z", transform=turned, **arrow)
 
 
-def _beside(place: Place, visits: int) -> tuple[float, float]:
-    """The middle of a cell at the first visit; later ones are moved a little, each to another side."""
-    angle, far = visits * 2.4, 0.24 * min(visits, 1)  # in radians; the golden angle, which never comes round
-    x, y = place
+def _point(cell: Cell, before: int) -> tuple[float, float]:
+    """The middle of a cell when it is entered first; later points are shifted a little, each to another side."""
+    angle, far = before * 2.4, 0.24 * min(before, 1)  # in radians; about the golden angle, which does not repeat
+    x, y = cell
     return round((x + 0.5 + far * cos(angle)) * _CELL, 1), round((y + 0.5 + far * sin(angle)) * _CELL, 1)
 
 
@@ -247,97 +251,88 @@ def _at_time(share: float) -> str:
 
 
 def _thing(group: Element, thing: Thing) -> None:
-    """Each kind by its shape as well as its colour."""
-    x, y = (at * _CELL for at in thing.place)
-    at = _add(group, "g", transform=f"translate({x},{y})", **{"class": thing.kind})
+    """Each kind of object has its own shape as well as its colour."""
+    x, y = (at * _CELL for at in thing.cell)
+    at = add_element(group, "g", transform=f"translate({x},{y})", **{"class": thing.kind})
     colour = _THINGS.get(thing.colour, _INK)
     if thing.kind == "lava":
-        _add(at, "rect", width=_CELL, height=_CELL, fill="#f4a259")
+        add_element(at, "rect", width=_CELL, height=_CELL, fill="#f4a259")
         waves = "".join(f"M3,{row}q5,-5,10,0t10,0" for row in (8, 14, 20))
-        _add(at, "path", d=waves, stroke="#b5482a", stroke_width=1.5, fill="none")
+        add_element(at, "path", d=waves, stroke="#b5482a", stroke_width=1.5, fill="none")
     elif thing.kind == "goal":
-        _add(at, "rect", width=_CELL, height=_CELL, fill="#bfe5d3")
-        _add(at, "path", d="M9,22V5l10,4l-10,4", fill="#00795a", stroke="#00795a", stroke_width=1.5)
+        add_element(at, "rect", width=_CELL, height=_CELL, fill="#bfe5d3")
+        add_element(at, "path", d="M9,22V5l10,4l-10,4", fill="#00795a", stroke="#00795a", stroke_width=1.5)
     elif thing.kind == "door":
-        _add(at, "rect", width=_CELL, height=_CELL, fill=colour)
-        _add(at, "rect", x=4, y=4, width=_CELL - 8, height=_CELL - 8, fill="none", stroke="white", stroke_width=1.5)
-        _add(at, "circle", cx=_CELL - 9, cy=_CELL / 2, r=2, fill="white")
+        add_element(at, "rect", width=_CELL, height=_CELL, fill=colour)
+        add_element(
+            at, "rect", x=4, y=4, width=_CELL - 8, height=_CELL - 8, fill="none", stroke="white", stroke_width=1.5
+        )
+        add_element(at, "circle", cx=_CELL - 9, cy=_CELL / 2, r=2, fill="white")
     elif thing.kind == "key":
-        _add(at, "circle", cx=13, cy=7.5, r=4, fill="none", stroke=colour, stroke_width=3)
-        _add(at, "path", d="M13,11.5V22M13,17h4M13,21h4", stroke=colour, stroke_width=3, fill="none")
+        add_element(at, "circle", cx=13, cy=7.5, r=4, fill="none", stroke=colour, stroke_width=3)
+        add_element(at, "path", d="M13,11.5V22M13,17h4M13,21h4", stroke=colour, stroke_width=3, fill="none")
     else:
-        _add(at, "circle", cx=_CELL / 2, cy=_CELL / 2, r=_CELL / 3, fill=colour)
+        add_element(at, "circle", cx=_CELL / 2, cy=_CELL / 2, r=_CELL / 3, fill=colour)
 
 
 def _key(root: Element, y: float) -> None:
-    """What the marks mean, in a line under the panels."""
-    at = _add(root, "g", transform=f"translate({_EDGE},{y:g})")
-    _add(at, "circle", cx=7, cy=-4, r=6, fill="none", stroke=_INK, stroke_width=2)
-    _write(at, "start", 20, 0)
+    """The legend, in a line under the panels."""
+    at = add_element(root, "g", transform=f"translate({_EDGE},{y:g})")
+    add_element(at, "circle", cx=7, cy=-4, r=6, fill="none", stroke=_INK, stroke_width=2)
+    add_text(at, "start", 20, 0)
     for step in range(8):
-        _add(at, "path", d=f"M{66 + 5 * step},-4h5", stroke=_at_time(step / 7), stroke_width=3)
-    _write(at, "early to late", 112, 0)
-    _add(at, "path", d="M9,0L-6,6L-6,-6z", transform="translate(212,-4)", fill=_at_time(1.0))
-    _write(at, "end", 227, 0)
+        add_element(at, "path", d=f"M{66 + 5 * step},-4h5", stroke=_at_time(step / 7), stroke_width=3)
+    add_text(at, "early to late", 112, 0)
+    add_element(at, "path", d="M9,0L-6,6L-6,-6z", transform="translate(212,-4)", fill=_at_time(1.0))
+    add_text(at, "end", 227, 0)
     _frame(at, 266, -13, 22, 16, solved=True)
     _sign(at, 298, -10, solved=True)
-    _write(at, "solved", 314, 0)
+    add_text(at, "solved", 314, 0)
     _frame(at, 376, -13, 22, 16, solved=False)
     _sign(at, 408, -10, solved=False)
-    _write(at, "not solved", 424, 0)
-    _write(at, f"%: share of {_EPISODES} episodes solved", 502, 0)
+    add_text(at, "not solved", 424, 0)
+    add_text(at, f"%: share of {_EPISODES} episodes solved", 502, 0)
 
 
 def _frame(group: Element, x: int, y: int, width: int, height: int, *, solved: bool) -> None:
     look: dict[str, Any] = {"stroke": _FAILURE, "stroke_width": 2.5, "stroke_dasharray": "7 5"}
     if solved:
         look = {"stroke": _SUCCESS, "stroke_width": 4}
-    _add(group, "rect", x=x, y=y, width=width, height=height, rx=2, fill="none", **look, **{"class": "frame"})
+    add_element(group, "rect", x=x, y=y, width=width, height=height, rx=2, fill="none", **look, **{"class": "frame"})
 
 
 def _sign(group: Element, x: float, y: float, *, solved: bool) -> None:
-    """A tick or a cross, drawn, since not every font has them."""
+    """A tick or a cross, as a path, since not every font has them."""
     d = "M1,6l3,4l6,-9" if solved else "M1,1l9,9M10,1l-9,9"
     colour = _SUCCESS if solved else _FAILURE
-    _add(group, "path", d=d, transform=f"translate({x:g},{y:g})", stroke=colour, stroke_width=2.5, fill="none")
+    add_element(group, "path", d=d, transform=f"translate({x:g},{y:g})", stroke=colour, stroke_width=2.5, fill="none")
 
 
-def _told(walk: Walk) -> str:
-    outcome = "solved" if walk.succeeded else "not solved"
-    return f"{outcome}, reward {walk.reward:.2f}, {_steps(walk)}"
+def _description(one: Trajectory) -> str:
+    outcome = "solved" if one.succeeded else "not solved"
+    return f"{outcome}, reward {one.reward:.2f}, {_steps(one)}"
 
 
-def _steps(walk: Walk) -> str:
-    count = len(walk.places) - 1
-    return f"{count} step{'' if count == 1 else 's'}"
+def _steps(one: Trajectory) -> str:
+    return counted(len(one.cells) - 1, "step")
 
 
-def _folded(words: str) -> list[str]:
-    """A name in two lines, the last word in the second: it is what tells one demonstrator from another."""
+def _two_lines(words: str) -> list[str]:
+    """A name in two lines, the last word in the second: demonstrators differ in that word."""
     before, _, last = words.rpartition(" ")
     return [before, last] if before else [last]
 
 
-def _add(parent: Element, tag: str, **attributes: Any) -> Element:
-    """A child element; numbers are written short, and underscores in names become hyphens."""
-    written = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in attributes.items()}
-    return SubElement(parent, tag, {name.replace("_", "-"): value for name, value in written.items()})
-
-
-def _write(parent: Element, words: str, x: float, y: float, **attributes: Any) -> None:
-    _add(parent, "text", x=float(x), y=float(y), **attributes).text = words
-
-
 def figure(policy: Any, *, beta: float, seed: int) -> bytes:
-    """What `policy` and the demonstrators of that `beta` do, drawn."""
-    return drawn(
-        walks(policy, beta=beta, seed=seed),
+    """The figure of a policy and of the demonstrators of that `beta`."""
+    return draw_trajectories(
+        trajectories(policy, beta=beta, seed=seed),
         title="Does one learned policy have all the skills of its demonstrators?",
         subtitle=[
-            f"Each demonstrator is perfect in one part and elsewhere follows the expert with probability {beta:g}, "
-            "else acts at random.",
-            "ILEED is told who did what, not who is good at what. One episode of each part, the same beginning for all "
-            f"(seed {seed}).",
+            "Each demonstrator is perfect in one stage and in the others follows the expert with probability "
+            f"{beta:g}, otherwise acts at random.",
+            "ILEED knows the demonstrators' identities, not their skills. One episode of each stage from the same "
+            f"initial state for all (seed {seed}).",
         ],
         names={
             "minigrid/unlock": "Unlock: open the door",
@@ -349,15 +344,15 @@ def figure(policy: Any, *, beta: float, seed: int) -> bytes:
 
 def main() -> None:
     """Draw the figure and write it to a file."""
-    reader = argparse.ArgumentParser(description="Draw how a learned policy and its demonstrators walk.")
-    reader.add_argument("--out", type=Path, default=Path("docs/images/reproduction-trajectories.svg"))
-    reader.add_argument("--beta", type=float, default=0.1, help="skill of the demonstrators outside their own part")
-    reader.add_argument("--trial", type=int, default=0, help="which trial's data, as in minigrid/skills")
-    reader.add_argument("--seed", type=int, default=_SEED, help="of the episodes that are drawn")
-    reader.add_argument("--restarts", type=int, default=None, help="fewer restarts than the experiment's, to be faster")
-    asked = reader.parse_args()
-    policy = learned_policy(beta=asked.beta, trial=asked.trial, restarts=asked.restarts)
-    runs.write_file(asked.out, figure(policy, beta=asked.beta, seed=asked.seed))
+    parser = argparse.ArgumentParser(description="Draw trajectories of a learned policy and of its demonstrators.")
+    parser.add_argument("--out", type=Path, default=Path("docs/images/reproduction-trajectories.svg"))
+    parser.add_argument("--beta", type=float, default=0.1, help="skill of the demonstrators outside their own stage")
+    parser.add_argument("--trial", type=int, default=0, help="which trial's data, as in minigrid/skills")
+    parser.add_argument("--seed", type=int, default=_SEED, help="of the episodes that are drawn")
+    parser.add_argument("--restarts", type=int, default=None, help="fewer restarts than the experiment's, to be faster")
+    arguments = parser.parse_args()
+    policy = learned_policy(beta=arguments.beta, trial=arguments.trial, restarts=arguments.restarts)
+    runs.write_file(arguments.out, figure(policy, beta=arguments.beta, seed=arguments.seed))
 
 
 if __name__ == "__main__":

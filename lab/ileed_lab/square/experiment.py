@@ -1,4 +1,4 @@
-"""The paper's robot experiment: six operators of three tiers, alone and together, in Square."""
+"""The paper's robot experiment: six operators of three skill tiers, alone and together, in Square."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from ileed import tasks
-from ileed.demonstrations import Array, Demonstrations
-from ileed.errors import SettingsError
-from ileed.fitted import Ensemble
-from ileed.methods import Ileed, bc_rnn
-from ileed.model.demonstrators import VarianceScaling
-from ileed.model.expertise import Constant, Embedded, Perfect, Skills
-from ileed.model.policies import MixtureLSTM, MixtureMLP
-from ileed.readers import read
+from ileed import (
+    Constant,
+    Demonstrations,
+    Embedded,
+    Ileed,
+    MixtureLSTM,
+    MixtureMLP,
+    Perfect,
+    SettingsError,
+    Skills,
+    VarianceScaling,
+    bc_rnn,
+    read,
+    tasks,
+)
+from ileed.demonstrations import Array
 from ileed.tasks import AbstractTask
 from ileed_lab.baselines import Bcq, Cql, Hbc, Iris
-from ileed_lab.grid import AbstractExperiment, Learner, Measured, Setting, scoring_seed
+from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
+from ileed_lab.learners import Ensemble, Learner, likeliest
+from ileed_lab.records import Measured
 
-__all__ = ["SUBSETS", "Scaling", "Square", "ileed_rnn"]
+__all__ = ["BASELINES", "SUBSETS", "Scaling", "Square", "ileed_rnn"]
 
 SUBSETS: Mapping[str, tuple[str, ...]] = {
     "All": ("worse", "okay", "better"),
@@ -37,34 +46,40 @@ SUBSETS: Mapping[str, tuple[str, ...]] = {
 """The tiers whose operators a policy is learned from, in the order of the paper's table."""
 
 SMALL = MixtureLSTM(hidden=(100, 100))
-"""A quarter of the paper's units: enough for these data, and trained on a core in minutes."""
+"""A quarter of the paper's units: enough for these data, and fitted on a core in minutes."""
 FLAT = MixtureMLP(hidden=(100, 100), shared_standard_deviations=True)
-"""The same without a memory."""
+"""The same without recurrence."""
 STEPS, STEPS_OF_LARGE = 8_000, 6_000
 ROLLOUTS = 200
-"""Episodes that BC-RNN and ILEED play in each trial; 50 alone cannot tell methods apart."""
+"""Episodes of BC-RNN and ILEED in each trial; 50 are too few to tell methods apart."""
 ROLLOUTS_OF_OTHERS = 50
 CHECKPOINTS = (4_000, 6_000)
-"""Steps at which BC-RNN and ILEED are also looked at, with as many episodes as the other baselines play.
+"""Steps after which BC-RNN and ILEED are also scored, with as many episodes as the other baselines.
 
 A fit of so many steps is the same fit, stopped there: a step depends on the seed and on its number alone."""
 ENVIRONMENTS = 20
 """Episodes played side by side in a process, which saves half of the time."""
+BASELINES: Mapping[str, type[Hbc | Iris | Bcq | Cql]] = {"hbc": Hbc, "iris": Iris, "bcq": Bcq, "cql": Cql}
+"""The offline baselines by their names as methods."""
 
 
 @final
 @dataclass(frozen=True)
 class Square(AbstractExperiment):
-    """Operators of three tiers in Square: who learns what from which of them.
+    """Operators of three skill tiers in Square: which method learns what from which of them.
 
     `data` is a robomimic file with a mask for every operator: its own Multi-Human file, or ours, which
-    `ileed demonstrate robot/square` makes. Policies of the same trial meet the same initial states.
+    `ileed demonstrate robot/square` writes. All policies of a trial are scored from the same initial states.
     """
 
     data: Path | None = None
     name: str = "robot/square"
     trials: int = 3
     block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "square.hdf5"
+
+    def with_data(self, data: Path | None) -> Self:
+        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -85,10 +100,7 @@ class Square(AbstractExperiment):
             "ileed-no-memory": ileed_rnn(policy=FLAT, steps=STEPS),
             "bc-rnn-large": bc_rnn(steps=STEPS_OF_LARGE),
             "ileed-large": ileed_rnn(steps=STEPS_OF_LARGE),
-            "hbc": Hbc(),
-            "iris": Iris(),
-            "bcq": Bcq(),
-            "cql": Cql(),
+            **{name: baseline() for name, baseline in BASELINES.items()},
             **{checkpoint("bc-rnn", steps): replace(cloning, steps=steps) for steps in CHECKPOINTS},
             **{checkpoint("ileed", steps): replace(ours, steps=steps) for steps in CHECKPOINTS},
         }
@@ -106,15 +118,15 @@ class Square(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task("robot/square")
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Any) -> Measured:
+    def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
         """Which episodes succeeded, how long those took, and the estimate of every operator's expertise."""
         from ileed_lab.square.task import SquareTask
 
-        fitted = found.best().fitted() if isinstance(found, Ensemble) else found
-        thoroughly = isinstance(found, Ensemble) and "-at-" not in method
+        is_baseline = method in BASELINES
+        fitted = fit if is_baseline else likeliest(fit)
         played = SquareTask().rollouts(
             fitted.policy,
-            episodes=ROLLOUTS if thoroughly else ROLLOUTS_OF_OTHERS,
+            episodes=ROLLOUTS_OF_OTHERS if is_baseline or is_checkpoint(method) else ROLLOUTS,
             seed=scoring_seed(trial),
             environments=ENVIRONMENTS,
         )
@@ -124,7 +136,7 @@ class Square(AbstractExperiment):
             "steps_to_success": float(played.steps[played.success].mean()) if played.success.any() else None,
             "furthest_phase": np.bincount(played.phase, minlength=4).tolist(),
         }
-        if isinstance(found, Ensemble):
+        if not is_baseline:
             measured["nats_per_action"] = fitted.nats_per_action
             if fitted.estimates_expertise:
                 measured["expertise"] = fitted.expertise.by_demonstrator()
@@ -140,12 +152,17 @@ class Square(AbstractExperiment):
 
 
 def checkpoint(method: str, steps: int) -> str:
-    """The name of a method that is looked at before its last step."""
+    """The name of a method that is scored before its last step."""
     return f"{method}-at-{steps}"
 
 
+def is_checkpoint(method: str) -> bool:
+    """Whether a method has a name that `checkpoint` gave."""
+    return "-at-" in method
+
+
 def ileed_rnn(**settings: Any) -> Ileed:
-    """ILEED as robots need it, beside `bc_rnn`: one number for every operator."""
+    """ILEED with the recurrent policy of `bc_rnn`, and one number of expertise for every operator."""
     usual: dict[str, Any] = {
         "policy": MixtureLSTM(shared_standard_deviations=True),
         "expertise": Constant(),
@@ -162,17 +179,22 @@ def _read(path: Path) -> Demonstrations:
 @final
 @dataclass(frozen=True)
 class Scaling(AbstractExperiment):
-    """How the continuous model is best set: which choice tells operators apart, and predicts what they do next.
+    """Settings of the continuous model: which ones distinguish operators, and predict held-out actions.
 
-    A fifth of every operator's episodes is kept from the fit. The cost of those is the measure, beside the estimated
-    expertise, and beside how far the policy's aim lies from what the better operators did there.
+    A fifth of every operator's episodes is held out. The measures are the cost of the held-out actions, the estimated
+    expertise, and the action error: the mean absolute difference of the policy's actions from those of the better
+    operators in held-out episodes.
     """
 
     data: Path | None = None
     name: str = "robot/scaling"
     trials: int = 3
     block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "square.hdf5"
     steps: int = 3_000
+
+    def with_data(self, data: Path | None) -> Self:
+        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -205,14 +227,14 @@ class Scaling(AbstractExperiment):
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
         data = Square(self.data).demonstrations(setting, [0])[0]
-        return [data.select(~_kept_back(data)) for _ in trials]
+        return [data.select(~_is_held_out(data)) for _ in trials]
 
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task("robot/square")
 
-    def measured(self, setting: Setting, method: str, trial: int, found: Ensemble) -> Measured:
+    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
         data = Square(self.data).demonstrations(setting, [0])[0]
-        held_out, fitted = data.select(_kept_back(data)), found.best().fitted()
+        held_out, fitted = data.select(_is_held_out(data)), likeliest(fit)
         nats = fitted.nats(held_out)
         better = held_out.by(*(name for name in held_out.names if name.startswith("better")))
         measured: Measured = {
@@ -221,31 +243,32 @@ class Scaling(AbstractExperiment):
             "held_out_nats_by_operator": {
                 name: float(nats[held_out.demonstrator == person].mean()) for person, name in enumerate(held_out.names)
             },
-            "error_of_aim": _error_of_aim(fitted.policy, better),
+            "action_error": _action_error(fitted.policy, better),
         }
         if fitted.estimates_expertise:
             measured["expertise"] = fitted.expertise.by_demonstrator()
-        if "phase" in held_out.skills and not isinstance(fitted.joint.parts.expertise, Perfect | Constant):
-            measured["expertise_by_phase"] = fitted.expertise.by_label(found.data, "phase")
+        by_state = self.methods(setting)[method].expertise not in (Perfect(), Constant())
+        if "phase" in held_out.skills and by_state:
+            measured["expertise_by_phase"] = fitted.expertise.by_label(fit.data, "phase")
         return measured
 
 
-def _kept_back(data: Demonstrations) -> Array:
+def _is_held_out(data: Demonstrations) -> Array:
     """The steps of every fifth episode of everybody."""
     people = data.episode_demonstrator
     number = np.array([(people[:episode] == person).sum() for episode, person in enumerate(people)])
     return np.asarray(number % 5 == 4)[data.episode]
 
 
-def _error_of_aim(policy: Any, data: Demonstrations) -> float:
-    """Mean distance of the policy's likeliest actions from those of the data, in the dimensions that have a spread."""
+def _action_error(policy: Any, data: Demonstrations) -> float:
+    """Mean absolute difference of the policy's likeliest actions from those of the data, without binary dimensions."""
     lengths = np.bincount(data.episode)
     first = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     measured = [axis for axis in range(data.actions.shape[1]) if axis not in data.binary_dimensions]
     state, errors = None, []
-    for moment in range(lengths.max()):
-        rows = first + np.minimum(moment, lengths - 1)
-        aimed, state = policy.predict(data.observations[rows], state, np.full(len(rows), moment == 0))
-        off = np.abs(aimed - data.actions[rows])[:, measured].mean(1)
-        errors += off[moment < lengths].tolist()
+    for step in range(lengths.max()):
+        rows = first + np.minimum(step, lengths - 1)
+        actions, state = policy.predict(data.observations[rows], state, np.full(len(rows), step == 0))
+        error = np.abs(actions - data.actions[rows])[:, measured].mean(1)
+        errors += error[step < lengths].tolist()
     return float(np.mean(errors))

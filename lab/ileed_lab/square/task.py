@@ -20,10 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ileed import Demonstrations, SettingsError, write_robomimic
 from ileed.checking import at_least_one
-from ileed.demonstrations import Demonstrations
-from ileed.errors import SettingsError
-from ileed.readers import write_robomimic
 from ileed.runtime import stream
 from ileed.tasks import AbstractTask, Actor, Numbers, Playthrough, Progress, actions_of, as_actor
 from ileed.tasks.rollout import SeparateEnvironments, play_rows
@@ -35,20 +33,20 @@ __all__ = ["LIMIT", "OBSERVATIONS", "PHASES", "Rollouts", "SquareTask", "SquareW
 Array = npt.NDArray[np.float64]
 
 _HANDLE = 0.054
-"""From the nut's centre to its handle's, along its first axis, in metres."""
+"""Distance of the handle's centre from the nut's, along its first axis, in metres."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rollouts:
-    """How each of several episodes went, (episode,)."""
+    """The outcome of each of several episodes, (episode,)."""
 
     success: npt.NDArray[np.bool_]
-    """Whether the nut came to lie around the peg within the limit."""
+    """Whether the nut was put around the peg within the limit."""
     steps: npt.NDArray[np.int64]
-    """Control steps until it did, or the limit."""
+    """Control steps until success, or the limit."""
     phase: npt.NDArray[np.int64]
-    """The furthest of `PHASES` that the episode came to, by its place there."""
+    """The furthest phase of the episode, as an index of `PHASES`."""
 
     def __len__(self) -> int:
         return len(self.success)
@@ -57,15 +55,15 @@ class Rollouts:
 @final
 @dataclass(frozen=True)
 class SquareTask(AbstractTask):
-    """robosuite's NutAssemblySquare with a Panda arm, as robomimic's Square data have it.
+    """robosuite's NutAssemblySquare with a Panda arm, as in robomimic's Square data.
 
     Twenty times a second the actor gives seven numbers in [-1, 1]: how far to move the hand (1 is 5 cm) and to turn it
     (1 is half a radian) along and about the world's axes, and whether to close the fingers (positive) or open them.
-    What lies beyond is cut to those bounds. An episode ends with a reward of 1 when the nut is around the peg, and
-    after 400 steps with none. Playing needs the extra `robot`.
+    Numbers are clipped to those bounds. An episode ends with a reward of 1 when the nut is around the peg, and after
+    400 steps without a reward. Playing needs the extra `robot`.
 
     Dynamics, initial states and success are robosuite's; the loop around MuJoCo's steps is ours, since robosuite's own
-    takes most of the time (`docs/decisions/robot-task.md`).
+    loop takes most of the time (`docs/decisions/robot-task.md`).
     """
 
     name = "robot/square"
@@ -74,8 +72,8 @@ class SquareTask(AbstractTask):
     action_size = 7
     phases = PHASES
     layout: Layout = field(default="robosuite-1.5", kw_only=True)
-    """Order of the parts of `object`: robosuite 1.5 puts the nut as seen from the hand first, one step old, and 1.4 and
-    older put it last. Choose the one that wrote the data that a policy learned from."""
+    """Order of the parts of `object`: robosuite 1.5 puts the nut relative to the hand first, one step old, and 1.4 and
+    older put it last. Choose the version that wrote the data of the policy."""
 
     def __post_init__(self) -> None:
         if self.layout not in get_args(Layout):
@@ -84,15 +82,15 @@ class SquareTask(AbstractTask):
     def phase(self, observations: npt.NDArray[Any], episodes: Numbers | None = None) -> Numbers:
         """Which of the `phases` each of (step, feature) observations belongs to, (step,).
 
-        Told from where hand and nut are: grasping begins less than 5 cm above the handle, carrying when the nut is off
-        the table with its handle in the hand, inserting when it is above the peg.
+        It follows from the positions of hand and nut: grasping begins less than 5 cm above the handle, carrying when
+        the nut is off the table with its handle in the hand, inserting when it is above the peg.
         """
-        seen = np.asarray(observations, dtype=np.float64)
-        nut = seen[:, 7:14] if self.layout == "robosuite-1.5" else seen[:, :7]
-        hand = seen[:, 14:17]
+        rows = np.asarray(observations, dtype=np.float64)
+        nut = rows[:, 7:14] if self.layout == "robosuite-1.5" else rows[:, :7]
+        hand = rows[:, 14:17]
         handle = nut[:, :3] + _HANDLE * _first_axis(nut[:, 3:])
         near = (np.linalg.norm((hand - handle)[:, :2], axis=1) < 0.03) & (hand[:, 2] - handle[:, 2] < 0.05)
-        # At first the nut falls on the table: it is carried where the hand has it.
+        # At first the nut falls on the table: it is carried only where the hand is at its handle.
         lifted = nut[:, 2] > TABLE + 0.03
         carried = lifted & (np.linalg.norm(hand - handle, axis=1) < 0.05)
         above = lifted & (np.linalg.norm(nut[:, :2] - PEG, axis=1) < 0.03)
@@ -124,31 +122,32 @@ class SquareTask(AbstractTask):
         progress: Progress | None = None,
         workers: int = 1,
     ) -> Rollouts:
-        """Let a policy or an actor play `episodes` episodes, and say how each of them went.
+        """Let a policy or an actor play `episodes` episodes; the outcome of each.
 
-        Episode k starts from a state drawn for `(seed, k)`, so that policies can be compared start by start. A policy
-        with `reset(seed)` has it called before each episode with a seed of `(seed, k)`, and an actor is made of it
-        anew: what it draws depends on the episode alone. With more than one of `environments`, stepped side by side in
-        each process to save time in the policy, it is called once for several, and draws depend on the neighbours.
+        Episode k starts from a state sampled for `(seed, k)`, so that policies can be compared from the same initial
+        states. `reset(seed)` of a policy, where it has one, is called before each episode with a seed of `(seed, k)`,
+        and a new actor is made of it: its random numbers depend on the episode alone. With more than one of
+        `environments`, stepped side by side in each process to save time in the policy, `reset` is called once for
+        several episodes, and random numbers depend on the neighbours.
 
         `workers` processes share the episodes, and the policy must be picklable if they are more than one: pass the
         policy itself rather than `as_actor` of it.
         """
         at_least_one(episodes=episodes, environments=environments, workers=workers)
         everything = list(range(episodes))
-        tell = progress or (lambda done, total: None)
+        report = progress or (lambda done, total: None)
         if workers == 1:
             played = []
             for share in _shares(everything, environments):
                 played += _play(self, policy, share, seed, environments)
-                tell(len(played), episodes)
+                report(len(played), episodes)
         else:
-            played = self._in_processes(policy, everything, seed, environments, min(workers, episodes), tell)
+            played = self._in_processes(policy, everything, seed, environments, min(workers, episodes), report)
         success, steps, phase = (np.array(column) for column in zip(*played, strict=True))
         return Rollouts(success=success, steps=steps, phase=phase)
 
     def _in_processes(
-        self, policy: Any, everything: Sequence[int], seed: int, environments: int, workers: int, tell: Progress
+        self, policy: Any, everything: Sequence[int], seed: int, environments: int, workers: int, report: Progress
     ) -> list[_Outcome]:
         try:
             packed = pickle.dumps((self, policy))
@@ -162,14 +161,14 @@ class SquareTask(AbstractTask):
             shares = _shares(everything, environments)
             for share in pool.map(_play_here, shares, [seed] * len(shares), [environments] * len(shares)):
                 played += share
-                tell(len(played), len(everything))
+                report(len(played), len(everything))
         return played
 
     def play(self, actor: Actor, *, steps: int, seeds: Sequence[int], progress: Progress | None = None) -> Playthrough:
         """Play `steps` steps in each of `len(seeds)` environments at once, episode after episode, and keep them all.
 
-        Episode k of environment e starts from the state drawn for `(seeds[e], k)`. The last episode of an environment
-        is cut where its steps are spent.
+        Episode k of environment e starts from the state sampled for `(seeds[e], k)`. The last episode of an
+        environment is truncated after the last step.
         """
         worlds = [SquareWorld(layout=self.layout) for _ in seeds]
 
@@ -193,7 +192,7 @@ _Outcome = tuple[bool, int, int]
 
 
 def _shares(episodes: Sequence[int], environments: int) -> list[Sequence[int]]:
-    """What a process takes at a time; several rounds of environments, so that few stand idle at the end."""
+    """What a process takes at a time; several rounds of environments, so that few are idle at the end."""
     size = 1 if environments == 1 else 4 * environments
     return [episodes[start : start + size] for start in range(0, len(episodes), size)]
 
@@ -220,13 +219,13 @@ def _play_here(episodes: Sequence[int], seed: int, environments: int) -> list[_O
 
 
 def _play(task: SquareTask, policy: Any, episodes: Sequence[int], seed: int, environments: int) -> list[_Outcome]:
-    """How each of some episodes went, in their order, played in one process."""
+    """The outcomes of some episodes, in their order, played in one process."""
     if environments == 1:
-        return [_played_together(task, policy, [episode], seed, 1)[0] for episode in episodes]
-    return _played_together(task, policy, episodes, seed, environments)
+        return [_play_together(task, policy, [episode], seed, 1)[0] for episode in episodes]
+    return _play_together(task, policy, episodes, seed, environments)
 
 
-def _played_together(
+def _play_together(
     task: SquareTask, policy: Any, episodes: Sequence[int], seed: int, environments: int
 ) -> list[_Outcome]:
     if hasattr(policy, "reset"):
@@ -235,29 +234,29 @@ def _played_together(
     waiting = list(enumerate(episodes))[::-1]
     outcomes: dict[int, _Outcome] = {}
     worlds = _worlds(min(environments, len(episodes)), task.layout)
-    place = np.full(len(worlds), -1)
-    seen = np.zeros((len(worlds), task.observation_size))
+    number = np.full(len(worlds), -1)
+    observations = np.zeros((len(worlds), task.observation_size))
     starts = np.zeros(len(worlds), dtype=bool)
     furthest = np.zeros(len(worlds), dtype=np.int64)
 
     def begin(row: int) -> None:
-        place[row] = -1
+        number[row] = -1
         if waiting:
-            place[row], episode = waiting.pop()
-            seen[row], starts[row], furthest[row] = worlds[row].reset(_reset_seed(seed, episode)), True, 0
+            number[row], episode = waiting.pop()
+            observations[row], starts[row], furthest[row] = worlds[row].reset(_reset_seed(seed, episode)), True, 0
 
     for row in range(len(worlds)):
         begin(row)
-    while (place >= 0).any():
-        furthest = np.maximum(furthest, task.phase(seen))
-        actions = actions_of(actor, task, seen, starts)
+    while (number >= 0).any():
+        furthest = np.maximum(furthest, task.phase(observations))
+        actions = actions_of(actor, task, observations, starts)
         starts[:] = False
-        for row in np.flatnonzero(place >= 0).tolist():
-            seen[row], _, success, limit, _ = worlds[row].step(actions[row])
+        for row in np.flatnonzero(number >= 0).tolist():
+            observations[row], _, success, limit, _ = worlds[row].step(actions[row])
             if success or limit:
-                outcomes[int(place[row])] = success, worlds[row].steps, int(furthest[row])
+                outcomes[int(number[row])] = success, worlds[row].steps, int(furthest[row])
                 begin(row)
-    return [outcomes[number] for number in range(len(episodes))]
+    return [outcomes[each] for each in range(len(episodes))]
 
 
 def _reset_seed(seed: int, episode: int) -> int:
@@ -270,7 +269,7 @@ def _world(number: int, layout: Layout) -> SquareWorld:
 
 
 def _worlds(count: int, layout: Layout) -> list[SquareWorld]:
-    """Worlds of this process: they take a while to build, and forget everything when they are reset."""
+    """Worlds of this process, built once: that takes a while, and a reset clears their state."""
     return [_world(number, layout) for number in range(count)]
 
 

@@ -27,16 +27,16 @@ OBSERVATIONS: Mapping[str, int] = {
     "robot0_eef_quat": 4,
     "robot0_gripper_qpos": 2,
 }
-"""What an observation holds, in this order, under robomimic's names: the numbers of each."""
+"""The parts of an observation in their order, by robomimic's names, and the size of each."""
 
 LIMIT = 400
-"""Control steps after which an episode without success ends; there are twenty a second."""
+"""Control steps after which an episode without success is truncated; there are twenty a second."""
 
 PHASES = ("reach", "grasp", "carry", "insert")
-"""What an episode calls for by turns."""
+"""The phases of an episode."""
 
 Layout = Literal["robosuite-1.5", "robosuite-1.4"]
-"""In which order `object` holds its four parts."""
+"""The order of the four parts of `object`."""
 
 _CONTROLLER: Mapping[str, Any] = {
     "type": "BASIC",
@@ -84,11 +84,11 @@ ENV_ARGS: Mapping[str, Any] = {
         "reward_shaping": False,
     },
 }
-"""What robomimic writes into a file to say which environment its demonstrations are from."""
+"""The description of the environment in robomimic's files."""
 
 
 PEG = np.array([0.23, 0.10])
-"""Where the peg stands on the table, in metres."""
+"""Position of the peg on the table, in metres."""
 TABLE = 0.82
 """Height of the table's top, in metres."""
 
@@ -96,16 +96,16 @@ _SUBSTEPS = 25
 """MuJoCo's steps of 2 ms in a control step of 50 ms."""
 
 _ROUND_NUT = (10.0, 10.0, 10.0, 1.0, 0.0, 0.0, 0.0)
-"""Where robosuite keeps the nut that this task does not use."""
+"""Position and rotation of the nut that this task does not use."""
 
 
 @final
 class SquareWorld:
     """One simulated table with arm, nut and peg, stepped as gymnasium steps it.
 
-    robosuite builds the scene and draws the initial state. From then on the physics is MuJoCo's, the control law is
-    robosuite's operational-space control, and the round nut, which robosuite keeps lying on the floor far away, is left
-    out: it costs a third of the time.
+    robosuite builds the scene and samples the initial state. From then on the physics is MuJoCo's, the control law is
+    robosuite's operational-space control, and the round nut, which in robosuite lies far away, is left out: it would
+    take a third of the time.
     """
 
     def __init__(self, *, layout: Layout = "robosuite-1.5") -> None:
@@ -113,11 +113,11 @@ class SquareWorld:
         self._layout: Layout = layout
         self._mujoco: Any = require("mujoco", package="ileed-lab")
         self._transform: Any = require("robosuite.utils.transform_utils", package="ileed-lab")
-        self._torques = _compiled()
+        self._torques = _compiled_torques()
         self._model: Any = self._scene.model
         self._data: Any = self._mujoco.MjData(self._model)
         data, scene = self._data, self._scene
-        # Views of MuJoCo's memory, taken once: to ask for them anew costs as much as the arithmetic.
+        # Views of MuJoCo's memory, taken once: taking them at every step costs as much as the arithmetic.
         self._qpos, self._qvel, self._ctrl, self._bias = data.qpos, data.qvel, data.ctrl, data.qfrc_bias
         self._inertia_packed = data.qM
         self._hand_position, self._hand_turn = data.site_xpos[scene.hand_site], data.site_xmat[scene.hand_site]
@@ -132,31 +132,31 @@ class SquareWorld:
         self.steps = 0
 
     def reset(self, seed: int) -> Array:
-        """Draw an initial state as robosuite draws it; what is seen there first, (feature,)."""
-        qpos, self._home, seen = self._scene.drawn(seed)
+        """Sample an initial state as robosuite does; the first observation, (feature,)."""
+        qpos, self._home, observation = self._scene.initial_state(seed)
         self._mujoco.mj_resetData(self._model, self._data)
         self._qpos[:] = qpos[: self._model.nq]
         self._mujoco.mj_forward(self._model, self._data)
         self._grip, self.steps = np.zeros(2), 0
         self._nut_before = self._nut()
         if self._layout == "robosuite-1.4":
-            return self._seen()
-        return seen
+            return self._observation()
+        return observation
 
     def step(self, action: Any, /) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """One control step; what is seen next, the reward, success, whether the limit was reached, and nothing else."""
+        """One control step: observation, reward, success, whether the limit was reached, and an empty dictionary."""
         mujoco, model, data = self._mujoco, self._model, self._data
-        told = np.clip(np.asarray(action, dtype=np.float64), -1, 1)
+        command = np.clip(np.asarray(action, dtype=np.float64), -1, 1)
         # The fingers take ten steps from open to closed.
-        self._grip = np.clip(self._grip + np.array([-0.2, 0.2]) * np.sign(told[6]), -1, 1)
-        turned = self._transform.quat2mat(self._transform.axisangle2quat(0.5 * told[3:6])).astype(np.float64)
+        self._grip = np.clip(self._grip + np.array([-0.2, 0.2]) * np.sign(command[6]), -1, 1)
+        turned = self._transform.quat2mat(self._transform.axisangle2quat(0.5 * command[3:6])).astype(np.float64)
         self._ctrl[7:9] = self._scene.grip_centre + self._scene.grip_reach * self._grip
         for substep in range(_SUBSTEPS):
             mujoco.mj_step1(model, data)
             mujoco.mj_jacSite(model, data, self._shift, self._turn, self._scene.hand_site)
             mujoco.mj_fullM(model, self._inertia, self._inertia_packed)
             if substep == 0:
-                goal = self._hand_position + 0.05 * told[:3]
+                goal = self._hand_position + 0.05 * command[:3]
                 goal_turn = turned @ self._hand_turn.reshape(3, 3)
             self._ctrl[:7] = self._torques(
                 self._qpos,
@@ -175,7 +175,7 @@ class SquareWorld:
             mujoco.mj_step2(model, data)
         self.steps += 1
         success = self._success()
-        return self._seen(), float(success), success, self.steps >= LIMIT and not success, {}
+        return self._observation(), float(success), success, self.steps >= LIMIT and not success, {}
 
     @property
     def state(self) -> Array:
@@ -184,16 +184,16 @@ class SquareWorld:
 
     @property
     def model(self) -> Any:
-        """MuJoCo's model, to draw from."""
+        """MuJoCo's model, for rendering."""
         return self._model
 
     @property
     def data(self) -> Any:
-        """MuJoCo's data, which every step writes anew."""
+        """MuJoCo's data, which every step overwrites."""
         return self._data
 
     def _success(self) -> bool:
-        """robosuite's rule: the nut is low enough around the peg, and its centre is not in the hand."""
+        """robosuite's rule: the nut is low enough around the peg, and the hand is away from its centre."""
         nut = self._nut_position
         placed = abs(nut[0] - PEG[0]) < 0.03 and abs(nut[1] - PEG[1]) < 0.03 and nut[2] < TABLE + 0.05
         return bool(placed and 1 - np.tanh(10 * np.linalg.norm(self._hand_position - nut)) < 0.6)
@@ -202,11 +202,11 @@ class SquareWorld:
         """Position and (x, y, z, w) quaternion."""
         return np.concatenate([self._nut_position, self._nut_quaternion[[1, 2, 3, 0]]])
 
-    def _seen(self) -> Array:
+    def _observation(self) -> Array:
         transform, nut = self._transform, self._nut()
         hand = self._hand_position, self._hand_quaternion[[1, 2, 3, 0]]
-        known = self._nut_before if self._layout == "robosuite-1.5" else nut
-        from_hand = transform.pose_inv(transform.pose2mat(hand)) @ transform.pose2mat((known[:3], known[3:]))
+        nut_seen = self._nut_before if self._layout == "robosuite-1.5" else nut
+        from_hand = transform.pose_inv(transform.pose2mat(hand)) @ transform.pose2mat((nut_seen[:3], nut_seen[3:]))
         relative = [from_hand[:3, 3], transform.mat2quat(from_hand[:3, :3])]
         self._nut_before = nut
         parts = [*relative, nut] if self._layout == "robosuite-1.5" else [nut, *relative]
@@ -215,7 +215,7 @@ class SquareWorld:
 
 @final
 class _Scene:
-    """What all worlds of a process share: robosuite's environment, and a model of it without the round nut."""
+    """Shared by all worlds of a process: robosuite's environment, and a model of it without the round nut."""
 
     def __init__(self) -> None:
         mujoco: Any = require("mujoco", package="ileed-lab")
@@ -225,8 +225,8 @@ class _Scene:
         robot = self.environment.robots[0]
         text = self.environment.edit_model_xml(self.environment.model.get_xml())
         self.xml = str(text)
-        self.model: Any = mujoco.MjModel.from_xml_string(_without(text, "RoundNut_main"))
-        # Forces at the wrist, which nobody asks for.
+        self.model: Any = mujoco.MjModel.from_xml_string(_remove_body(text, "RoundNut_main"))
+        # Forces at the wrist, which are not needed.
         self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_SENSOR
         self.hand_site = self.model.site("gripper0_right_grip_site").id
         self.hand_body = self.model.body(robot.robot_model.eef_name["right"]).id
@@ -237,34 +237,34 @@ class _Scene:
 
     @property
     def portable_xml(self) -> str:
-        """The scene without a word on where robosuite is installed."""
+        """The scene, with paths relative to robosuite's folder."""
         return re.sub(r'file="[^"]*/(robosuite/models/)', r'file="\1', self.xml)
 
-    def drawn(self, seed: int) -> tuple[Array, Array, Array]:
-        """Positions of an initial state, the arm's as its controller remembers them, and what is seen there first."""
+    def initial_state(self, seed: int) -> tuple[Array, Array, Array]:
+        """Positions of an initial state, the arm's home position of its controller, and the first observation."""
         environment = self.environment
         environment.rng = np.random.default_rng(seed)
         for sampler in environment.placement_initializer.samplers.values():
             sampler.rng = environment.rng
-        seen = environment.reset()
-        observation = np.concatenate([seen["object-state"], *(seen[name] for name in list(OBSERVATIONS)[1:])])
+        parts = environment.reset()
+        observation = np.concatenate([parts["object-state"], *(parts[name] for name in list(OBSERVATIONS)[1:])])
         home = environment.robots[0].part_controllers["right"].initial_joint
         return environment.sim.data.qpos.copy(), np.array(home), observation
 
 
 @cache
 def built_scene() -> _Scene:
-    """The scene of this process; to build it takes seconds."""
+    """The scene of this process, built once: that takes seconds."""
     return _Scene()
 
 
 def _quiet_robosuite() -> Any:
-    """robosuite, without what it says at import of robots and settings that are not used here."""
+    """robosuite, without its messages at import about robots and settings that are not used here."""
     logging.getLogger("robosuite_logs").addFilter(_only_errors)
     before = os.environ.get("MUJOCO_GL")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about its own text: backslashes in a picture made of letters
+            warnings.simplefilter("ignore")  # about backslashes in its own text
             return importlib.import_module("robosuite")
     except ImportError as error:
         raise IleedError(
@@ -272,7 +272,7 @@ def _quiet_robosuite() -> Any:
             "pip install --no-deps robosuite==1.5.2, since one of its dependencies holds numpy below 2"
         ) from error
     finally:
-        # It chooses a way to draw for the whole process.
+        # It chooses a renderer for the whole process.
         if before is None:
             os.environ.pop("MUJOCO_GL", None)
         else:
@@ -283,7 +283,7 @@ def _only_errors(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
 
 
-def _without(xml: str, name: str) -> str:
+def _remove_body(xml: str, name: str) -> str:
     root = ElementTree.fromstring(xml)
     bodies = root.find("worldbody")
     assert bodies is not None
@@ -294,18 +294,18 @@ def _without(xml: str, name: str) -> str:
 
 
 @cache
-def _compiled() -> Any:
+def _compiled_torques() -> Any:
     return require("numba", package="ileed-lab").njit(cache=True)(_arm_torques)
 
 
-def _arm_torques(  # type: ignore[no-untyped-def]  # numba finds the types, and annotations would only be in its way
+def _arm_torques(  # type: ignore[no-untyped-def]  # numba infers the types
     qpos, qvel, position, turn, shift_by, turn_by, inertia, bias, goal, goal_turn, home, strength
 ):  # pragma: no cover
     """Torques of the seven joints by operational-space control with position and rotation uncoupled.
 
     With Jacobian J (its rows for position P and rotation R) and inertia M: f = (P M⁻¹ Pᵀ)⁻¹ (150 error - 24.5 speed),
     likewise for rotation; torque = Jᵀ (f, t) + gravity and Coriolis + (I - Jᵀ (J M⁻¹ Jᵀ)⁻¹ J M⁻¹) M (10 (home - q) -
-    6.3 q'), whose last term draws the elbow home without moving the hand.
+    6.3 q'), whose last term moves the elbow to its home position without moving the hand.
     """
     stiffness, damping = 150.0, 2.0 * np.sqrt(150.0)
     current = turn.reshape(3, 3)

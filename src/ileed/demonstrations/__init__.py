@@ -14,12 +14,12 @@ from ileed.demonstrations import rules
 from ileed.demonstrations.collapsing import Collapsed, collapse
 from ileed.demonstrations.encoding import Encoding
 from ileed.demonstrations.episodes import join_episodes
-from ileed.demonstrations.findings import Finding, count_of, findings
+from ileed.demonstrations.findings import Finding, findings
 from ileed.demonstrations.rules import Array
 from ileed.deprecation import renamed_property
 from ileed.errors import DemonstrationError
 from ileed.pseudonyms import pseudonyms
-from ileed.wording import did_you_mean
+from ileed.wording import counted, did_you_mean
 
 __all__ = ["Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "check_demonstrations"]
 
@@ -241,13 +241,13 @@ class Demonstrations:
 
     def __repr__(self) -> str:
         counts = self.steps_each
-        people = count_of(len(self.names), "demonstrator")
+        people = counted(len(self.names), "demonstrator")
         if len(self.names) > 1:
             people += f" ({counts.min():,}-{counts.max():,} steps each)"
-        episodes = f"{count_of(self.episode_count, 'episode')}, {count_of(len(self), 'step')}"
+        episodes = f"{counted(self.episode_count, 'episode')}, {counted(len(self), 'step')}"
         if self.encoding is not None:
             if self.episode_count == len(self):
-                episodes = f"{count_of(len(self), 'episode')} of one step each (independent decisions)"
+                episodes = f"{counted(len(self), 'episode')} of one step each (independent decisions)"
             seen, acted = f"features {self.encoding.describe_features()},\n", self.encoding.describe_actions()
         else:
             seen = f"observations {self.observations.shape[1:]} {self.observations.dtype}, "

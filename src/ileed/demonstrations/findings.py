@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ileed.demonstrations.rules import Array, listed
-from ileed.wording import printable
+from ileed.wording import counted, printable
 
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
@@ -40,14 +40,14 @@ def _of_demonstrators(data: Demonstrations) -> Iterator[Finding]:
     whole = "none of it can be held out"
 
     def few(person: int) -> str:
-        told = f"{count_of(int(steps[person]), 'step')} in {count_of(int(episodes[person]), 'episode')}"
+        told = f"{counted(int(steps[person]), 'step')} in {counted(int(episodes[person]), 'episode')}"
         return f"{told}: {poorly} (give or take {0.98 * steps[person] ** -0.5:.2f} at best)"
 
     one, many = f"no steps at all: the name is {unknown}", f"have no steps at all: the names are {unknown}"
     yield from _of_some(data, steps == 0, lambda person: one, f"{many} (first: ")
     many = f"have fewer than {_ENOUGH_STEPS} steps each: {poorly} (fewest: "
     thin = (steps > 0) & (steps < _ENOUGH_STEPS)
-    yield from _of_some(data, thin, few, many, steps, lambda person: f" {count_of(int(steps[person]), 'step')}")
+    yield from _of_some(data, thin, few, many, steps, lambda person: f" {counted(int(steps[person]), 'step')}")
     undivided = (steps >= _ENOUGH_STEPS) & (episodes == 1)
     many = f"have one episode each: {whole} (first: "
     yield from _of_some(data, undivided, lambda person: f"one episode: {whole}", many)
@@ -141,8 +141,3 @@ def _of_copies(data: Demonstrations) -> Iterator[Finding]:
             copies.append(number)
     if copies:
         yield Finding("episodes", f"{len(copies):,} are exact copies of others (first: episode {copies[0]}): drop them")
-
-
-def count_of(count: int, noun: str) -> str:
-    """A number with its noun, as in "1 step" and "2 steps"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

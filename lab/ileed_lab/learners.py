@@ -1,0 +1,93 @@
+"""Learners: what the experiments fit, whether a method of the library or a baseline, through one signature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeGuard
+
+from ileed import Demonstrations, Fitted
+from ileed.fitted import Ensemble
+from ileed.fitting import ProgressCallback
+
+__all__ = [
+    "Ensemble",
+    "Fit",
+    "FitsTogether",
+    "Learner",
+    "fit_one",
+    "fit_seconds",
+    "fits_together",
+    "likeliest",
+    "runs_on",
+]
+
+
+class Fit(Protocol):
+    """What every fit has: a policy to act with."""
+
+    @property
+    def policy(self) -> Any: ...
+
+
+class Learner(Protocol):
+    """A method with frozen settings.
+
+    Laws: the fit depends on the settings, the demonstrations and the seed alone. A learner that cannot run on every
+    kind of device lists those that it can in an attribute `devices`. One that fits several data sets faster together
+    than one after the other also has `fit_each`; see `FitsTogether`.
+    """
+
+    def fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> Fit:
+        """Learn from demonstrations; `progress` is called with an `ileed.Progress` now and then."""
+        ...
+
+
+class FitsTogether(Learner, Protocol):
+    """A learner that can fit several data sets together, each as it would be fitted alone but for rounding."""
+
+    def fit_each(
+        self,
+        datasets: Sequence[Demonstrations],
+        *,
+        seeds: Sequence[int],
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> Sequence[Any]:
+        """A fit of each data set with its seed; of several restarts all of them, as an `Ensemble`."""
+        ...
+
+
+def fits_together(learner: Learner) -> TypeGuard[FitsTogether]:
+    """Whether the learner has `fit_each`."""
+    return hasattr(learner, "fit_each")
+
+
+def runs_on(learner: Learner, device: str) -> bool:
+    """Whether the learner can be fitted on a kind of device, "cpu" or "cuda"."""
+    return device in getattr(learner, "devices", ("cpu", "cuda"))
+
+
+def fit_one(learner: Learner, demonstrations: Demonstrations, *, seed: int, device: str) -> Any:
+    """A fit to one data set; of several restarts all of them, as an `Ensemble`."""
+    if fits_together(learner):
+        return learner.fit_each([demonstrations], seeds=[seed], device=device)[0]
+    return learner.fit(demonstrations, seed=seed, device=device)
+
+
+def fit_seconds(fit: Any) -> float:
+    """Seconds that a fit took: a baseline states them, an ensemble has them in its provenance; 0 where nothing was fitted."""
+    if fit is None:
+        return 0.0
+    return float(fit.seconds if hasattr(fit, "seconds") else fit.provenance["seconds"])
+
+
+def likeliest(found: Ensemble, *, among: int | None = None, count: int = 1) -> Fitted:
+    """The `count` likeliest of the first `among` restarts, or of all of them; several act as an ensemble."""
+    return (found if among is None else found.first(among)).top(count).fitted()

@@ -1,0 +1,202 @@
+"""The section beyond the paper: calibration of expertise, how much data is enough, and wrong demonstrator models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean, mode
+
+from ileed_lab.catalogue import EXPERIMENTS
+from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table, unique
+from ileed_lab.minigrid.sections import Show, task_title
+from ileed_lab.minigrid.sequence import multi_skill
+from ileed_lab.records import Measured
+
+__all__ = ["beyond_the_paper"]
+
+
+def beyond_the_paper(records: Records, show: Show) -> list[str]:
+    """Paragraphs, tables and figures."""
+    return [*_calibration(records, show), *_how_much(records, show), *_wrong_model(records, show)]
+
+
+def _calibration(records: Records, show: Show) -> list[str]:
+    experiment = EXPERIMENTS["minigrid/skills"]
+    rows = []
+    for beta in (setting["beta"] for setting in experiment.settings()):
+        found = records.trials(experiment.name, "ileed", beta=beta).values()
+        measured = [_compare_with_truth(trial["expertise"], beta) for trial in found]
+        columns = ("skilled", "unskilled", "ratio", "error", "recognised")
+        cells = [
+            format_estimate(Estimate.over(trial[column] for trial in measured), planned=experiment.trials)
+            if beta < 1 or column in ("skilled", "error")
+            else ""
+            for column in columns
+        ]
+        rows.append([f"{beta:.2f}", *cells])
+    return [
+        "### Is estimated expertise the true one, where it depends on the state?",
+        "The three demonstrators of the sequence of tasks: mean estimated expertise of each in each stage, over their "
+        "own steps there. The true expertise is 1 in the stage that a demonstrator is skilled in and beta in the "
+        "others, so the ratio should be beta. A best stage is found where the estimate is highest in the stage that "
+        "the demonstrator is skilled in (chance: one in three).",
+        show("calibration", "Estimated and true expertise by demonstrator and stage"),
+        markdown_table(
+            ["beta", "estimate at 1", "estimate at beta", "ratio of these", "absolute error", "best stage found"],
+            rows,
+        ),
+        "Only ratios of expertise are identified: scaling everybody's expertise and making the policy less "
+        "deterministic to match leaves the likelihood unchanged, and with a learned embedding each state may have its "
+        "own scale. The absolute level is right as far as the policy is deterministic.",
+    ]
+
+
+def _compare_with_truth(expertise: Mapping[str, Mapping[str, float]], beta: float) -> dict[str, float]:
+    """The estimates of one trial compared with the true expertise."""
+    truth = multi_skill(beta)
+    pairs = [(truth[name][stage], estimate) for name, own in expertise.items() for stage, estimate in own.items()]
+    skilled = fmean(estimate for true, estimate in pairs if true == 1)
+    unskilled = fmean(estimate for true, estimate in pairs if true == beta)
+    return {
+        "skilled": skilled,
+        "unskilled": unskilled,
+        "ratio": unskilled / skilled,
+        "error": fmean(abs(true - estimate) for true, estimate in pairs),
+        "recognised": fmean(
+            truth[name][max(own, key=lambda stage: own[stage])] == 1 for name, own in expertise.items()
+        ),
+    }
+
+
+def _how_much(records: Records, show: Show) -> list[str]:
+    experiment = EXPERIMENTS["minigrid/how-much"]
+    settings = experiment.settings()
+    usual = {name: mode(setting[name] for setting in settings) for name in ("demonstrators", "steps")}
+    learned = records.trials(experiment.name, "ileed", **usual)
+    restarts = list(next(iter(learned.values()), {"best_of": {}})["best_of"])
+    by_restarts = [
+        [
+            among,
+            *(
+                format_estimate(Estimate.over(trial["best_of"][among]["reward"] for trial in trials.values()))
+                for trials in (records.trials(experiment.name, "bc", **usual), learned)
+            ),
+            format_estimate(Estimate.over(trial["best_of"][among]["rank_loss"] for trial in learned.values())),
+        ]
+        for among in restarts
+    ]
+    head = ["BC, reward", "ILEED, reward", "ensemble, reward", "ILEED, rank loss", "seconds a fit"]
+    return [
+        "### How much data, and how many restarts?",
+        f"Obstacles, demonstrators with skills spread evenly from 0.05 to 0.95, over {experiment.trials} trials. "
+        f"Seconds are those of one ILEED fit with all its restarts, {_where_timed(records, experiment.name)}.",
+        show("how-much", "Reward, rank loss and seconds by demonstrators, steps and restarts"),
+        f"By demonstrators, with {usual['steps']:,} steps each:",
+        markdown_table(["demonstrators", *head], _by_size(records, "demonstrators", usual)),
+        f"By steps of each demonstrator, with {usual['demonstrators']} demonstrators:",
+        markdown_table(["steps", *head], _by_size(records, "steps", usual)),
+        f"By restarts, with {usual['demonstrators']} demonstrators and {usual['steps']:,} steps each, all taken from "
+        "the same fits:",
+        markdown_table(["restarts", "BC, reward", "ILEED, reward", "ILEED, rank loss"], by_restarts)
+        if restarts
+        else "not run",
+    ]
+
+
+def _by_size(records: Records, varied: str, usual: Mapping[str, int]) -> list[list[str]]:
+    experiment = EXPERIMENTS["minigrid/how-much"]
+    fixed = next(name for name in usual if name != varied)
+    settings = [setting for setting in experiment.settings() if setting[fixed] == usual[fixed]]
+    rows = []
+    for setting in sorted(settings, key=lambda setting: setting[varied]):
+        cloned, learned = (records.trials(experiment.name, method, **setting).values() for method in ("bc", "ileed"))
+        columns = [(cloned, "reward"), *((learned, field) for field in ("reward", "ensemble_reward", "rank_loss"))]
+        cells = [
+            format_estimate(Estimate.over(trial[field] for trial in trials), planned=experiment.trials)
+            for trials, field in columns
+        ]
+        seconds = f"{fmean(trial['fit_seconds'] for trial in learned):.2f}" if learned else "not run"
+        rows.append([f"{setting[varied]:,}", *cells, seconds])
+    return rows
+
+
+def _where_timed(records: Records, experiment: str) -> str:
+    devices = unique(made["device"] for cell in records.cells(experiment) for made in cell["made"])
+    shared = ", where all trials of a cell are fitted together and share the time" if devices != ["cpu"] else ""
+    return f"on {join_words(devices)}{shared}" if devices else "not measured yet"
+
+
+_RANDOM_ACTIONS = {
+    "uniform": "any action, with equal probability",
+    "one-versus-rest": "any action but the policy's, with equal probability",
+    "boltzmann": "sampled from the policy raised to the power of the skill, so likelier actions remain likelier",
+    "persistent": "the previous action again",
+    "biased": "always the same action, a step forward",
+}
+
+
+def _wrong_model(records: Records, show: Show) -> list[str]:
+    experiment = EXPERIMENTS["minigrid/wrong-noise"]
+    settings = experiment.settings()
+    generators = unique(setting["generator"] for setting in settings)
+    described = "; ".join(
+        f"*{name}*, {_RANDOM_ACTIONS[name]}" if name in _RANDOM_ACTIONS else f"*{name}*" for name in generators
+    )
+    paragraphs = [
+        "### What if the demonstrator model is wrong?",
+        f"The unif population, over {experiment.trials} trials, simulated in one way (rows) and fitted with each "
+        "demonstrator model (columns); reward, and the rank loss of the estimate under it. What a simulated "
+        f"demonstrator does when it does not follow the expert: {described}."
+        + " No demonstrator model describes the last two."
+        * ({"persistent", "biased"} == set(generators[-2:])),
+        show("wrong-noise", "Reward and rank loss for every simulated demonstrator and every demonstrator model"),
+    ]
+    for task in unique(setting["task"] for setting in settings):
+        models = list(experiment.methods(next(setting for setting in settings if setting["task"] == task)))
+        found = {
+            generator: {
+                model: records.trials(experiment.name, model, task=task, generator=generator) for model in models
+            }
+            for generator in generators
+        }
+        rows = [
+            [generator, *(_reward_and_rank_loss(trials.values()) for trials in row.values())]
+            for generator, row in found.items()
+        ]
+        head = ["simulated", *("BC" if model == "bc" else f"{model} model" for model in models)]
+        paragraphs += [f"{task_title(task)}:", markdown_table(head, rows), _cost_of_uniform_model(found)]
+    return paragraphs
+
+
+def _reward_and_rank_loss(trials: Iterable[Measured]) -> str:
+    measured = list(trials)
+    reward = format_estimate(
+        Estimate.over(trial["reward"] for trial in measured), planned=EXPERIMENTS["minigrid/wrong-noise"].trials
+    )
+    losses = [trial["rank_loss"] for trial in measured if "rank_loss" in trial]
+    return f"{reward}<br>rank loss {fmean(losses):.3f}" if losses else reward
+
+
+def _cost_of_uniform_model(found: Mapping[str, Mapping[str, Mapping[int, Measured]]]) -> str:
+    rewards = {
+        generator: {
+            model: fmean(trial["reward"] for trial in trials.values()) for model, trials in row.items() if trials
+        }
+        for generator, row in found.items()
+    }
+    known = {generator: row for generator, row in rewards.items() if "uniform" in row and "bc" in row}
+    if not known:
+        return ""
+    shortfall = {generator: max(row.values()) - row["uniform"] for generator, row in known.items()}
+    worst = max(shortfall, key=lambda generator: shortfall[generator])
+    ahead = sum(row["uniform"] > row["bc"] for row in known.values())
+    losses = {generator: _mean("rank_loss", found[generator]["uniform"]) for generator in known}
+    hardest = max(losses, key=lambda generator: losses[generator])
+    return (
+        f"The reward of the uniform model, which is the paper's, is at most {shortfall[worst]:.3f} below that of the "
+        f"best of these models (simulated: {worst}) and above that of BC in {ahead} of {len(known)} rows; its rank "
+        f"loss is at most {losses[hardest]:.3f} ({hardest})."
+    )
+
+
+def _mean(field: str, trials: Mapping[int, Measured]) -> float:
+    return fmean(trial[field] for trial in trials.values())
