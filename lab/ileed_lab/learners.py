@@ -82,7 +82,7 @@ def fit_one(learner: Learner, demonstrations: Demonstrations, *, seed: int, devi
 
 
 def fit_seconds(fit: Any) -> float:
-    """Seconds that a fit took: a baseline states them, an ensemble has them in its provenance; 0 where nothing was fitted."""
+    """Seconds that a fit took: stated by a baseline, in the provenance of an ensemble; 0 where nothing was fitted."""
     if fit is None:
         return 0.0
     return float(fit.seconds if hasattr(fit, "seconds") else fit.provenance["seconds"])
