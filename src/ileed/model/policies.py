@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -17,8 +17,10 @@ from ileed._torch import Bool, Float
 from ileed.checking import number, true_or_false, whole_number, whole_numbers
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
+from ileed.exported import DiscretePolicy, MixturePolicy, PolicyModule, RecurrentPolicy
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
+from ileed.model.normaliser import ActionScale, Normaliser
 from ileed.nets import LSTM, MLP, Memory, uniform
 
 
@@ -59,6 +61,8 @@ class PolicyNet(nn.Module, ABC):
     """
 
     body: MLP
+    exported: Callable[[Any, Normaliser], PolicyModule] | None = None
+    """Makes a module of torch alone from the network and a normaliser, where there is one."""
 
     def skill_parameters(self) -> list[nn.Parameter]:
         """The parameters that measure people, as w does, and are learned at the skill learning rate."""
@@ -101,6 +105,12 @@ class PolicyNet(nn.Module, ABC):
     @abstractmethod
     def sample(self, distribution: Any, generator: torch.Generator) -> Tensor:
         """One action for each row, drawn from its distribution."""
+
+    def export(self, normaliser: Normaliser) -> PolicyModule:
+        """The mean over members as a module of torch alone, which takes observations as they come."""
+        if self.exported is None:
+            raise SettingsError(f"{type(self).__name__} cannot be exported: set its `exported`, or define `export`")
+        return self.exported(self, normaliser)
 
 
 @final
@@ -209,6 +219,8 @@ def _standard_deviation(head: MixtureMLP | MixtureLSTM, name: str, otherwise: st
 
 @final
 class _CategoricalNet(PolicyNet):
+    exported = DiscretePolicy
+
     def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
@@ -238,22 +250,13 @@ class _CategoricalNet(PolicyNet):
         return torch.multinomial(distribution.probs, 1, generator=generator)[:, 0]
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class ActionScale:
-    """Where the actions of a data set lie, in each dimension."""
-
-    mean: Float[Tensor, " dimension"]
-    spread: Float[Tensor, " dimension"]
-    low: Float[Tensor, " dimension"]
-    high: Float[Tensor, " dimension"]
-
-
 class GaussianNet(PolicyNet, ABC):
     """A network whose outputs are the weights, means and standard deviations of Gaussians, in the actions' units."""
 
     action_shift: Tensor
     action_scale: Tensor
+    bounded = False
+    """Whether means stay within the range of the actions in the data."""
     low_noise = False
 
     def __init__(self, settings: MixtureMLP | MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
@@ -280,18 +283,18 @@ class GaussianNet(PolicyNet, ABC):
             rows = [net.get_buffer(name).expand(len(net.body.last.weight), 1, 1, -1) for net in nets]
             setattr(self, name, torch.cat(rows))
 
-    @abstractmethod
-    def means(
-        self, raw: Float[Tensor, "member observation mode dimension"]
-    ) -> Float[Tensor, "member observation mode dimension"]:
-        """The components' means, in the actions' own units, from what the network gives for them."""
+    @property
+    def mean_scale(self) -> tuple[Tensor, Tensor]:
+        """The origin and the unit in which the network gives the means of components."""
+        return self.action_shift, self.action_scale
 
     def read(self, outputs: Float[Tensor, "member output observation"]) -> MixtureSameFamily:
         """The mixture that these outputs stand for."""
         outputs = outputs.mT
         weights, rest = outputs[..., : self.modes], outputs[..., self.modes :].unflatten(-1, (self.modes, -1))
         raw, spreads = (rest, self.spreads) if self.shared else rest.chunk(2, -1)
-        means = self.means(raw)
+        shift, scale = self.mean_scale
+        means = shift + scale * (raw.tanh() if self.bounded else raw)
         learned = nn.functional.softplus(spreads) + self.floor
         if self.binary_dimensions and self.fixed_standard_deviation is not None:
             learned = torch.where(among(self.binary_dimensions, learned), self.fixed_standard_deviation, learned)
@@ -320,17 +323,14 @@ class GaussianNet(PolicyNet, ABC):
 
 @final
 class _MixtureNet(GaussianNet):
+    exported = MixturePolicy
+
     def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__(settings, sizes, generators)
         self.body = MLP((sizes.inputs, *settings.hidden, self.outputs), generators=generators)
 
     def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
         return self.read(self.body(observations))
-
-    def means(
-        self, raw: Float[Tensor, "member observation mode dimension"]
-    ) -> Float[Tensor, "member observation mode dimension"]:
-        return self.action_shift + self.action_scale * raw
 
 
 @final
@@ -339,6 +339,8 @@ class RecurrentNet(GaussianNet):
 
     action_middle: Tensor
     action_reach: Tensor
+    bounded = True
+    exported = RecurrentPolicy
 
     def __init__(self, settings: MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__(settings, sizes, generators)
@@ -373,20 +375,18 @@ class RecurrentNet(GaussianNet):
         super().measure(scale)
         self.action_middle, self.action_reach = (scale.low + scale.high) / 2, (scale.high - scale.low) / 2
 
-    def means(
-        self, raw: Float[Tensor, "member observation mode dimension"]
-    ) -> Float[Tensor, "member observation mode dimension"]:
-        return self.action_middle + self.action_reach * raw.tanh()
+    @property
+    def mean_scale(self) -> tuple[Tensor, Tensor]:
+        return self.action_middle, self.action_reach
 
     def _walk(
-        self, observations: Tensor, length: int, memory: Sequence[Memory | None]
+        self, values: Tensor, length: int, memory: Sequence[Memory | None]
     ) -> tuple[MixtureSameFamily, list[Memory]]:
-        kept = []
-        values = observations
+        after: list[Memory] = []
         for layer, before in zip(self.layers, memory, strict=True):
-            values, after = layer(values, length, before)
-            kept.append(after)
-        return self.read(self.body(values)), kept
+            values, own = layer(values, length, before)
+            after.append(own)
+        return self.read(self.body(values)), after
 
 
 def hidden_layers(hidden: object) -> tuple[int, ...]:
