@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from needs import gpu
+from tiny import tiny_parts
 
 import ileed
 from ileed.nets import Pick
+from ileed.runtime import record_cuda_graph
 
 pytestmark = gpu
 
@@ -17,6 +19,12 @@ METHODS = {
     "mini-batches": ileed.Ileed(batch_size=64, held_out=0.2, restarts=3, steps=60),
     "Boltzmann": ileed.Ileed(demonstrator=ileed.Boltzmann(), restarts=3, steps=60),
     "cloning, clipped": ileed.bc(clip=1.0, restarts=3, steps=60),
+    "a habit of each person": ileed.Ileed(demonstrator=tiny_parts.BiasedMixture(), restarts=3, steps=60),
+    "the previous action": ileed.Ileed(demonstrator=tiny_parts.Persistent(), restarts=3, steps=60),
+    "the previous action, mini-batches": ileed.Ileed(
+        demonstrator=tiny_parts.Persistent(), batch_size=64, restarts=3, steps=60
+    ),
+    "a matrix of each person": ileed.Ileed(demonstrator=tiny_parts.Confusion(), restarts=3, steps=60),
 }
 
 
@@ -75,19 +83,29 @@ def test_a_recorded_step_reads_indices_drawn_for_it_and_adds_up_in_the_same_orde
         gradient.copy_(table.grad)
         table.grad = None
 
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
-        step()
+    replay = record_cuda_graph(step)
     drawn = torch.randint(entries, (500,), generator=generator)
     index.copy_(drawn)
-    recorded.replay()
+    replay()
     once = gradient.clone()
-    recorded.replay()
+    replay()
     assert torch.equal(once, gradient)
     expected = torch.zeros(6, entries).index_add_(1, drawn, weight.cpu())
     torch.testing.assert_close(once.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_recorded_step_leaves_its_state_as_it_was_and_draws_anew_at_every_replay():
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    total = torch.zeros(4, device="cuda")
+
+    def step() -> torch.Tensor:
+        drawn = torch.rand(4, device="cuda", generator=generator)
+        total.add_(drawn)
+        return drawn
+
+    replay = record_cuda_graph(step, state=[total], generators=[generator])
+    assert not total.any()
+    first = replay().clone()
+    second = replay().clone()
+    assert not torch.equal(first, second)
+    torch.testing.assert_close(total, first + second)

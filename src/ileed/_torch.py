@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,6 +35,7 @@ __all__ = [
     "available_memory",
     "beside",
     "keep_freed_memory",
+    "record_cuda_graph",
     "resolve_device",
     "stream",
     "threads",
@@ -103,6 +104,43 @@ def keep_freed_memory() -> None:
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
+
+
+def record_cuda_graph(
+    step: Callable[[], _Result],
+    *,
+    state: Iterable[torch.Tensor] = (),
+    generators: Iterable[torch.Generator] = (),
+    warm_up: int = 3,
+) -> Callable[[], _Result]:
+    """Record `step` as a CUDA graph, and return a function that replays it and returns the same tensors, rewritten.
+
+    A replay costs one call where the step would launch a hundred kernels. The step is run `warm_up` times first, since
+    a recording must find kernels chosen and memory allocated; what these runs changed in the tensors of `state` is
+    undone. CUDA `generators` that the step draws from are registered, so that every replay draws anew. Take `warm_up=0`
+    after steps that were meant; the recording itself takes none.
+    """
+    kept = [(tensor, tensor.detach().clone()) for tensor in state]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(warm_up):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        result = step()
+    with torch.no_grad():
+        for tensor, before in kept:
+            tensor.copy_(before)
+
+    def replay() -> _Result:
+        graph.replay()
+        return result
+
+    return replay
 
 
 def beside(device: torch.device, work: Callable[[], _Result]) -> Callable[[], _Result]:

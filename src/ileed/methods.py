@@ -39,13 +39,11 @@ from ileed.fitting.memory import check_memory, least_sizes
 from ileed.fitting.together import Start, optimise_each
 from ileed.model.demonstrators import (
     AbstractDemonstratorModel,
-    Boltzmann,
-    OneVersusRest,
     UniformMixture,
     VarianceScaling,
 )
 from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import AbstractExpertise, Constant, Embedded, Perfect, Skills
+from ileed.model.expertise import AbstractExpertise, Embedded, Perfect
 from ileed.model.joint import Joint, Parts
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
@@ -66,11 +64,11 @@ class Ileed:
     `restarts` independent fits run side by side, and the `ensemble` likeliest of them are kept.
     """
 
-    policy: CategoricalMLP | MixtureMLP | MixtureLSTM | None = None
+    policy: AbstractPolicyHead | None = None
     """The policy's network; None follows the kind of actions, and `fit` chooses its width by held-out episodes."""
-    demonstrator: UniformMixture | OneVersusRest | Boltzmann | VarianceScaling | None = None
+    demonstrator: AbstractDemonstratorModel[Any] | None = None
     """How a person of given expertise acts; None is UniformMixture or VarianceScaling, by the kind of actions."""
-    expertise: Embedded | Constant | Perfect | Skills = Embedded()  # noqa: RUF009 (frozen)
+    expertise: AbstractExpertise = Embedded()  # noqa: RUF009 (frozen)
     """What expertise depends on; Perfect makes this behaviour cloning."""
     dynamics: LatentDynamics | None = None
     """An auxiliary cost that shapes the embedding of states."""
@@ -124,7 +122,7 @@ class Ileed:
         demonstrator = self.demonstrator or (UniformMixture() if data.discrete else VarianceScaling())
         return Parts(policy, demonstrator.for_data(data), self.expertise, self.dynamics)
 
-    def _head(self, data: Demonstrations) -> CategoricalMLP | MixtureMLP | MixtureLSTM:
+    def _head(self, data: Demonstrations) -> AbstractPolicyHead:
         return self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
 
     def fit(
@@ -167,7 +165,7 @@ class Ileed:
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
             width, checkpoints = self._compared_widths(demonstrations, weighed, call)
             if self.policy is None and width is not None:
-                method = replace(self, policy=replace(self._head(demonstrations), hidden=width.chosen))
+                method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
         start = method._start(demonstrations, call.seed, call.device, weighed)
         file = None
         if call.checkpoint is not None:
@@ -188,7 +186,7 @@ class Ileed:
         There is no comparison where no episode of any weight can be held out.
         """
         head = self._head(data)
-        if head.length > 1:
+        if not head.compares_widths:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
         parts = self.parts(data)
         check_memory(parts, least_sizes(parts, data), self.restarts, call.device)  # of the fit that follows
@@ -201,7 +199,7 @@ class Ileed:
 
         def cost(hidden: tuple[int, ...]) -> Array:
             fewer = min(RESTARTS, self.restarts)
-            method = replace(self, policy=replace(head, hidden=hidden), restarts=fewer, ensemble=1)
+            method = replace(self, policy=head.resized(hidden), restarts=fewer, ensemble=1)
             fitted = method.fit(
                 split.data,
                 seed=call.seed,

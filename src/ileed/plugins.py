@@ -1,24 +1,30 @@
-"""What other packages contribute: commands and tasks, which they name in their entry points.
+"""What other packages contribute: parts of a model, readers, commands and tasks, which they name in entry points.
 
-A package adds a command by an entry point of the group `ileed.commands` whose value is an `ileed.cli.Command`, and a
-task by one of the group `ileed.tasks` whose value, called without arguments, returns an `ileed.tasks.AbstractTask`. The
-name of the entry point is what a user types. What the library brings itself goes before a contribution of its name.
+| group | name | value |
+|---|---|---|
+| `ileed.parts` | the name of the class | a frozen dataclass: a policy head, a demonstrator model or an expertise |
+| `ileed.readers` | the ending of the files, without the dot | a function of `(path, *, demonstrator, ...)` |
+| `ileed.commands` | the word that a user types after `ileed` | an `ileed.cli.Command` |
+| `ileed.tasks` | the name of the task | a function without arguments that returns an `ileed.tasks.AbstractTask` |
+
+What the library brings itself goes before a contribution of its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from ileed.errors import IleedError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["COMMANDS", "TASKS", "contributed", "loaded", "refuse_without_lab"]
+__all__ = ["COMMANDS", "PARTS", "READERS", "TASKS", "Registry", "contributed", "loaded", "refuse_without_lab"]
 
-COMMANDS, TASKS = "ileed.commands", "ileed.tasks"
+COMMANDS, TASKS, PARTS, READERS = "ileed.commands", "ileed.tasks", "ileed.parts", "ileed.readers"
+_Thing = TypeVar("_Thing")
 
 _LAB = {COMMANDS: ("demonstrate", "pretrain", "reproduce", "tables", "chess"), TASKS: ("robot/square",)}
 
@@ -50,3 +56,26 @@ def refuse_without_lab(group: str, name: str) -> None:
             f"{what} comes with the package ileed-lab, which is not installed: pip install ileed-lab, or from a "
             "checkout of the repository pip install ./lab"
         )
+
+
+@final
+class Registry(Mapping[str, _Thing]):
+    """Things by name: the library's own, and those that other packages contribute to a group, loaded when asked for."""
+
+    def __init__(self, group: str, own: Mapping[str, _Thing], check: Callable[[str, Any], _Thing]) -> None:
+        self._group, self._own, self._check = group, dict(own), check
+
+    def add(self, name: str, thing: _Thing) -> None:
+        """Add one of the library's own."""
+        self._own[name] = thing
+
+    def __getitem__(self, name: str) -> _Thing:
+        if name in self._own:
+            return self._own[name]
+        return self._check(name, loaded(contributed(self._group)[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._own, *contributed(self._group))))
+
+    def __len__(self) -> int:
+        return len(tuple(iter(self)))

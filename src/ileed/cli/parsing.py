@@ -6,9 +6,9 @@ import ast
 import contextlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import dropwhile, takewhile
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import tyro
 
@@ -135,9 +135,12 @@ def _number(asked: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Pri
 def _part(asked: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:
     """A part of the model is written as in Python, `Embedded(dim=3)`, or by its name alone, `constant`."""
     offered = get_args(asked.type) or (asked.type,)
-    kinds = [kind for kind in offered if isinstance(kind, type) and kind.__module__.startswith("ileed.model.")]
-    if not kinds:
+    bases = tuple(get_origin(kind) or kind for kind in offered)
+    if not any(base.__module__.startswith("ileed.model.") for base in bases if isinstance(base, type)):
         return None
+    from ileed.model.parts import parts_of_kind  # torch is loaded where a setting is a part, and not elsewhere
+
+    kinds = [part for kind in offered for part in parts_of_kind(kind)]
     by_name = {kind.__name__.lower(): kind for kind in kinds}
     spelled = "|".join(kind.__name__ for kind in kinds)
 
@@ -152,7 +155,7 @@ def _part(asked: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Primi
                 raise TypeError
             arguments = [ast.literal_eval(argument) for argument in call.args]
             options = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-            return by_name[call.func.id.lower()](*arguments, **options)
+            return _kind_of(call.func.id, by_name, bases)(*arguments, **options)
         except IleedError:
             raise
         except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
@@ -167,9 +170,21 @@ def _part(asked: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.Primi
         nargs=1,
         metavar="|".join(kind.__name__ for kind in kinds),
         instance_from_str=made,
-        is_instance=lambda value: value is None or isinstance(value, tuple(kinds)),
+        is_instance=lambda value: value is None or isinstance(value, bases),
         str_from_instance=lambda value: ["none" if value is None else repr(value)],
     )
+
+
+def _kind_of(name: str, own: Mapping[str, type], bases: tuple[type, ...]) -> type:
+    """The library's part of that name, or another package's; written in capitals or not."""
+    from ileed.model.parts import PARTS
+
+    if name.lower() in own:
+        return own[name.lower()]
+    found = PARTS[next((each for each in PARTS if each.lower() == name.lower()), name)]
+    if not issubclass(found, bases):
+        raise KeyError(name)
+    return found
 
 
 def _not_an_option(written: str, kind: type, error: Exception) -> str:

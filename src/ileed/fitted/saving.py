@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ileed import runs
+from ileed import plugins, runs
 from ileed.checking import path_of
 from ileed.demonstrations import Encoding
 from ileed.demonstrations.encoding import Feature
@@ -28,12 +28,9 @@ from ileed.fitted.result import Fitted, Restarts
 from ileed.fitting import History, Outcome
 from ileed.model.ask import ask
 from ileed.model.batch import Sizes
-from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
-from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.joint import Joint, Parts
 from ileed.model.normaliser import Normaliser
-from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
+from ileed.model.parts import OWN_PARTS, check_part
 from ileed.width import WidthComparison
 
 _MOST_VISITS = 2**53
@@ -42,19 +39,16 @@ _DEPTH = 20  # objects within objects of a provenance, beyond which nobody would
 
 _Kind = TypeVar("_Kind", bound=type)
 
-_KINDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *(Parts, Sizes, CategoricalMLP, MixtureMLP, MixtureLSTM),
-        *(UniformMixture, OneVersusRest, Boltzmann, VarianceScaling),
-        *(Perfect, Constant, Embedded, Skills, LatentDynamics, Encoding, Feature, WidthComparison),
-    )
-}
+_KINDS: plugins.Registry[type] = plugins.Registry(
+    plugins.PARTS,
+    {kind.__name__: kind for kind in (*OWN_PARTS, Parts, Sizes, Encoding, Feature, WidthComparison)},
+    check_part,
+)
 
 
 def register(kind: _Kind) -> _Kind:
-    """Let run directories name a class of settings, a frozen dataclass: a method, or a part of a model."""
-    _KINDS[kind.__name__] = kind
+    """Let run directories name a class of settings, a frozen dataclass; other packages use the group `ileed.parts`."""
+    _KINDS.add(kind.__name__, kind)
     return kind
 
 

@@ -1,23 +1,21 @@
-"""The optimisation loop: all members up the likelihood at once."""
+"""The optimisation loop: the loss of all members is minimised at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ileed._torch import Float, keep_freed_memory, threads
+from ileed._torch import Float, keep_freed_memory, record_cuda_graph, threads
 from ileed.errors import SettingsError
 from ileed.fitting.adam import Adam
-from ileed.fitting.batches import Sampler
 from ileed.fitting.checkpoint import Checkpoint
 from ileed.fitting.preparing import Prepared, SideBySide
 from ileed.fitting.results import History, OptimisationResult, Progress, ProgressCallback
 from ileed.fitting.settings import OptimiserSettings
-from ileed.model.batch import Batch
 from ileed.model.joint import Joint, resolve_mirror_symmetry
 
 _RECORDS = 200  # how many points of the learning curve are kept
@@ -32,14 +30,33 @@ def optimise(
     checkpoint: Checkpoint | None = None,
     callback: ProgressCallback | None = None,
 ) -> OptimisationResult:
-    """OptimiserSettings from where `joint` stands, or from where `checkpoint` was left; `joint` itself is moved."""
+    """Optimise `joint` itself, from where it stands or from where `checkpoint` was left."""
     resumed = checkpoint.read() if checkpoint is not None else None
     device = next(joint.parameters()).device
     count = resumed[1] if resumed is not None else thread_count(joint, prepared, device)
     if device.type == "cpu":
         keep_freed_memory()
     with threads(count):
-        return _optimise(joint, prepared, settings, checkpoint, resumed, callback, count)
+        optimisation = _Optimisation(joint, prepared, settings)
+        start = 0
+        if checkpoint is not None and resumed is not None:
+            start, _, tensors = resumed
+            checkpoint.check(tensors, optimisation.state, start, settings.steps)
+            optimisation.resume(tensors)
+        for done, cost in optimisation.records(start):
+            if callback is not None and (done < settings.steps or prepared.has_held_out):
+                callback(Progress(done, settings.steps, cost))
+            if checkpoint is not None and (done == settings.steps or checkpoint.due()):
+                checkpoint.write(done, count, optimisation.state | optimisation.history())
+        try:
+            result = optimisation.result()
+        except SettingsError:
+            if checkpoint is not None:
+                checkpoint.remove()  # there is nothing in it to go on from
+            raise
+    if callback is not None and start < settings.steps and not prepared.has_held_out:
+        callback(Progress(settings.steps, settings.steps, float(result.nats_per_action.min())))
+    return result
 
 
 def thread_count(joint: Joint, prepared: Prepared | SideBySide, device: torch.device) -> int:
@@ -57,141 +74,99 @@ def thread_count(joint: Joint, prepared: Prepared | SideBySide, device: torch.de
 _ONE_THREAD_PRODUCTS = 1e9  # multiplications in one pass through all networks: some 50 ms of one core
 
 
-def _optimise(
-    joint: Joint,
-    prepared: Prepared | SideBySide,
-    settings: OptimiserSettings,
-    checkpoint: Checkpoint | None,
-    resumed: tuple[int, int, dict[str, Tensor]] | None,
-    callback: ProgressCallback | None,
-    thread_count: int,
-) -> OptimisationResult:
-    sampler = prepared.sampler
-    optimiser = _Optimiser(joint, settings)
-    keeper = _Keeper(joint) if prepared.has_held_out else None
-    smoothed = torch.zeros(len(next(joint.parameters())), device=next(joint.parameters()).device)
-    window = min(sampler.epoch, _SMOOTHED_BATCHES)
-    state = optimiser.tensors() | {"smoothed": smoothed} | (keeper.tensors() if keeper is not None else {})
-    record = max(1, settings.steps // _RECORDS)
-    steps: list[int] = []
-    costs: list[Tensor] = []
-    held_out: list[Tensor] = []
-    start = 0
-    if resumed is not None:
-        start, _, saved = resumed
-        assert checkpoint is not None  # it was resumed from
-        checkpoint.check(saved, state, start, settings.steps)
-        for name, tensor in state.items():
-            tensor.copy_(saved[name])
-        steps, costs = saved["history.step"].tolist(), list(saved["history.cost"])
-        held_out = list(saved["history.held_out"]) if "history.held_out" in saved else []
-    advance = (
-        optimiser.graph(sampler) if next(joint.parameters()).is_cuda else (lambda: optimiser.advance(sampler.batch()))
-    )
-    for first in range(start, settings.steps, record):
-        for step in range(first, min(first + record, settings.steps)):
-            sampler.load(step)
-            smoothed.lerp_(advance(), 1 / min(step + 1, window))
-        done = min(first + record, settings.steps)
-        steps.append(done)
-        costs.append(smoothed.cpu().clone())
-        if keeper is not None:
-            held_out.append(keeper.keep(_mean_cost(joint, sampler, held_out=True)).cpu())
-        best = float(costs[-1].nan_to_num(float("inf")).min())
-        if callback is not None and (done < settings.steps or keeper is not None):
-            callback(Progress(done, settings.steps, best))
-        if checkpoint is not None and (done == settings.steps or checkpoint.due()):
-            history = {"history.step": torch.tensor(steps), "history.cost": torch.stack(costs)}
-            if held_out:
-                history["history.held_out"] = torch.stack(held_out)
-            checkpoint.write(done, thread_count, state | history)
-    if keeper is not None:
-        keeper.restore()
-    resolve_mirror_symmetry(joint, sampler.everything(held_out=False))
-    final = _mean_cost(joint, sampler, held_out=keeper is not None).double().cpu().numpy()
-    if not np.isfinite(final).any():
-        if checkpoint is not None:
-            checkpoint.remove()  # there is nothing in it to go on from
-        raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
-    if keeper is None:  # the curve and the bar end with the figure that the result states
-        costs[-1] = torch.from_numpy(final).to(costs[-1])
-        if callback is not None and start < settings.steps:
-            callback(Progress(settings.steps, settings.steps, float(np.nanmin(final))))
-    curve = History(
-        step=np.array(steps),
-        nats_per_action=torch.stack(costs).double().numpy(),
-        held_out=torch.stack(held_out).double().numpy() if held_out else None,
-    )
-    return OptimisationResult(joint, np.where(np.isfinite(final), final, np.inf), curve, prepared.guessing_nats)
-
-
-@torch.no_grad()
-def _mean_cost(joint: Joint, sampler: Sampler, *, held_out: bool) -> Float[Tensor, " member"]:
-    """Negative log-likelihood of each member over the whole sampler, in nats per action."""
-    total: Tensor | float = 0.0
-    weight: Tensor | float = 0.0
-    for batch in sampler.everything(held_out=held_out):
-        total = total + batch.mean_cost(joint.log_likelihood(batch)) * batch.total_weight
-        weight = weight + batch.total_weight
-    assert isinstance(total, Tensor)
-    return total / weight
-
-
 @final
-class _Optimiser:
-    """One step of all members at a time, from tensors that can be saved; as a CUDA graph where there is a GPU."""
+class _Optimisation:
+    """All members on their way: `state` names every tensor that the next step depends on."""
 
-    def __init__(self, joint: Joint, settings: OptimiserSettings) -> None:
-        self.joint, self.clip = joint, settings.clip
+    def __init__(self, joint: Joint, prepared: Prepared | SideBySide, settings: OptimiserSettings) -> None:
+        self.joint, self.sampler, self.settings = joint, prepared.sampler, settings
+        self.guessing_nats = prepared.guessing_nats
         self.adam = Adam(
             [
                 (joint.network_parameters(), settings.learning_rate),
                 (joint.skill_parameters(), settings.skill_learning_rate),
             ]
         )
+        self.keeper = _Keeper(joint) if prepared.has_held_out else None
+        first = next(joint.parameters())
+        self.device, self.smoothed = first.device, torch.zeros(len(first), device=first.device)
+        named = {f"parameter.{name}": parameter.detach() for name, parameter in joint.named_parameters()}
+        self.moving = named | self.adam.tensors()
+        self.state = self.moving | {"smoothed": self.smoothed}
+        self.state |= self.keeper.tensors() if self.keeper is not None else {}
+        self.steps, self.costs, self.held_out = list[int](), list[Tensor](), list[Tensor]()
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything the next step depends on, by name."""
-        named = {f"parameter.{name}": parameter.detach() for name, parameter in self.joint.named_parameters()}
-        return named | self.adam.tensors()
+    def resume(self, tensors: dict[str, Tensor]) -> None:
+        """Take the state and the learning curve of a checkpoint."""
+        for name, tensor in self.state.items():
+            tensor.copy_(tensors[name])
+        self.steps, self.costs = tensors["history.step"].tolist(), list(tensors["history.cost"])
+        self.held_out = list(tensors["history.held_out"]) if "history.held_out" in tensors else []
 
-    def advance(self, batch: Batch) -> Float[Tensor, " member"]:
-        """One step up; returns the cost in nats per action that it started from."""
-        objective = self.joint.objective(batch)
+    def history(self) -> dict[str, Tensor]:
+        """The learning curve so far, as a checkpoint holds it."""
+        found = {"history.step": torch.tensor(self.steps), "history.cost": torch.stack(self.costs)}
+        return found | ({"history.held_out": torch.stack(self.held_out)} if self.held_out else {})
+
+    def records(self, start: int) -> Iterator[tuple[int, float]]:
+        """Take all steps from `start` on; after each record of the learning curve, its step and the best cost."""
+        steps, window = self.settings.steps, min(self.sampler.epoch, _SMOOTHED_BATCHES)
+        record = max(1, steps // _RECORDS)
+        cuda = self.device.type == "cuda"
+        advance = record_cuda_graph(self._advance, state=self.moving.values()) if cuda else self._advance
+        for first in range(start, steps, record):
+            done = min(first + record, steps)
+            for step in range(first, done):
+                self.sampler.load(step)
+                self.smoothed.lerp_(advance(), 1 / min(step + 1, window))
+            self.steps.append(done)
+            self.costs.append(self.smoothed.cpu().clone())
+            if self.keeper is not None:
+                self.held_out.append(self.keeper.keep(self._mean_cost(held_out=True)).cpu())
+            yield done, float(self.costs[-1].nan_to_num(float("inf")).min())
+
+    def result(self) -> OptimisationResult:
+        """What was found: the best parameters of each member where episodes are held out, the last ones otherwise."""
+        if self.keeper is not None:
+            self.keeper.restore()
+        resolve_mirror_symmetry(self.joint, self.sampler.everything(held_out=False))
+        final = self._mean_cost(held_out=self.keeper is not None).double().cpu().numpy()
+        if not np.isfinite(final).any():
+            raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
+        if self.keeper is None:  # the curve ends with the figure that the result states
+            self.costs[-1] = torch.from_numpy(final).to(self.costs[-1])
+        curve = History(
+            step=np.array(self.steps),
+            nats_per_action=torch.stack(self.costs).double().numpy(),
+            held_out=torch.stack(self.held_out).double().numpy() if self.held_out else None,
+        )
+        return OptimisationResult(self.joint, np.where(np.isfinite(final), final, np.inf), curve, self.guessing_nats)
+
+    def _advance(self) -> Float[Tensor, " member"]:
+        """One optimisation step; returns the cost in nats per action that it started from."""
+        objective = self.joint.objective(self.sampler.batch())
         objective.total.sum().backward()  # members share nothing, so each one's gradient is its own
-        if self.clip is not None:
-            self._clip_each_member(self.clip)
+        if self.settings.clip is not None:
+            self._clip_each_member(self.settings.clip)
         self.adam.step()
         return objective.negative_log_likelihood.detach()
 
     def _clip_each_member(self, bound: float) -> None:
-        """Bound each member's own gradient norm: a bound on all together would let members feel each other."""
+        """Bound each member's own gradient norm: a bound on all together would make members depend on each other."""
         gradients = [parameter.grad for parameter in self.joint.parameters() if parameter.grad is not None]
         norm = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
         factor = (bound / norm.clamp_min(1e-12)).clamp_max(1)
         for gradient in gradients:
             gradient.mul_(factor.view(-1, *(1 for _ in gradient.shape[1:])))
 
-    def graph(self, sampler: Sampler) -> Callable[[], Tensor]:
-        """The step as a recorded CUDA graph: launching it costs one call instead of a hundred."""
-        before = {name: tensor.clone() for name, tensor in self.tensors().items()}
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # the first runs choose kernels and allocate; what they learned is undone below
-            for _ in range(3):
-                self.advance(sampler.batch())
-        torch.cuda.current_stream().wait_stream(side)
-        recorded = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(recorded):
-            cost = self.advance(sampler.batch())
-        for name, tensor in self.tensors().items():
-            tensor.copy_(before[name])
-
-        def replay() -> Tensor:
-            recorded.replay()
-            return cost
-
-        return replay
+    @torch.no_grad()
+    def _mean_cost(self, *, held_out: bool) -> Float[Tensor, " member"]:
+        """Negative log-likelihood of each member over all the data, or all that is held out, in nats per action."""
+        total, weight = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        for batch in self.sampler.everything(held_out=held_out):
+            total = total + batch.mean_cost(self.joint.log_likelihood(batch)) * batch.total_weight
+            weight = weight + batch.total_weight
+        return total / weight
 
 
 @final
@@ -209,6 +184,7 @@ class _Keeper:
 
     @torch.no_grad()
     def keep(self, cost: Float[Tensor, " member"]) -> Float[Tensor, " member"]:
+        """Keep the parameters of the members that cost less than ever before."""
         better = cost < self.cost
         self.cost.copy_(torch.where(better, cost, self.cost))
         for name, value in self.best.items():

@@ -64,6 +64,9 @@ class Context:
         return self.demonstrator(parameter).movedim(-1, 1)
 
 
+NO_CONTEXT = Context()
+
+
 def context_of_rows(
     columns: Mapping[str, Array], rows: Array, features: Callable[[Array], Float[Tensor, "input row"]]
 ) -> dict[str, Tensor]:

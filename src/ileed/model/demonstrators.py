@@ -23,11 +23,10 @@ from ileed.demonstrations.context import check_context
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes, per_member
-from ileed.model.context import Context
+from ileed.model.context import NO_CONTEXT, Context
 from ileed.model.distributions import Choice, among, mixture, mixture_parts
 
 Policy = TypeVar("Policy", bound=Distribution)
-_NO_CONTEXT = Context()
 
 
 class AbstractDemonstratorModel(ABC, Generic[Policy]):
@@ -48,6 +47,8 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     """What it depends on beside observation and demonstrator: names of `ileed.demonstrations.context.CONTEXT`."""
     defines_expertise: bool = False
     """Whether a person's expertise is a function of the model's parameters, instead of a number that it takes."""
+    knows_legal_actions: bool = False
+    """Whether illegal actions have no probability; data that say which are legal are refused otherwise."""
     reads_every_action: bool = True
     """Whether `log_likelihood` reads the probability of every action; the memory that it takes grows with them."""
 
@@ -60,7 +61,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
         return None
 
     @abstractmethod
-    def observed(self, policy: Policy, expertise: Tensor, context: Context = _NO_CONTEXT) -> Distribution:
+    def observed(self, policy: Policy, expertise: Tensor, context: Context = NO_CONTEXT) -> Distribution:
         """The demonstrator's own distribution of actions; `expertise` has the policy's batch shape."""
 
     def log_likelihood(
@@ -86,6 +87,10 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
                 f"{type(self).__name__} models {kinds[self.discrete]} actions but the data's are "
                 f"{kinds[sizes.discrete]}: use "
                 f"{'UniformMixture, OneVersusRest or Boltzmann' if sizes.discrete else 'VarianceScaling'}"
+            )
+        if sizes.has_legal_actions and not self.knows_legal_actions:
+            raise SettingsError(
+                f"{type(self).__name__} knows no legal actions but the data have them: use UniformMixture or Boltzmann"
             )
         check_context(type(self).__name__, self.context)
 
@@ -113,9 +118,10 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
     """
 
     discrete = True
+    knows_legal_actions = True
     reads_every_action = False
 
-    def observed(self, policy: Categorical, expertise: Tensor, context: Context = _NO_CONTEXT) -> Categorical:
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         possible = torch.isfinite(policy.logits).to(policy.probs)
         uniform = possible / possible.sum(-1, keepdim=True)
         return categorical(torch.lerp(uniform, policy.probs, expertise.unsqueeze(-1)))
@@ -142,20 +148,13 @@ class OneVersusRest(AbstractDemonstratorModel[Choice]):
     discrete = True
     reads_every_action = False
 
-    def check(self, sizes: Sizes) -> None:
-        super().check(sizes)
-        if sizes.has_legal_actions:
-            raise SettingsError(
-                "OneVersusRest knows no legal actions but the data have them: use UniformMixture or Boltzmann"
-            )
-
     def has_mirror_symmetry(self, sizes: Sizes) -> bool:
         return sizes.actions == 2
 
     def at_expertise_zero(self, sizes: Sizes) -> str:
         return f"always something else than the policy; acting at random is {1 / sizes.actions:.2f}"
 
-    def observed(self, policy: Categorical, expertise: Tensor, context: Context = _NO_CONTEXT) -> Categorical:
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         others = (1 - policy.probs) / (policy.probs.shape[-1] - 1)
         return categorical(torch.lerp(others, policy.probs, expertise.unsqueeze(-1)))
 
@@ -179,8 +178,9 @@ class Boltzmann(AbstractDemonstratorModel[Choice]):
     """
 
     discrete = True
+    knows_legal_actions = True
 
-    def observed(self, policy: Categorical, expertise: Tensor, context: Context = _NO_CONTEXT) -> Categorical:
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         possible = torch.isfinite(policy.logits)
         tempered = torch.where(possible, expertise.unsqueeze(-1) * policy.logits, policy.logits)
         return Categorical(logits=tempered, validate_args=False)
@@ -237,7 +237,7 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         return "no precision at all"
 
     def observed(
-        self, policy: MixtureSameFamily, expertise: Tensor, context: Context = _NO_CONTEXT
+        self, policy: MixtureSameFamily, expertise: Tensor, context: Context = NO_CONTEXT
     ) -> MixtureSameFamily:
         logits, means, standard_deviations = mixture_parts(policy)
         factor = expertise.clamp_min(1e-6)[..., None, None]

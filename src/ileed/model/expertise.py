@@ -18,7 +18,7 @@ from ileed._torch import Bool, Float
 from ileed.checking import text, true_or_false, whole_number
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes, per_member
-from ileed.model.policies import hidden_layers
+from ileed.model.heads import hidden_layers
 from ileed.nets import MLP, uniform
 
 
@@ -33,6 +33,8 @@ class AbstractExpertise(ABC):
     """Whether expertise is estimated; where it is not, everybody's is one, and the model is behaviour cloning."""
     depends_on_state: bool = True
     """Whether a person's expertise may differ between observations."""
+    can_be_mirrored: bool = False
+    """Whether `mirror` of its module replaces rho by 1 - rho."""
 
     @property
     def distinguishes_demonstrators(self) -> bool:
@@ -83,7 +85,7 @@ class ExpertiseNet(nn.Module, ABC):
 
     @torch.no_grad()
     def mirror(self, members: Bool[Tensor, " member"]) -> None:
-        """Replace rho by 1 - rho in these members."""
+        """Replace rho by 1 - rho in these members, where expertise can be mirrored."""
         self.skill[members] *= -1
 
 
@@ -108,6 +110,7 @@ class Constant(AbstractExpertise):
     """
 
     depends_on_state = False
+    can_be_mirrored = True
 
     def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
         return _Constant(sizes, generators)
@@ -125,6 +128,7 @@ class Embedded(AbstractExpertise):
     dim: int = 2
     hidden: tuple[int, ...] = (4, 4)
     shared: bool = False
+    can_be_mirrored = True
 
     def __post_init__(self) -> None:
         dim = whole_number(
@@ -157,6 +161,7 @@ class Skills(AbstractExpertise):
     """
 
     column: str
+    can_be_mirrored = True
 
     def __post_init__(self) -> None:
         text("column", self.column)

@@ -16,7 +16,7 @@ from ileed.model.batch import Batch, Sizes, padded
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Perfect
-from ileed.model.policies import AbstractPolicyHead
+from ileed.model.heads import AbstractPolicyHead
 
 
 @final
@@ -164,7 +164,7 @@ def resolve_mirror_symmetry(joint: Joint, batches: Iterable[Batch]) -> None:
     becomes 1 - rho and the two actions are exchanged in the policy.
     """
     parts = joint.parts
-    if not (parts.expertise.estimates_expertise and parts.demonstrator.has_mirror_symmetry(joint.sizes)):
+    if not (parts.expertise.can_be_mirrored and parts.demonstrator.has_mirror_symmetry(joint.sizes)):
         return
     summed = [(batch.mean(joint.expertise_at(batch)) * batch.total_weight, batch.total_weight) for batch in batches]
     below = torch.as_tensor(sum(rho for rho, _ in summed) < 0.5 * sum(weight for _, weight in summed))

@@ -1,116 +1,39 @@
-"""Policies: what to do after each observation, as a distribution over actions."""
+"""Policies: networks that give a distribution over actions after each observation."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import ABC
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed._torch import Bool, Float
-from ileed.checking import number, true_or_false, whole_number, whole_numbers
+from ileed.checking import number, true_or_false, whole_number
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
-from ileed.exported import DiscretePolicy, MixturePolicy, PolicyModule, RecurrentPolicy
+from ileed.exported import DiscretePolicy, MixturePolicy, RecurrentPolicy
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
-from ileed.model.normaliser import ActionScale, Normaliser
+from ileed.model.heads import AbstractPolicyHead, PolicyNet, State, hidden_layers
+from ileed.model.normaliser import ActionScale
 from ileed.nets import LSTM, MLP, Memory, uniform
 
-
-class AbstractPolicyHead(ABC):
-    """Settings of a policy network.
-
-    Laws: `build` draws each member's parameters from that member's generator alone; the module maps
-    (input, observation) tensors to a normalised distribution of batch shape (member, observation).
-    """
-
-    discrete: bool
-    length: int = 1
-    """How many time steps in a row the network must be shown; one where it is not recurrent."""
-
-    def check(self, sizes: Sizes) -> None:
-        """Refuse data whose actions the policy does not describe."""
-        if self.discrete != sizes.discrete:
-            kinds = {True: "discrete", False: "continuous"}
-            raise SettingsError(
-                f"{type(self).__name__} is a policy over {kinds[self.discrete]} actions but the data's are "
-                f"{kinds[sizes.discrete]}: use {'CategoricalMLP' if sizes.discrete else 'MixtureMLP'}"
-            )
-
-    @abstractmethod
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
-        """The network, ready to be called as `module(observations, legal)`."""
-
-
-State = tuple[Tensor, ...]
-"""A policy's hidden state: tensors whose first axis is the row; none where a policy is not recurrent."""
-
-
-class PolicyNet(nn.Module, ABC):
-    """A policy network of every member; `body` ends in the numbers that a distribution is made of.
-
-    Called as a module it is the policy to learn: a recurrent one takes (time step, row) observations, and begins each
-    row without a hidden state. It acts by `step`, `average`, and then `most_likely` or `sample`.
-    """
-
-    body: MLP
-    exported: Callable[[Any, Normaliser], PolicyModule] | None = None
-    """Makes a module of torch alone from the network and a normaliser, where there is one."""
-
-    def skill_parameters(self) -> list[nn.Parameter]:
-        """The parameters that measure people, as w does, and are learned at the skill learning rate."""
-        return []
-
-    def measure(self, scale: ActionScale) -> None:
-        """Model actions in units of their scale in the data; nothing to do where actions are discrete."""
-
-    def measure_each(self, nets: Sequence[Any]) -> None:
-        """Take the buffers of these networks, whose members stand here one network after the other."""
-
-    @torch.no_grad()
-    def exchange_actions(self, members: Bool[Tensor, " member"]) -> None:
-        """Exchange the two actions of a policy that chooses between two, in these members."""
-        for parameter in (self.body.last.weight, self.body.last.bias):
-            parameter[members] = parameter[members].flip(1)
-
-    def initial_state(self, rows: int) -> State:
-        """The hidden state at the start of as many episodes; empty where the policy is not recurrent."""
-        return ()
-
-    def step(
-        self, observations: Float[Tensor, "input row"], state: State, legal: Bool[Tensor, "action row"] | None = None
-    ) -> tuple[Any, State]:
-        """The distribution of each row's next action, of batch shape (member, row), and the next hidden state."""
-        return self(observations, legal), state
-
-    @abstractmethod
-    def average(self, distribution: Any) -> Any:
-        """The mean over members of their distributions, of batch shape (row,)."""
-
-    @abstractmethod
-    def parameters_of(self, distribution: Any) -> tuple[Tensor, ...]:
-        """The numbers that define a distribution, in the order in which an exported policy returns them."""
-
-    @abstractmethod
-    def most_likely(self, distribution: Any, generator: torch.Generator) -> Tensor:
-        """The action of each row where none is sampled; a head may still choose by chance among its components."""
-
-    @abstractmethod
-    def sample(self, distribution: Any, generator: torch.Generator) -> Tensor:
-        """One action for each row, drawn from its distribution."""
-
-    def export(self, normaliser: Normaliser) -> PolicyModule:
-        """The mean over members as a module of torch alone, which takes observations as they come."""
-        if self.exported is None:
-            raise SettingsError(f"{type(self).__name__} cannot be exported: set its `exported`, or define `export`")
-        return self.exported(self, normaliser)
+__all__ = [
+    "AbstractPolicyHead",
+    "CategoricalMLP",
+    "CategoricalNet",
+    "GaussianNet",
+    "MixtureLSTM",
+    "MixtureMLP",
+    "PolicyNet",
+    "RecurrentNet",
+]
 
 
 @final
@@ -120,6 +43,7 @@ class CategoricalMLP(AbstractPolicyHead):
 
     hidden: tuple[int, ...] = (4, 4)
     discrete = True
+    compares_widths = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
@@ -150,6 +74,7 @@ class MixtureMLP(AbstractPolicyHead):
     a gripper costs more than all else that was learned.
     """
 
+    compares_widths = True
     hidden: tuple[int, ...] = (64, 64)
     modes: int = 5
     standard_deviation_floor: float = 1e-3
@@ -217,20 +142,15 @@ def _standard_deviation(head: MixtureMLP | MixtureLSTM, name: str, otherwise: st
     return number(name, getattr(head, name), within=lambda size: 0 < size < float("inf"), rule=rule)
 
 
-@final
-class _CategoricalNet(PolicyNet):
-    exported = DiscretePolicy
+class CategoricalNet(PolicyNet, ABC):
+    """A network whose outputs are scores of discrete actions."""
 
-    def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
-        super().__init__()
-        self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
-
-    def forward(
+    def read(
         self,
-        observations: Float[Tensor, "*group input observation"],
+        scores: Float[Tensor, "member action observation"],
         legal: Bool[Tensor, "action observation"] | None = None,
     ) -> Choice:
-        scores = self.body(observations)
+        """The distribution of these scores over the legal actions."""
         if legal is not None:
             scores = scores.masked_fill(~legal, -torch.inf)
         return Choice(scores.log_softmax(-2))
@@ -248,6 +168,22 @@ class _CategoricalNet(PolicyNet):
 
     def sample(self, distribution: Categorical, generator: torch.Generator) -> Tensor:
         return torch.multinomial(distribution.probs, 1, generator=generator)[:, 0]
+
+
+@final
+class _CategoricalNet(CategoricalNet):
+    exported = DiscretePolicy
+
+    def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+        super().__init__()
+        self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
+
+    def forward(
+        self,
+        observations: Float[Tensor, "*group input observation"],
+        legal: Bool[Tensor, "action observation"] | None = None,
+    ) -> Choice:
+        return self.read(self.body(observations), legal)
 
 
 class GaussianNet(PolicyNet, ABC):
@@ -387,9 +323,3 @@ class RecurrentNet(GaussianNet):
             values, own = layer(values, length, before)
             after.append(own)
         return self.read(self.body(values)), after
-
-
-def hidden_layers(hidden: object) -> tuple[int, ...]:
-    """The sizes of hidden layers; those that make no network are refused."""
-    rule = "pass the size of every hidden layer, a whole number of one or more, as in hidden=(32, 32)"
-    return whole_numbers("hidden", hidden, least=1, rule=rule)

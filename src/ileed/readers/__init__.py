@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ileed import plugins
 from ileed.checking import instance_of, path_of, shown
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError
@@ -31,13 +32,21 @@ __all__ = [
     "write_robomimic",
 ]
 
-_READERS: dict[str, Callable[..., Demonstrations]] = {
-    ".parquet": read_parquet,
-    ".hdf5": read_robomimic,
-    ".h5": read_robomimic,
-    ".csv": read_table,
-    ".tsv": read_table,
-}
+
+def _check_reader(ending: str, found: Any) -> Callable[..., Demonstrations]:
+    if not callable(found) or "demonstrator" not in inspect.signature(found).parameters:
+        raise DemonstrationError(
+            f"the entry point {ending} of the group {plugins.READERS} is {shown(found)}, but must be a function of "
+            "(path, *, demonstrator, ...)"
+        )
+    return found
+
+
+_READERS: plugins.Registry[Callable[..., Demonstrations]] = plugins.Registry(
+    plugins.READERS,
+    {"parquet": read_parquet, "hdf5": read_robomimic, "h5": read_robomimic, "csv": read_table, "tsv": read_table},
+    _check_reader,
+)
 
 
 def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: Any) -> Demonstrations:
@@ -54,9 +63,10 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
     if not _exists(path):
         name = str(path)
         raise DemonstrationError(f"there is no file {name if len(name) < 300 else shown(name)}: check the path")
-    reader = _READERS.get(path.suffix)
+    reader = _READERS.get(path.suffix.removeprefix("."))
     if reader is None:
-        raise DemonstrationError(f"{path.name} is of no known format: there are readers for {', '.join(_READERS)}")
+        formats = ", ".join(f".{ending}" for ending in _READERS)
+        raise DemonstrationError(f"{path.name} is of no known format: there are readers for {formats}")
     known = [name for name in inspect.signature(reader).parameters if name not in ("path", "demonstrator")]
     if strange := [name for name in options if name not in known]:
         raise DemonstrationError(

@@ -348,7 +348,10 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
     value = current_names(value)
     kind = kinds.get(str(value.get("kind")))
     if kind is None:
-        raise SettingsError(f"unknown kind {brief(value.get('kind'))} of settings: there are {sorted(kinds)}")
+        raise SettingsError(
+            f"unknown kind {brief(value.get('kind'))} of settings, which no installed package provides: install the "
+            f"package that does; there are {sorted(kinds)}"
+        )
     known = [item.name for item in fields(kind)]
     given = {name: rebuilt(item, kinds) for name, item in value.items() if name != "kind"}
     if unknown := sorted(given.keys() - set(known)):

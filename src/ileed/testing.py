@@ -1,0 +1,352 @@
+"""Conformance checks: the laws that a part of a model or a reader must keep, for whoever writes one.
+
+Each function raises an `AssertionError` with a sentence about the first law that does not hold. They need neither
+pytest nor data, and call a part as a fit does.
+
+>>> import ileed
+>>> check_demonstrator_model(ileed.UniformMixture())
+>>> check_policy_head(ileed.CategoricalMLP(hidden=(3,)))
+>>> check_expertise(ileed.Constant())
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ileed import nets, runs
+from ileed._torch import stream
+from ileed.demonstrations import Demonstrations
+from ileed.errors import IleedError, SettingsError
+from ileed.model.batch import Batch, Sizes
+from ileed.model.context import Context
+from ileed.model.demonstrators import AbstractDemonstratorModel
+from ileed.model.distributions import Choice, mixture, mixture_parts
+from ileed.model.expertise import AbstractExpertise
+from ileed.model.policies import AbstractPolicyHead, PolicyNet
+
+__all__ = ["check_demonstrator_model", "check_expertise", "check_policy_head", "check_reader"]
+
+_MEMBERS, _PEOPLE, _OBSERVATIONS, _INPUTS = 2, 4, 5, 3  # all different, so that no axis passes for another
+_LEVELS = (0.0, 0.3, 0.8, 1.0)  # of expertise
+_POINTS = 20_001  # of an integral; over fifteen standard deviations to either side, far more than enough
+
+
+def check_demonstrator_model(model: AbstractDemonstratorModel[Any], *, actions: int = 3, seed: int = 0) -> None:
+    """Check the laws of `AbstractDemonstratorModel` on random policies of so many actions, or dimensions of actions."""
+    _check_settings(model)
+    sizes = Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=actions, discrete=model.discrete)
+    model.check(sizes)
+    _check_members(lambda generators: model.build(sizes, generators), seed)
+    module = _module(model, sizes, seed)
+    _hold(not list(module.buffers()) if module else True, "the module of a demonstrator model must have no buffers")
+    policy, batch, row = _situation(model.discrete, model.context, sizes, seed)
+    for rho in _LEVELS:
+        expertise = batch.weight.new_full((_MEMBERS, len(batch.weight)), rho)
+        found = model.log_likelihood(policy, expertise, batch, module)
+        observed = model.observed(policy.at(batch.observation_index), expertise, Context.of(batch, _MEMBERS, module))
+        expected, total = observed.log_prob(batch.action), _sums(found.exp(), row)
+        some = expected > -18 if model.discrete else expected > -torch.inf  # fainter ones may be floored
+        _close(found[some], expected[some], f"at expertise {rho} log_likelihood must be observed(...).log_prob(action)")
+        if model.discrete:
+            _close(total, torch.ones_like(total), f"at expertise {rho} the probabilities of actions must sum to one")
+        if rho == 1 and not model.defines_expertise:
+            _close(found, policy.taken(batch), "at expertise 1 the policy itself must be observed")
+    if model.defines_expertise:
+        _hold(module is not None, "a model that defines expertise must have parameters, and `build` returned None")
+        _check_range(model.expertise(batch, module), len(batch.weight))  # type: ignore[arg-type]
+    if not model.discrete:
+        _check_density(model, seed)
+    elif model.knows_legal_actions:
+        _check_legal_actions(model, sizes, seed)
+    _check_edges(model, sizes, seed)
+
+
+def _check_legal_actions(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> None:
+    """The legal actions have all of the probability."""
+    legal = torch.ones(sizes.actions, _OBSERVATIONS, dtype=torch.bool)
+    legal[0, ::2] = legal[-1, 1] = False
+    policy, batch, row = _situation(True, model.context, sizes, seed, legal=legal)
+    for rho in _LEVELS:
+        expertise = batch.weight.new_full((_MEMBERS, len(batch.weight)), rho)
+        total = _sums(model.log_likelihood(policy, expertise, batch, _module(model, sizes, seed)).exp(), row)
+        _close(total, torch.ones_like(total), f"at expertise {rho} the legal actions must have all of the probability")
+
+
+def _check_density(model: AbstractDemonstratorModel[Any], seed: int) -> None:
+    """A density over actions of one dimension integrates to one, where the model takes such actions."""
+    sizes = Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=1, discrete=False)
+    try:
+        model.check(sizes)
+    except SettingsError:
+        return
+    policy, batch, _ = _situation(False, model.context, sizes, seed)
+    module, expertise = _module(model, sizes, seed), batch.weight.new_full((_MEMBERS, len(batch.weight)), 0.3)
+    observed = model.observed(policy.at(batch.observation_index), expertise, Context.of(batch, _MEMBERS, module))
+    total = _integral(observed, 60.0)
+    _close(total, torch.ones_like(total), "at expertise 0.3 the density must integrate to one", atol=1e-5)
+
+
+def _check_edges(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> None:
+    """Values and gradients are finite at expertise zero and one, and where the policy gives an action no mass."""
+    module = _module(model, sizes, seed)
+    for gap, rho in product((0.0, 70.0, 1e4), (0.0, 1e-30, 0.5, 1.0)):  # exp(-1e4) is zero
+        policy, batch, _ = _situation(model.discrete, model.context, sizes, seed, gap=gap)
+        expertise = batch.weight.new_full((_MEMBERS, len(batch.weight)), rho).requires_grad_()
+        found = model.log_likelihood(policy, expertise, batch, module)
+        inputs = [expertise, *([policy.log_probs] if model.discrete else mixture_parts(policy))]
+        inputs += [] if module is None else list(module.parameters())
+        gradients = torch.autograd.grad(batch.mean_cost(found).sum(), inputs, allow_unused=True)
+        for each in (found, *(gradient for gradient in gradients if gradient is not None)):
+            finite = bool(torch.isfinite(each).all())
+            _hold(finite, f"values and gradients must be finite at expertise {rho}, for faint actions too")
+
+
+def check_policy_head(head: AbstractPolicyHead, *, actions: int = 3, seed: int = 0) -> None:
+    """Check the laws of `AbstractPolicyHead` and of its network: as a module, and as it acts."""
+    _check_settings(head)
+    sizes = Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=actions, discrete=head.discrete)
+    head.check(sizes)
+    _check_members(lambda generators: head.build(sizes, generators), seed)
+    net = head.build(sizes, _generators(seed))
+    own = {id(parameter) for parameter in net.parameters()}
+    _hold({id(each) for each in net.skill_parameters()} <= own, "skill_parameters must be parameters of the network")
+    rows, generator = 4, stream(seed, "check")
+    seen = torch.randn(_INPUTS, head.length * rows, generator=generator)
+    policy = net(seen, None)
+    _hold(policy.batch_shape == (_MEMBERS, head.length * rows), "the batch shape must be (member, observation)")
+    if head.discrete:
+        _, batch, row = _situation(True, (), sizes, seed, observations=seen)
+        total = _sums(policy.taken(batch).exp(), row)
+        _close(total, torch.ones_like(total), "the probabilities of all actions must sum to one", atol=1e-5)
+        _check_discrete_net(head, net, seen, seed)
+    else:
+        _, batch, _ = _situation(False, (), sizes, seed, observations=seen)
+        density = head.build(replace(sizes, actions=1), _generators(seed)).double()(seen.double(), None)
+        total = _integral(density, 40.0)
+        _close(total, torch.ones_like(total), "the density must integrate to one", atol=1e-5)
+    taken, here = policy.taken(batch), policy.at(batch.observation_index)
+    _close(taken, here.log_prob(batch.action), "taken(batch) must be at(index).log_prob(action)", atol=1e-5)
+    alone = nets.member(net, 1)(seen, None).taken(batch)
+    _close(alone[0], taken[1], "a member taken out must be that member", atol=1e-5)
+    taken.sum().backward()
+    for name, parameter in net.named_parameters():
+        finite = parameter.grad is not None and bool(torch.isfinite(parameter.grad).all())
+        _hold(finite, f"the parameter {name} must have a finite gradient")
+    _check_acting(head, net, seen, rows, seed)
+
+
+def _check_discrete_net(head: AbstractPolicyHead, net: PolicyNet, seen: Tensor, seed: int) -> None:
+    legal = torch.ones(net(seen, None).logits.shape[-1], seen.shape[-1], dtype=torch.bool)
+    legal[0, ::2] = False
+    probabilities = net(seen, legal).probs.mT
+    _hold(bool((probabilities[:, ~legal] == 0).all()), "an illegal action must have no probability")
+    both = head.build(Sizes(inputs=_INPUTS, demonstrators=2, actions=2), _generators(seed))
+    before = both(seen, None).probs
+    both.exchange_actions(torch.tensor([True, False]))
+    expected = torch.cat([before[:1].flip(-1), before[1:]])
+    _close(both(seen, None).probs, expected, "exchange_actions must exchange the two actions of the members named")
+
+
+@torch.no_grad()
+def _check_acting(head: AbstractPolicyHead, net: PolicyNet, seen: Tensor, rows: int, seed: int) -> None:
+    """`step` gives what the network gives for a whole window, and begins anew after it; members are averaged."""
+    whole = net(seen, None)
+    state = net.initial_state(rows)
+    for time in range(2 * head.length):
+        at = torch.arange(rows) + (time % head.length) * rows
+        found, state = net.step(seen[:, at], state)
+        for ours, theirs in zip(net.parameters_of(found), net.parameters_of(whole), strict=True):
+            _close(ours, theirs[:, at], "step after step must give what the network gives for a window", atol=1e-5)
+    action = net.sample(net.average(found), stream(seed, "act"))
+    again = net.sample(net.average(found), stream(seed, "act"))
+    likely = net.most_likely(net.average(found), stream(seed, "act"))
+    _hold(torch.equal(action, again), "sample must depend on its generator alone")
+    _hold(len(action) == len(likely) == rows, "there must be one action for each row")
+    density = found.log_prob(action.expand(_MEMBERS, *action.shape)).exp().mean(0)
+    average = net.average(found).log_prob(action).exp()
+    _close(average, density, "average must be the mean of the members' distributions", atol=1e-5)
+
+
+def check_expertise(expertise: AbstractExpertise, *, seed: int = 0) -> None:
+    """Check the laws of `AbstractExpertise`: for every person at every observation, in and beyond the usual range."""
+    _check_settings(expertise)
+    skills = 0 if expertise.skill_column is None else 2
+    sizes = Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=2, skills=skills)
+    expertise.check(sizes)
+    _check_members(lambda generators: expertise.build(sizes, generators), seed)
+    net = expertise.build(sizes, _generators(seed))
+    own = {id(parameter) for parameter in net.parameters()}
+    _hold({id(each) for each in net.skill_parameters()} <= own, "skill_parameters must be parameters of the module")
+    seen = torch.randn(_INPUTS, _OBSERVATIONS, generator=stream(seed, "check"))
+    for size in (1.0, 0.0, 1e6):
+        _, batch, _ = _situation(True, (), sizes, seed, observations=size * seen)
+        if skills:
+            batch = replace(batch, skills=torch.eye(2)[:, torch.arange(_OBSERVATIONS) % 2].contiguous())
+        rho = net(net.embedding(batch), batch).detach()
+        _check_range(rho, len(batch.weight))
+        table = rho.unflatten(-1, (sizes.actions, _OBSERVATIONS, _PEOPLE))[:, 0]
+        if not expertise.depends_on_state:
+            _close(table, table[:, :1].expand_as(table), "expertise must be the same at all observations, as it says")
+        if not expertise.distinguishes_demonstrators:
+            _close(table, table[..., :1].expand_as(table), "expertise must be the same for all people, as it says")
+        if expertise.can_be_mirrored:
+            net.mirror(torch.tensor([True] * _MEMBERS))
+            _close(net(net.embedding(batch), batch).detach(), 1 - rho, "mirror must replace rho by 1 - rho", atol=1e-5)
+
+
+def check_reader(read: Callable[..., Demonstrations], path: str | Path, **options: Any) -> None:
+    """Check that `read(path, **options)` gives the same data twice, and refuses damaged copies with one sentence."""
+    path = Path(path)
+    signature = inspect.signature(read).parameters
+    _hold("demonstrator" in signature, "a reader must take `demonstrator`, which says who did what, or None")
+    content = path.read_bytes()
+    first, second = read(path, **options), read(path, **options)
+    _hold(isinstance(first, Demonstrations), f"a reader must return Demonstrations, and this returned {type(first)}")
+    _hold(first.equals(second), "reading twice must give the same data")
+    _hold(path.read_bytes() == content, "reading must not change the file")
+    with tempfile.TemporaryDirectory() as folder:
+        for kept in (0, len(content) // 2, len(content) - 1):
+            damaged = Path(folder) / f"{kept}{path.suffix}"
+            damaged.write_bytes(content[:kept])
+            try:
+                read(damaged, **options)
+            except IleedError as error:
+                _hold("\n" not in str(error), "a refusal must be one sentence")
+            except Exception as error:
+                raise AssertionError(
+                    f"a file cut off after {kept} of {len(content)} bytes must be read or refused with an IleedError, "
+                    f"and this raised {type(error).__name__}: {error}"
+                ) from error
+
+
+def _hold(condition: bool, sentence: str) -> None:
+    if not condition:
+        raise AssertionError(sentence)
+
+
+def _close(found: Tensor, expected: Tensor, sentence: str, *, atol: float = 1e-7) -> None:
+    _hold(found.shape == expected.shape, f"{sentence}: the shape is {tuple(found.shape)}, not {tuple(expected.shape)}")
+    found, expected = found.detach(), expected.detach()
+    apart = (found - expected).abs() / (1 + expected.abs())
+    _hold(bool((apart <= atol).all()), f"{sentence}: the largest difference is {float(apart.max()):.2g}")
+
+
+def _check_settings(part: Any) -> None:
+    """Settings are saved as JSON by the name of their class, and come back equal."""
+    kind = type(part)
+    frozen = is_dataclass(part) and kind.__dataclass_params__.frozen
+    _hold(frozen, f"{kind.__name__} must be a frozen dataclass, so that it can be saved and compared")
+    try:
+        again = runs.rebuilt(json.loads(json.dumps(runs.plain(part))), {kind.__name__: kind})
+    except (TypeError, SettingsError) as error:
+        raise AssertionError(f"{kind.__name__} must be saved as JSON and come back: {error}") from error
+    _hold(again == part, f"{kind.__name__} must be equal to what its saved settings make: {again!r} is not {part!r}")
+
+
+def _check_members(build: Callable[[Sequence[torch.Generator]], nn.Module | None], seed: int) -> None:
+    """Every parameter is (member, ...), and each member's is drawn from that member's generator alone."""
+    among, elsewhere, nobody = build(_generators(seed)), build(_generators(seed, (7, 1))), build([])
+    if among is None or elsewhere is None or nobody is None:
+        _hold(among is elsewhere is nobody is None, "`build` must return a module for any generators, or for none")
+        return
+    for name, parameter in among.named_parameters():
+        _hold(len(parameter) == _MEMBERS, f"the first axis of the parameter {name} must be the member")
+        own = torch.equal(parameter[1], elsewhere.get_parameter(name)[1])
+        _hold(own, f"the parameter {name} of a member must depend on that member's generator alone")
+        shape = nobody.get_parameter(name).shape
+        _hold(shape == (0, *parameter.shape[1:]), f"without generators the parameter {name} must have no members")
+
+
+def _check_range(rho: Tensor, counts: int) -> None:
+    _hold(rho.shape == (_MEMBERS, counts), f"expertise must be (member, count), and its shape is {tuple(rho.shape)}")
+    _hold(bool(((rho >= 0) & (rho <= 1)).all()), "expertise must lie between 0 and 1")
+
+
+def _generators(seed: int, restarts: Sequence[int] = range(_MEMBERS)) -> list[torch.Generator]:
+    return [stream(seed, "init", restart) for restart in restarts]
+
+
+def _module(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> nn.Module | None:
+    built = model.build(sizes, _generators(seed))
+    return None if built is None else built.double()
+
+
+def _sums(values: Tensor, row: Tensor) -> Tensor:
+    """Sums of (member, count) values over the counts of each row."""
+    return values.new_zeros(len(values), int(row.max()) + 1).index_add_(1, row, values)
+
+
+def _integral(density: Any, half_width: float) -> Tensor:
+    grid = torch.linspace(-half_width, half_width, _POINTS, dtype=torch.float64)
+    at = grid.view(-1, *(1 for _ in density.batch_shape), 1).expand(-1, *density.batch_shape, 1)
+    return torch.trapezoid(density.log_prob(at).exp(), grid, dim=0)
+
+
+def _situation(
+    discrete: bool,
+    context: Sequence[str],
+    sizes: Sizes,
+    seed: int,
+    *,
+    legal: Tensor | None = None,
+    observations: Tensor | None = None,
+    gap: float = 2.0,
+) -> tuple[Any, Batch, Tensor]:
+    """A random policy, a batch of every (legal) action of everybody at every observation, and each count's row.
+
+    A row is somebody at an observation, after something that is drawn for that row; where actions are continuous there
+    is one for each row.
+    """
+    generator = stream(seed, "check", sizes.actions)
+    seen = torch.zeros(_INPUTS, _OBSERVATIONS, dtype=torch.float64) if observations is None else observations
+    unique_count = seen.shape[-1]
+    rows = torch.arange(unique_count * _PEOPLE)
+    allowed = torch.ones(sizes.actions if discrete else 1, unique_count, dtype=torch.bool) if legal is None else legal
+    action, row = torch.nonzero(allowed[:, rows // _PEOPLE], as_tuple=True)
+    policy: Any
+    if discrete:
+        scores = gap * torch.randn(_MEMBERS, sizes.actions, unique_count, generator=generator, dtype=torch.float64)
+        scores = scores if legal is None else scores.masked_fill(~legal, -torch.inf)
+        policy = Choice(scores.log_softmax(-2).requires_grad_())
+    else:
+        shape = (_MEMBERS, unique_count, 2, 1 + 2 * sizes.actions)
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+        means, spreads = drawn[..., 1:].chunk(2, -1)
+        policy = mixture(drawn[..., 0], means, (0.3 * spreads).exp())
+        action = torch.randn(len(row), sizes.actions, generator=generator, dtype=seen.dtype)
+    batch = Batch.of(
+        sizes=sizes,
+        observations=seen,
+        observation_index=row // _PEOPLE,
+        demonstrator=row % _PEOPLE,
+        action=action,
+        weight=torch.ones(len(row), dtype=seen.dtype),
+        legal=legal,
+    )
+    columns = _random_context(discrete, sizes, len(rows), seed)
+    return policy, replace(batch, context={name: columns[name][..., row] for name in context}), row
+
+
+def _random_context(discrete: bool, sizes: Sizes, rows: int, seed: int) -> dict[str, Tensor]:
+    """Every column of a context, for so many rows of which half are first steps."""
+    generator = stream(seed, "context")
+    first = torch.randint(2, (rows,), generator=generator)
+    previous = torch.randint(sizes.actions, (rows,), generator=generator)
+    return {
+        "first_step": first,
+        "episode_number": torch.randint(5, (rows,), generator=generator),
+        "previous_observation": torch.randn(_INPUTS, rows, generator=generator).double() * (1 - first),
+        "previous_action": torch.where(first == 1, -1, previous)
+        if discrete
+        else torch.randn(sizes.actions, rows, generator=generator).double() * (1 - first),
+    }
