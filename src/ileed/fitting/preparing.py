@@ -19,8 +19,7 @@ from ileed.fitting.settings import OptimiserSettings
 from ileed.fitting.windows import Windows
 from ileed.model.batch import Sizes
 from ileed.model.joint import Parts
-from ileed.model.normaliser import Normaliser, normaliser_for
-from ileed.model.policies import ActionScale
+from ileed.model.normaliser import ActionScale, Normaliser, normaliser_for
 
 _FEW_STEPS = 4096  # data this small are taken whole, whether their observations repeat or not
 

@@ -15,8 +15,8 @@ from ileed._torch import Bool, Float, Int
 from ileed.model.batch import Batch, Sizes
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.distributions import Choice
+from ileed.model.heads import State
 from ileed.model.joint import Joint
-from ileed.model.policies import State
 
 
 @final

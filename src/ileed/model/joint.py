@@ -16,7 +16,7 @@ from ileed.model.batch import Batch, Sizes, padded
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Perfect
-from ileed.model.policies import AbstractPolicyHead
+from ileed.model.heads import AbstractPolicyHead
 
 
 @final

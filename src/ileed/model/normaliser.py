@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -35,6 +36,17 @@ class Normaliser(nn.Module):
     def normalise(self, varying: Float[Tensor, "input observation"]) -> Float[Tensor, "input observation"]:
         """Centre and scale inputs that are already only the varying ones."""
         return ((varying - self.shift[:, None]) / self.scale[:, None]).contiguous()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ActionScale:
+    """Where the actions of a data set lie, in each dimension."""
+
+    mean: Float[Tensor, " dimension"]
+    spread: Float[Tensor, " dimension"]
+    low: Float[Tensor, " dimension"]
+    high: Float[Tensor, " dimension"]
 
 
 def normaliser_for(

@@ -1,115 +1,39 @@
-"""Policies: what to do after each observation, as a distribution over actions."""
+"""Policies: networks that give a distribution over actions after each observation."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed._torch import Bool, Float
-from ileed.checking import number, true_or_false, whole_number, whole_numbers
+from ileed.checking import number, true_or_false, whole_number
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
+from ileed.exported import DiscretePolicy, MixturePolicy, RecurrentPolicy
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
+from ileed.model.heads import AbstractPolicyHead, PolicyNet, State, hidden_layers
+from ileed.model.normaliser import ActionScale
 from ileed.nets import LSTM, MLP, Memory, uniform
 
-
-class AbstractPolicyHead(ABC):
-    """Settings of a policy network.
-
-    Laws: `build` draws each member's parameters from that member's generator alone; the module maps
-    (input, observation) tensors to a normalised distribution of batch shape (member, observation).
-    """
-
-    discrete: bool
-    length: int = 1
-    """How many time steps in a row the network must be shown; one where it is not recurrent."""
-
-    hidden: tuple[int, ...] = ()
-    """The sizes of hidden layers, where it has any."""
-    compares_widths: bool = False
-    """Whether `resized` may be called, so that held-out episodes can choose how many hidden units it has."""
-
-    def resized(self, hidden: tuple[int, ...]) -> AbstractPolicyHead:
-        """The same head with other hidden layers."""
-        return replace(self, hidden=hidden)  # type: ignore[type-var]
-
-    def check(self, sizes: Sizes) -> None:
-        """Refuse data whose actions the policy does not describe."""
-        if self.discrete != sizes.discrete:
-            kinds = {True: "discrete", False: "continuous"}
-            raise SettingsError(
-                f"{type(self).__name__} is a policy over {kinds[self.discrete]} actions but the data's are "
-                f"{kinds[sizes.discrete]}: use {'CategoricalMLP' if sizes.discrete else 'MixtureMLP'}"
-            )
-
-    @abstractmethod
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
-        """The network, ready to be called as `module(observations, legal)`."""
-
-
-State = tuple[Tensor, ...]
-"""A policy's hidden state: tensors whose first axis is the row; none where a policy is not recurrent."""
-
-
-class PolicyNet(nn.Module, ABC):
-    """A policy network of every member; `body` ends in the numbers that a distribution is made of.
-
-    Called as a module it is the policy to learn: a recurrent one takes (time step, row) observations, and begins each
-    row without a hidden state. It acts by `step`, `average`, and then `most_likely` or `sample`.
-    """
-
-    body: MLP
-
-    def skill_parameters(self) -> list[nn.Parameter]:
-        """The parameters that measure people, as w does, and are learned at the skill learning rate."""
-        return []
-
-    def measure(self, scale: ActionScale) -> None:
-        """Model actions in units of their scale in the data; nothing to do where actions are discrete."""
-
-    def measure_each(self, nets: Sequence[Any]) -> None:
-        """Take the buffers of these networks, whose members stand here one network after the other."""
-
-    @torch.no_grad()
-    def exchange_actions(self, members: Bool[Tensor, " member"]) -> None:
-        """Exchange the two actions of a policy that chooses between two, in these members."""
-        for parameter in (self.body.last.weight, self.body.last.bias):
-            parameter[members] = parameter[members].flip(1)
-
-    def initial_state(self, rows: int) -> State:
-        """The hidden state at the start of as many episodes; empty where the policy is not recurrent."""
-        return ()
-
-    def step(
-        self, observations: Float[Tensor, "input row"], state: State, legal: Bool[Tensor, "action row"] | None = None
-    ) -> tuple[Any, State]:
-        """The distribution of each row's next action, of batch shape (member, row), and the next hidden state."""
-        return self(observations, legal), state
-
-    @abstractmethod
-    def average(self, distribution: Any) -> Any:
-        """The mean over members of their distributions, of batch shape (row,)."""
-
-    @abstractmethod
-    def parameters_of(self, distribution: Any) -> tuple[Tensor, ...]:
-        """The numbers that define a distribution, in the order in which an exported policy returns them."""
-
-    @abstractmethod
-    def most_likely(self, distribution: Any, generator: torch.Generator) -> Tensor:
-        """The action of each row where none is sampled; a head may still choose by chance among its components."""
-
-    @abstractmethod
-    def sample(self, distribution: Any, generator: torch.Generator) -> Tensor:
-        """One action for each row, drawn from its distribution."""
+__all__ = [
+    "AbstractPolicyHead",
+    "CategoricalMLP",
+    "CategoricalNet",
+    "GaussianNet",
+    "MixtureLSTM",
+    "MixtureMLP",
+    "PolicyNet",
+    "RecurrentNet",
+]
 
 
 @final
@@ -248,6 +172,8 @@ class CategoricalNet(PolicyNet, ABC):
 
 @final
 class _CategoricalNet(CategoricalNet):
+    exported = DiscretePolicy
+
     def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
@@ -260,22 +186,13 @@ class _CategoricalNet(CategoricalNet):
         return self.read(self.body(observations), legal)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class ActionScale:
-    """Where the actions of a data set lie, in each dimension."""
-
-    mean: Float[Tensor, " dimension"]
-    spread: Float[Tensor, " dimension"]
-    low: Float[Tensor, " dimension"]
-    high: Float[Tensor, " dimension"]
-
-
 class GaussianNet(PolicyNet, ABC):
     """A network whose outputs are the weights, means and standard deviations of Gaussians, in the actions' units."""
 
     action_shift: Tensor
     action_scale: Tensor
+    bounded = False
+    """Whether means stay within the range of the actions in the data."""
     low_noise = False
 
     def __init__(self, settings: MixtureMLP | MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
@@ -302,18 +219,18 @@ class GaussianNet(PolicyNet, ABC):
             rows = [net.get_buffer(name).expand(len(net.body.last.weight), 1, 1, -1) for net in nets]
             setattr(self, name, torch.cat(rows))
 
-    @abstractmethod
-    def means(
-        self, raw: Float[Tensor, "member observation mode dimension"]
-    ) -> Float[Tensor, "member observation mode dimension"]:
-        """The components' means, in the actions' own units, from what the network gives for them."""
+    @property
+    def mean_scale(self) -> tuple[Tensor, Tensor]:
+        """The origin and the unit in which the network gives the means of components."""
+        return self.action_shift, self.action_scale
 
     def read(self, outputs: Float[Tensor, "member output observation"]) -> MixtureSameFamily:
         """The mixture that these outputs stand for."""
         outputs = outputs.mT
         weights, rest = outputs[..., : self.modes], outputs[..., self.modes :].unflatten(-1, (self.modes, -1))
         raw, spreads = (rest, self.spreads) if self.shared else rest.chunk(2, -1)
-        means = self.means(raw)
+        shift, scale = self.mean_scale
+        means = shift + scale * (raw.tanh() if self.bounded else raw)
         learned = nn.functional.softplus(spreads) + self.floor
         if self.binary_dimensions and self.fixed_standard_deviation is not None:
             learned = torch.where(among(self.binary_dimensions, learned), self.fixed_standard_deviation, learned)
@@ -342,17 +259,14 @@ class GaussianNet(PolicyNet, ABC):
 
 @final
 class _MixtureNet(GaussianNet):
+    exported = MixturePolicy
+
     def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__(settings, sizes, generators)
         self.body = MLP((sizes.inputs, *settings.hidden, self.outputs), generators=generators)
 
     def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
         return self.read(self.body(observations))
-
-    def means(
-        self, raw: Float[Tensor, "member observation mode dimension"]
-    ) -> Float[Tensor, "member observation mode dimension"]:
-        return self.action_shift + self.action_scale * raw
 
 
 @final
@@ -361,6 +275,8 @@ class RecurrentNet(GaussianNet):
 
     action_middle: Tensor
     action_reach: Tensor
+    bounded = True
+    exported = RecurrentPolicy
 
     def __init__(self, settings: MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__(settings, sizes, generators)
@@ -395,23 +311,15 @@ class RecurrentNet(GaussianNet):
         super().measure(scale)
         self.action_middle, self.action_reach = (scale.low + scale.high) / 2, (scale.high - scale.low) / 2
 
-    def means(
-        self, raw: Float[Tensor, "member observation mode dimension"]
-    ) -> Float[Tensor, "member observation mode dimension"]:
-        return self.action_middle + self.action_reach * raw.tanh()
+    @property
+    def mean_scale(self) -> tuple[Tensor, Tensor]:
+        return self.action_middle, self.action_reach
 
     def _walk(
-        self, observations: Tensor, length: int, memory: Sequence[Memory | None]
+        self, values: Tensor, length: int, memory: Sequence[Memory | None]
     ) -> tuple[MixtureSameFamily, list[Memory]]:
-        kept = []
-        values = observations
+        after: list[Memory] = []
         for layer, before in zip(self.layers, memory, strict=True):
-            values, after = layer(values, length, before)
-            kept.append(after)
-        return self.read(self.body(values)), kept
-
-
-def hidden_layers(hidden: object) -> tuple[int, ...]:
-    """The sizes of hidden layers; those that make no network are refused."""
-    rule = "pass the size of every hidden layer, a whole number of one or more, as in hidden=(32, 32)"
-    return whole_numbers("hidden", hidden, least=1, rule=rule)
+            values, own = layer(values, length, before)
+            after.append(own)
+        return self.read(self.body(values)), after

@@ -1,0 +1,123 @@
+"""Policy heads: what a policy network must provide, to learn, to act and to be exported."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ileed._torch import Bool, Float
+from ileed.checking import whole_numbers
+from ileed.errors import SettingsError
+from ileed.exported import PolicyModule
+from ileed.model.batch import Sizes
+from ileed.model.normaliser import ActionScale, Normaliser
+from ileed.nets import MLP
+
+
+class AbstractPolicyHead(ABC):
+    """Settings of a policy network.
+
+    Laws: `build` draws each member's parameters from that member's generator alone; the module maps
+    (input, observation) tensors to a normalised distribution of batch shape (member, observation).
+    """
+
+    discrete: bool
+    length: int = 1
+    """How many time steps in a row the network must be shown; one where it is not recurrent."""
+
+    hidden: tuple[int, ...] = ()
+    """The sizes of hidden layers, where it has any."""
+    compares_widths: bool = False
+    """Whether `resized` may be called, so that held-out episodes can choose how many hidden units it has."""
+
+    def resized(self, hidden: tuple[int, ...]) -> AbstractPolicyHead:
+        """The same head with other hidden layers."""
+        return replace(self, hidden=hidden)  # type: ignore[type-var]
+
+    def check(self, sizes: Sizes) -> None:
+        """Refuse data whose actions the policy does not describe."""
+        if self.discrete != sizes.discrete:
+            kinds = {True: "discrete", False: "continuous"}
+            raise SettingsError(
+                f"{type(self).__name__} is a policy over {kinds[self.discrete]} actions but the data's are "
+                f"{kinds[sizes.discrete]}: use {'CategoricalMLP' if sizes.discrete else 'MixtureMLP'}"
+            )
+
+    @abstractmethod
+    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
+        """The network, ready to be called as `module(observations, legal)`."""
+
+
+State = tuple[Tensor, ...]
+"""A policy's hidden state: tensors whose first axis is the row; none where a policy is not recurrent."""
+
+
+class PolicyNet(nn.Module, ABC):
+    """A policy network of every member; `body` ends in the numbers that a distribution is made of.
+
+    Called as a module it is the policy to learn: a recurrent one takes (time step, row) observations, and begins each
+    row without a hidden state. It acts by `step`, `average`, and then `most_likely` or `sample`.
+    """
+
+    body: MLP
+    exported: Callable[[Any, Normaliser], PolicyModule] | None = None
+    """Makes a module of torch alone from the network and a normaliser, where there is one."""
+
+    def skill_parameters(self) -> list[nn.Parameter]:
+        """The parameters that measure people, as w does, and are learned at the skill learning rate."""
+        return []
+
+    def measure(self, scale: ActionScale) -> None:
+        """Model actions in units of their scale in the data; nothing to do where actions are discrete."""
+
+    def measure_each(self, nets: Sequence[Any]) -> None:
+        """Take the buffers of these networks, whose members stand here one network after the other."""
+
+    @torch.no_grad()
+    def exchange_actions(self, members: Bool[Tensor, " member"]) -> None:
+        """Exchange the two actions of a policy that chooses between two, in these members."""
+        for parameter in (self.body.last.weight, self.body.last.bias):
+            parameter[members] = parameter[members].flip(1)
+
+    def initial_state(self, rows: int) -> State:
+        """The hidden state at the start of as many episodes; empty where the policy is not recurrent."""
+        return ()
+
+    def step(
+        self, observations: Float[Tensor, "input row"], state: State, legal: Bool[Tensor, "action row"] | None = None
+    ) -> tuple[Any, State]:
+        """The distribution of each row's next action, of batch shape (member, row), and the next hidden state."""
+        return self(observations, legal), state
+
+    @abstractmethod
+    def average(self, distribution: Any) -> Any:
+        """The mean over members of their distributions, of batch shape (row,)."""
+
+    @abstractmethod
+    def parameters_of(self, distribution: Any) -> tuple[Tensor, ...]:
+        """The numbers that define a distribution, in the order in which an exported policy returns them."""
+
+    @abstractmethod
+    def most_likely(self, distribution: Any, generator: torch.Generator) -> Tensor:
+        """The action of each row where none is sampled; a head may still choose by chance among its components."""
+
+    @abstractmethod
+    def sample(self, distribution: Any, generator: torch.Generator) -> Tensor:
+        """One action for each row, drawn from its distribution."""
+
+    def export(self, normaliser: Normaliser) -> PolicyModule:
+        """The mean over members as a module of torch alone, which takes observations as they come."""
+        if self.exported is None:
+            raise SettingsError(f"{type(self).__name__} cannot be exported: set its `exported`, or define `export`")
+        return self.exported(self, normaliser)
+
+
+def hidden_layers(hidden: object) -> tuple[int, ...]:
+    """The sizes of hidden layers; those that make no network are refused."""
+    rule = "pass the size of every hidden layer, a whole number of one or more, as in hidden=(32, 32)"
+    return whole_numbers("hidden", hidden, least=1, rule=rule)
