@@ -94,12 +94,9 @@ class Demonstrations:
         """Join episodes as gymnasium programs record them, one demonstrator's name for each.
 
         An episode is a mapping or an object with `observations` (or `obs`), `actions` (or `acts`), and optionally
-        `rewards` (or `rews`) and `terminations`: Minari's episodes and imitation's trajectories are such objects.
-        imitation's single `terminal` says whether the last step ended the task. Observations may hold one more row than
-        actions (what was seen after the last action): it is left out, since nobody acted on it.
-
-        Observations that are a mapping of arrays (gymnasium's Dict) are flattened: the entries in the order of their
-        sorted names, each (step, ...) made flat, side by side. They must all be numbers.
+        `rewards` (or `rews`) and `terminations`: Minari's episodes and imitation's trajectories are such objects. An
+        observation after the last action is left out, since nobody acted on it. Observations that are a mapping of
+        arrays (gymnasium's Dict) are flattened in the order of their sorted names; they must all be numbers.
         """
         columns = join_episodes(episodes, demonstrator)
         return cls(**columns, names=tuple(names), action_count=action_count)
@@ -177,9 +174,9 @@ class Demonstrations:
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""
         if name not in self.names:
+            meant = did_you_mean(name, self.names)
             raise DemonstrationError(
-                f"there is no demonstrator {name!r}{did_you_mean(name, self.names)}: "
-                f"the data know {rules.listed(self.names)}"
+                f"there is no demonstrator {name!r}{meant}: the data know {rules.listed(self.names)}"
             )
         return self.names.index(name)
 
@@ -193,10 +190,7 @@ class Demonstrations:
             if count > 0:
                 out[generator.permutation(theirs)[:count]] = True
         if not out.any():
-            raise DemonstrationError(
-                "nobody has two episodes, so none can be held out: pass held_out=0 (at the command: --held-out 0) to "
-                "choose by the whole data"
-            )
+            raise DemonstrationError("nobody has two episodes to hold one out: pass held_out=0 (--held-out 0)")
         return ~out, out
 
     def collapse(self, skill: str | None = None, context: Sequence[str] = ()) -> Collapsed:
@@ -210,10 +204,10 @@ class Demonstrations:
     def skill(self, column: str) -> Skill:
         """A column of `skills` as weights: one skill for each of its labels, or each of the weights that it holds."""
         if column not in self.skills:
+            there = rules.listed(tuple(self.skills)) or "none"
             raise DemonstrationError(
-                f"there is no skill column {column!r}{did_you_mean(column, self.skills)}: the data have "
-                f"{rules.listed(tuple(self.skills)) or 'none'}; pass it as skills={{...}} when building the "
-                "Demonstrations, or add a column skill.NAME to the file"
+                f"there is no skill column {column!r}{did_you_mean(column, self.skills)}: the data have {there}; pass "
+                "skills={...} to Demonstrations, or add a column skill.NAME to the file"
             )
         values = self.skills[column]
         if values.ndim == 2:
@@ -263,14 +257,8 @@ class Demonstrations:
 
 def check_demonstrations(value: object) -> None:
     """Refuse anything else where demonstrations are asked for, a file above all."""
-    instance_of(
-        "demonstrations",
-        value,
-        Demonstrations,
-        rule="pass Demonstrations, as ileed.read(path) gives them from a file and "
-        "ileed.Demonstrations(observations=..., ...) from arrays",
-        error=DemonstrationError,
-    )
+    rule = "pass what ileed.read(path) makes of a file, or ileed.Demonstrations(observations=..., ...) of arrays"
+    instance_of("demonstrations", value, Demonstrations, rule=rule, error=DemonstrationError)
 
 
 class Skill(NamedTuple):

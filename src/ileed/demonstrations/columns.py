@@ -142,9 +142,7 @@ class Column:
             raise DemonstrationError(f"column {self.name!r} holds {kind}, and numbers are needed: convert it first")
         found = np.asarray(pc.cast(self.values, pa.float64(), safe=False).to_numpy(), dtype=np.float64)
         if large := int((np.abs(found) > np.finfo(np.float32).max).sum()):
-            raise DemonstrationError(
-                f"column {self.name!r} has {large:,} infinite or too large values: drop those rows"
-            )
+            raise DemonstrationError(f"column {self.name!r} has {large:,} infinite or too large values: drop them")
         return found
 
     def index_among(self, known: Sequence[str | int | None]) -> Array:

@@ -39,9 +39,7 @@ class Feature:
         known = () if self.categories is None else self.categories
         number = self.categories is None and (self.fill is None or isfinite(self.fill))
         if not number and not (known and self.fill is None and len(set(known)) == len(known)):
-            raise DemonstrationError(
-                f"feature {self.name!r} is not encoded as a number or by a list of distinct categories"
-            )
+            raise DemonstrationError(f"feature {self.name!r} is neither a number nor a list of distinct categories")
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -86,9 +84,9 @@ class Encoding:
             raise DemonstrationError(f"an encoding needs one or more features of different names: it has {names}")
         kinds = {type(label) for label in self.labels}
         if not self.action or len(kinds) > 1 or (self.labels and len(self.action) > 1):
+            found = f"the columns {self.action} and the labels {self.labels}"
             raise DemonstrationError(
-                f"an encoding names its action's columns, and one of them where there are labels, all of one type: it "
-                f"has {self.action} and {self.labels}"
+                f"an action is one column with labels of one type, or several without: it has {found}"
             )
         if len(set(self.labels)) != len(self.labels):
             raise DemonstrationError(f"labels of an action are distinct: they are {self.labels}")

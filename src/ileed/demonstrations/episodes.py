@@ -28,7 +28,7 @@ def join_episodes(episodes: Iterable[Any], demonstrator: Any) -> dict[str, Any]:
     parts = [_columns(episode, number) for number, episode in enumerate(episodes)]
     if len(parts) != len(demonstrator):
         raise DemonstrationError(
-            f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels: pass one label for each episode"
+            f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels: pass one label for each"
         )
     if not parts:
         raise DemonstrationError("there are no episodes: pass at least one")
@@ -46,9 +46,7 @@ def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | 
     if not parts:
         return None
     if len(parts) < episodes:
-        raise DemonstrationError(
-            f"{len(parts):,} of {episodes:,} episodes have {name}: give it for every episode or for none"
-        )
+        raise DemonstrationError(f"{len(parts):,} of {episodes:,} episodes have {name}: give it for all or for none")
     (first, begin), *others = parts.items()
     for episode, part in others:
         if part.shape[1:] != begin.shape[1:]:
@@ -66,10 +64,8 @@ def _columns(episode: Any, number: int) -> dict[str, Array]:
     if seen is None or acted is None:
         raise DemonstrationError(f"episode {number} lacks observations or actions: each episode needs both")
     if len(seen) not in (len(acted), len(acted) + 1):
-        raise DemonstrationError(
-            f"episode {number} has {len(seen)} observations and {len(acted)} actions: there must be as many, or one "
-            "observation more"
-        )
+        counts = f"{len(seen)} observations and {len(acted)} actions"
+        raise DemonstrationError(f"episode {number} has {counts}: pass as many of each, or one observation more")
     return {name: values[: len(acted)] for name, values in found.items() if values is not None}
 
 

@@ -121,10 +121,7 @@ def actions(values: Any, steps: int) -> Array:
     if array.dtype.kind == "f":
         fractional = array[array != np.round(array)]
         found = f"fractional (first: {fractional[0]})" if len(fractional) else "floating-point"
-        raise DemonstrationError(
-            f"actions in one column are {found}: pass integers for discrete actions, "
-            "or actions[:, None] for continuous ones"
-        )
+        raise DemonstrationError(f"actions in one column are {found}: pass integers, or actions[:, None] if continuous")
     low, high = int(array.min()), int(array.max())
     if low < 0 or high > np.iinfo(np.int64).max:
         found = f"{low} is negative" if low < 0 else f"{high:,} is too large"
@@ -164,9 +161,8 @@ def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[s
     array = column("demonstrator labels", values, steps, {1: "iuUT"}, "one name or whole number for each step")
     if array.dtype.kind in "iu" and names:
         if len(odd := array[(array < 0) | (array >= len(names))]):
-            raise DemonstrationError(
-                f"demonstrator {odd[0]} has no name: {len(names)} names go from 0 to {len(names) - 1}"
-            )
+            count = len(names)
+            raise DemonstrationError(f"demonstrator {odd[0]} has no name: the {count} names go from 0 to {count - 1}")
         return names, array.astype(np.int64)
     distinct, index = np.unique(array, return_inverse=True)
     found = tuple(str(label) for label in distinct)
@@ -221,9 +217,7 @@ def legal(values: Any, actions: Array, action_count: int) -> Array:
     illegal = ~array[np.arange(len(actions)), actions]
     if illegal.any():
         first = f"first: step {illegal.argmax():,}, action {actions[illegal.argmax()]}"
-        raise DemonstrationError(
-            f"{illegal.sum():,} steps take an illegal action ({first}): correct legal or drop them"
-        )
+        raise DemonstrationError(f"{illegal.sum():,} steps take an illegal action ({first}): correct or drop them")
     return array
 
 
@@ -247,7 +241,7 @@ def _skill(name: str, values: Any, steps: int) -> Array:
 
 def encoding(values: Encoding, observations: Array, actions: Array, action_count: int) -> Encoding:
     """Names for exactly the numbers of an observation and the actions that there are."""
-    inputs, labels, otherwise = len(values.inputs), len(values.labels), "name as many, or pass no encoding"
+    inputs, labels, otherwise = len(values.inputs), len(values.labels), "name as many, or pass none"
     if observations.shape[1:] != (inputs,):
         found = f"observations have shape {observations.shape}"
         raise DemonstrationError(f"{found} and the encoding names {inputs} inputs: {otherwise}")
@@ -265,6 +259,6 @@ def optional(rule: Callable[..., Any], values: Any, *others: Any) -> Any:
     return None if values is None else rule(values, *others)
 
 
-def listed(names: Sequence[object], most: int = 6, show: Callable[[Any], str] = repr) -> str:
+def listed(names: Sequence[object], most: int = 6, show: Callable[[Any], str] = brief) -> str:
     """Names as `show` writes them, and how many more there are."""
     return ", ".join(map(show, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -49,8 +49,7 @@ def member(group: Any, place: str, followed: list[str] | None = None) -> Any:
             return None
         if isinstance(link, ExternalLink):
             raise DemonstrationError(
-                f"{brief(place)} is a link to another file, and these are not followed: h5copy or h5repack put what "
-                "it leads to into the file"
+                f"{brief(place)} is a link to another file, which is not followed: h5copy puts its target into the file"
             )
         if not isinstance(link, SoftLink):
             at = at[part]
@@ -61,8 +60,7 @@ def member(group: Any, place: str, followed: list[str] | None = None) -> Any:
         at = member(at.file if link.path.startswith("/") else at, link.path, followed)
         if at is None:
             raise DemonstrationError(
-                f"{brief(place)} is a link to {brief(link.path)}, which is not in the file: remove the link, or copy "
-                "the file whole"
+                f"{brief(place)} is a link to {brief(link.path)}, which is not in the file: remove the link"
             )
     return at
 
@@ -110,9 +108,7 @@ def check_readable(item: Any, place: str) -> None:
     """Refuse a data set whose numbers lie elsewhere, or that declares more than the file can hold."""
     if item.external or item.is_virtual:
         where = "keeps its numbers in another file" if item.external else "is a virtual data set"
-        raise DemonstrationError(
-            f"{brief(place)} {where}, and these are not read: h5repack puts the numbers into the file"
-        )
+        raise DemonstrationError(f"{brief(place)} {where}, which is not read: h5repack puts them into the file")
     declared, stored = decoded_bytes(item), item.id.get_storage_size()
     memory.check_fits(brief(place), declared)
     if declared > max(_SMALL, _EXPANSION * stored):

@@ -38,14 +38,12 @@ def read_notes(text: Any, place: str) -> dict[str, Any]:
         notes = text
     if not isinstance(notes, dict):
         raise DemonstrationError(
-            f"the notes in {place} hold {brief(notes)}, which is not JSON as our writers write it: they must be a JSON "
-            "object; write the file again"
+            f"the notes in {place} hold {brief(notes)}, which is not JSON of ours: they must be a JSON object"
         )
     for name, (rule, holds) in _RULES.items():
         if name in notes and not holds(notes[name]):
             raise DemonstrationError(
-                f"the notes on {name!r} in {place} hold {brief(notes[name])}: {name} must be {rule}; write the file "
-                "again"
+                f"the notes on {name!r} in {place} hold {brief(notes[name])}: {name} must be {rule}; write it again"
             )
     return notes
 
@@ -57,7 +55,6 @@ def shape_as_noted(observations: Array, notes: dict[str, Any], place: str) -> Ar
     shape, width = tuple(notes["observation_shape"]), math.prod(observations.shape[1:])
     if math.prod(shape) != width:
         raise DemonstrationError(
-            f"observations have {width:,} numbers but {place} says that their shape is {shape}: the product must be "
-            "the number; write the file again"
+            f"observations have {width:,} numbers but by {place} their shape is {shape}: the product must be the number"
         )
     return observations.reshape(len(observations), *shape)

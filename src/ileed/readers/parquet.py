@@ -130,7 +130,7 @@ def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
     sound = not (pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner))
     if not sound or (_is_list(kind) and parquet_files.is_text(inner)):
         raise DemonstrationError(
-            f"column {name!r} of {path} is {kind}: rows must be numbers, words or lists of numbers; convert it"
+            f"column {name!r} of {path} is {kind}: convert it to numbers, words or lists of numbers"
         )
 
 
@@ -150,10 +150,8 @@ def _as_numpy(path: Path, name: str, column: pa.ChunkedArray) -> Array:
         raise _missing(name, "missing values inside its lists")
     lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False)) if len(array) else np.array([0])
     if len(lengths) > 1:
-        raise DemonstrationError(
-            f"column {name!r} is ragged (lists of {lengths.min()} to {lengths.max()} values): "
-            "every row must have the same length"
-        )
+        found = f"lists of {lengths.min()} to {lengths.max()} values"
+        raise DemonstrationError(f"column {name!r} is ragged ({found}): every row must have the same length")
     return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(len(array), int(lengths[0]))
 
 

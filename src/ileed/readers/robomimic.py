@@ -50,10 +50,9 @@ def read_robomimic(
     `by_one(...)`; None takes the data set `demonstrator` where there is one, otherwise robomimic's operator masks.
     `filter_key` names a mask, and only its episodes are read. Masks may name episodes that the file does not hold.
 
-    `observations` names keys, whose numbers are joined in that order. None takes the order that our writer noted;
-    otherwise robomimic's low-dimensional one, object, robot0_eef_pos, robot0_eef_quat, robot0_gripper_qpos (and the
-    same of a second arm); where these are not all there, every key that holds a number or a row of numbers a step, in
-    alphabetical order. So images are left out unless they are named. Numbers keep the type that they have in the file.
+    `observations` names keys, whose numbers are joined in that order. None takes those that our writer noted, or
+    robomimic's low-dimensional ones (object, and eef_pos, eef_quat and gripper_qpos of each arm), or every key that
+    holds a number or a row of numbers a step, in alphabetical order. Numbers keep the type that they have in the file.
     """
     with hdf5.open_file(Path(path)) as opened:
         file = _File(opened, Path(path), filter_key)
@@ -117,13 +116,12 @@ def demonstrators_of(path: str | Path) -> tuple[str, ...]:
         file = _File(opened, Path(path))
         if silent := [name for name in file.episodes if hdf5.member(file.group, f"{name}/{DEMONSTRATOR}") is None]:
             raise DemonstrationError(
-                f"{silent[0]} of {path} does not say who demonstrated: "
-                "ileed.label_robomimic(path, out, demonstrator=by_mask(...)) writes a copy of the file that does"
+                f"{_readable(silent[0])} of {path} does not say who demonstrated: ileed.label_robomimic adds it"
             )
         indices = {name: file.values(name, DEMONSTRATOR) for name in file.episodes}
         if odd := [name for name, index in indices.items() if index.dtype.kind not in "iu" or index.min() < 0]:
             raise DemonstrationError(
-                f"{DEMONSTRATOR!r} of {odd[0]} of {path} does not index names: it must hold whole numbers from zero"
+                f"'demonstrator' of {_readable(odd[0])} of {path} must hold whole numbers from zero"
             )
         highest = max(int(index.max()) for index in indices.values())
         names = tuple(file.notes.get("names", ()))
@@ -137,6 +135,10 @@ def demonstrators_of(path: str | Path) -> tuple[str, ...]:
 def _by_number(name: str) -> list[tuple[int, str]]:
     """Sorts demo_10 after demo_2."""
     return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _readable(name: str) -> str:
+    return printable(name, 160)
 
 
 class _File:
@@ -182,12 +184,10 @@ class _File:
 
     def observation_keys(self, episode: str, asked: Sequence[str] | None) -> list[str]:
         """The keys of the observations to join, as `read_robomimic` says."""
-        group = hdf5.member(self.group, f"{episode}/obs")
+        group, named = hdf5.member(self.group, f"{episode}/obs"), _readable(episode)
         there = sorted(group) if hdf5.is_group(group) else []
         if not there:
-            raise DemonstrationError(
-                f"{episode} has no observations: robomimic's dataset_states_to_obs.py makes them from a file of states"
-            )
+            raise DemonstrationError(f"{named} has no observations: robomimic's dataset_states_to_obs.py makes them")
         if asked is not None and not asked:
             raise DemonstrationError("observations is empty: name a key, or pass None for the usual ones")
         if unknown := [key for key in asked or () if key not in there]:
@@ -201,13 +201,12 @@ class _File:
         if rows := [key for key, item in found.items() if hdf5.is_data_set(item) and item.ndim <= 2]:
             return rows
         raise DemonstrationError(
-            f"{episode} has images only ({listed(there)}): name those to read with observations=[...] (at the command: "
-            "--observations KEY ...)"
+            f"{named} has images only ({listed(there)}): name those to read with observations=[...] (--observations)"
         )
 
     def data_set(self, episode: str, name: str) -> Any:
         """One data set of an episode, which must have one row for each of its actions."""
-        demo, named = hdf5.member(self.group, episode), printable(episode, 160)
+        demo, named = hdf5.member(self.group, episode), _readable(episode)
         found = {needed: hdf5.member(demo, needed) for needed in ("actions", name)}
         if lacking := [needed for needed, item in found.items() if not hdf5.is_data_set(item)]:
             raise DemonstrationError(f"{named} has no {lacking[0]!r}: it has {listed(sorted(demo), most=12)}")
@@ -215,15 +214,13 @@ class _File:
         if steps == 0:
             raise DemonstrationError(f"{named} has no steps: remove it from the file")
         if rows != steps or found[name].ndim == 0:
-            raise DemonstrationError(
-                f"{named} has {steps:,} actions but {rows:,} rows of {name!r}: give one for each step"
-            )
+            raise DemonstrationError(f"{named} has {steps:,} actions but {rows:,} rows of {name!r}: give as many")
         return found[name]
 
     def values(self, episode: str, name: str) -> Array:
         """The values of one data set of an episode, (step, ...)."""
         values = hdf5.read(self.data_set(episode, name), f"{episode}/{name}")
-        check_finite(f"{name!r} of {printable(episode, 160)}", values)
+        check_finite(f"{name!r} of {_readable(episode)}", values)
         return values
 
     def join(self, episodes: Sequence[str], name: str, *, optional: bool = False) -> Any:
@@ -288,15 +285,15 @@ def _label_by_masks(episodes: Sequence[str], members: Mapping[str, set[str]], un
         within = [name for name in members if episode in members[name]]
         if len(within) > 1:
             raise DemonstrationError(
-                f"{episode} is in two masks, {within[0]!r} and {within[1]!r}: name masks that do not overlap"
+                f"{_readable(episode)} is in two masks, {within[0]!r} and {within[1]!r}: name one of them"
             )
         if within:
             labels[episode] = list(members).index(within[0])
     left = [episode for episode in episodes if episode not in labels]
     if left and unmatched == "error":
         raise DemonstrationError(
-            f"{len(left):,} of {len(episodes):,} episodes match no mask (first: {left[0]}); "
-            "pass unmatched='drop' (at the command: --unmatched drop) to leave them out"
+            f"{len(left):,} of {len(episodes):,} episodes match no mask (first: {_readable(left[0])}); pass "
+            "unmatched='drop' (--unmatched drop) to leave them out"
         )
     return labels
 

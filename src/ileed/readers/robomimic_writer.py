@@ -50,9 +50,8 @@ def write_robomimic(
     size = data.observation_size
     keys = {"flat": size} if observations is None else dict(observations)
     if sum(keys.values()) != size or min(keys.values(), default=0) < 0:
-        raise DemonstrationError(
-            f"the keys {keys} take {sum(keys.values())} numbers but an observation has {size}: they must take them all"
-        )
+        found = f"the keys {keys} take {sum(keys.values())} numbers but an observation has {size}"
+        raise DemonstrationError(f"{found}: they must take them all")
     named = _masks(data, masks or {}, valid)
     for name in (*keys, *named, *data.skills):
         if name in ("", ".") or "/" in name or "\0" in name:

@@ -74,8 +74,7 @@ def from_table(
     roles = {role: _as_names(role, names) for role, names in named.items()}
     if len(roles["demonstrator"]) != 1 or not roles["action"]:
         raise DemonstrationError(
-            f"demonstrator is {demonstrator!r} and action is {action!r}: name one column that says who acted, and the "
-            "column of the action"
+            f"demonstrator is {demonstrator!r} and action is {action!r}: name one column that says who acted, and what"
         )
     return _from_roles(table, roles, missing, encoding, continuous=not isinstance(action, str))
 
@@ -311,9 +310,7 @@ def _labels(column: Column, role: str) -> tuple[list[str], Array]:
     column.check_present(role=role)
     name, kind = column.name, column.values.type
     if column.is_number and not column.is_whole:
-        raise DemonstrationError(
-            f"column {name!r} holds {kind}, and {role} is text or a whole number: convert it first"
-        )
+        raise DemonstrationError(f"column {name!r} holds {kind}, and {role} is text or a whole number: convert it")
     text = pc.cast(column.values, pa.string()) if pa.types.is_temporal(kind) else column.text()
     distinct = pc.unique(text)
     return distinct.to_pylist(), pc.index_in(text, value_set=distinct).to_numpy().astype(np.int64)
