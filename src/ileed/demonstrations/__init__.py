@@ -190,7 +190,9 @@ class Demonstrations:
             if count > 0:
                 out[generator.permutation(theirs)[:count]] = True
         if not out.any():
-            raise DemonstrationError("nobody has two episodes to hold one out: pass held_out=0 (--held-out 0)")
+            raise DemonstrationError(
+                "nobody has two episodes to hold one out: pass held_out=0 (at the command: --held-out 0)"
+            )
         return ~out, out
 
     def collapse(self, skill: str | None = None, context: Sequence[str] = ()) -> Collapsed:

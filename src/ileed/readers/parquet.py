@@ -75,7 +75,9 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
     """Read demonstrations from a parquet file of our schema; `by_column` names another column for who did it."""
     path = Path(path)
     if demonstrator is not None and not isinstance(demonstrator, by_column):
-        raise DemonstrationError(f"{demonstrator!r} does not apply to parquet files: use by_column(...) (--who COLUMN)")
+        raise DemonstrationError(
+            f"{demonstrator!r} does not apply to parquet files: use by_column(...) (at the command: --who COLUMN)"
+        )
     who = "demonstrator" if demonstrator is None else demonstrator.column
     file = parquet_files.describe(path)
     present = file.schema.names
@@ -83,10 +85,10 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
         raise flat_table(path, present)
     needed = [who if name == "demonstrator" else name for name in _NEEDED]
     if missing := next((name for name in needed if name not in present), None):
-        other = ", or name the one that says who with by_column(...) (--who COLUMN)" if missing == who else ""
+        other = ", or name the one that says who with by_column(...) (at the command: --who COLUMN)"
         raise DemonstrationError(
             f"{path} has no column {missing!r}{did_you_mean(missing, present)}: it has {listed(present, most=20)}; "
-            f"rename a column{other}"
+            f"rename a column{other if missing == who else ''}"
         )
     ours = {*needed, *(_COLUMNS.keys() - _NEEDED.keys())}
     wanted = [name for name in dict.fromkeys(present) if name in ours or name.startswith(_SKILL)]

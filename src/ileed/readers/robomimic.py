@@ -201,7 +201,7 @@ class _File:
         if rows := [key for key, item in found.items() if hdf5.is_data_set(item) and item.ndim <= 2]:
             return rows
         raise DemonstrationError(
-            f"{named} has images only ({listed(there)}): name those to read with observations=[...] (--observations)"
+            f"{named} has images only ({listed(there)}): name some with observations=[...] (at the command: --observations)"
         )
 
     def data_set(self, episode: str, name: str) -> Any:
@@ -252,7 +252,9 @@ def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[
     if isinstance(labeller, by_column):
         return (), {name: file.values(name, labeller.column) for name in episodes}
     if labeller is not None and not isinstance(labeller, by_mask):
-        raise DemonstrationError(f"{labeller!r} does not apply to robomimic files: use by_mask(...) (--masks)")
+        raise DemonstrationError(
+            f"{labeller!r} does not apply to robomimic files: use by_mask(...) (at the command: --masks)"
+        )
     operators = tuple(name for name in file.masks if OPERATOR.fullmatch(name))
     own = hdf5.member(file.group, f"{episodes[0]}/{DEMONSTRATOR}") is not None
     if own and (labeller is None or not (labeller.names or operators)):
@@ -262,7 +264,8 @@ def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[
     if not names:
         raise DemonstrationError(
             f"{file.path} does not say who demonstrated: it has no operator masks and no data set 'demonstrator' "
-            f"({file.known}); name masks with by_mask(...) (--masks NAME ...), or one with by_one(...) (--one NAME)"
+            f"({file.known}); name masks with by_mask(...) (at the command: --masks NAME ...), or one person with "
+            "by_one(...) (--one NAME)"
         )
     members = {name: file.mask(name) for name in names}
     here = [name for name in names if not members[name].isdisjoint(episodes)]
@@ -293,7 +296,7 @@ def _label_by_masks(episodes: Sequence[str], members: Mapping[str, set[str]], un
     if left and unmatched == "error":
         raise DemonstrationError(
             f"{len(left):,} of {len(episodes):,} episodes match no mask (first: {_readable(left[0])}); pass "
-            "unmatched='drop' (--unmatched drop) to leave them out"
+            "unmatched='drop' (at the command: --unmatched drop)"
         )
     return labels
 
