@@ -386,7 +386,7 @@ def test_the_order_of_episodes_does_not_matter_to_the_counts(data, random):
 
 
 def tally(data: Demonstrations) -> dict:
-    """Counts by what was seen, done and by whom, whatever the order of places."""
+    """Counts by what was seen, done and by whom, whatever the order of unique observations."""
     collapsed = data.collapse()
     legal = np.zeros((len(collapsed.observations), 0)) if collapsed.legal is None else collapsed.legal
     unique_count = [
@@ -420,7 +420,7 @@ def test_inputs_that_never_vary_are_left_out_also_when_none_does():
     assert nothing.count.tolist() == [1, 1, 1, 1]
 
 
-def test_what_differs_only_in_legal_actions_or_skills_is_another_place():
+def test_what_differs_only_in_legal_actions_or_skills_is_another_unique_observation():
     same = np.zeros((4, 1))
     legal = np.array([[1, 1], [1, 1], [0, 1], [1, 1]])
     assert len(four(observations=same, legal=legal).collapse().observations) == 2
@@ -437,7 +437,7 @@ def test_an_unknown_skill_column_is_answered_with_the_known_ones():
 
 
 @given(demonstrations(), st.integers(0, 99))
-def test_cell_weights_add_up_to_the_step_weights(data, seed):
+def test_the_weights_of_counts_add_up_to_the_step_weights(data, seed):
     weights = np.random.default_rng(seed).random((3, len(data)))
     summed = data.collapse().weights(weights)
     assert summed.shape == (3, len(data.collapse().observation_index))
@@ -463,7 +463,7 @@ def test_collapsing_changes_neither_likelihood_nor_gradient(model, expertise, se
 
 @pytest.mark.parametrize("expertise", EXPERTISES, ids=repr)
 @pytest.mark.parametrize("model", [UniformMixture(), Boltzmann()], ids=repr)
-@pytest.mark.parametrize("lengths", [[4, 4, 4], [60] * 6], ids=["few places", "many places"])
+@pytest.mark.parametrize("lengths", [[4, 4, 4], [60] * 6], ids=["few observations", "many observations"])
 def test_collapsing_with_legal_actions_changes_neither_likelihood_nor_gradient(model, expertise, lengths):
     same_as_raw(world(lengths, optional=["legal", "phase"], shape=(6,)), model, expertise)
 

@@ -117,6 +117,16 @@ def test_a_long_word_in_every_row_is_refused_before_it_is_repeated(tmp_path, mon
     assert "column 'demonstrator'" in refusal(path)
 
 
+def test_a_long_text_in_every_row_of_a_table_is_refused_before_it_is_repeated(tmp_path):
+    words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), ["n" * 100_000])
+    action = pa.array(np.arange(100_000) % 2)
+    pq.write_table(pa.table({"age": action, "note": words, "decision": action, "nurse": words}), tmp_path / "t.parquet")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DemonstrationError, match="'nurse' holds a text of 100,000 characters"):
+        ileed.from_table(tmp_path / "t.parquet", action="decision", demonstrator="nurse")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
+
+
 @pytest.mark.parametrize("name", ["observation", "action", "demonstrator", "episode"])
 def test_two_columns_of_one_name_are_refused(tmp_path, name):
     table = pq.read_table(parquet(tmp_path / "data.parquet"))
@@ -217,6 +227,17 @@ def test_a_link_inside_the_file_is_followed(tmp_path):
     path = robomimic(tmp_path / "data.hdf5", data__demo_9=h5py.SoftLink("/data/demo_0"))
     before = read_robomimic(robomimic(tmp_path / "before.hdf5"))
     assert ileed.read(path).episode_count == before.episode_count + 1
+
+
+def test_links_that_lead_through_two_others_each_take_no_time(tmp_path):
+    def doubling(file, name):
+        for depth in range(40):
+            file[f"l{depth}"] = h5py.SoftLink(f"/l{depth + 1}/l{depth + 1}")
+        file["l40"] = h5py.SoftLink("/")
+        file[name] = h5py.SoftLink("/l0")
+
+    path = robomimic(tmp_path / "data.hdf5", data__demo_0__actions=doubling)
+    assert "leads in a circle" in refusal(path, demonstrator=by_one("ann"))
 
 
 MASKS = {

@@ -262,7 +262,7 @@ def test_rows_of_an_episode_are_brought_together_in_the_order_of_the_table():
     assert "3 episodes, 6 steps" in repr(data)
 
 
-def test_episodes_counted_anew_for_everybody_are_told_by_two_columns():
+def test_episodes_that_everybody_counts_from_one_are_told_by_two_columns():
     table = small(shift=[1, 2, 1, 1, 1, 2])
     with pytest.raises(DemonstrationError, match=r"shift 1 has two demonstrators.*episode=\[demonstrator, episode\]"):
         ileed.from_table(table, action="decision", demonstrator="nurse", episode="shift")

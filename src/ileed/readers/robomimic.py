@@ -201,7 +201,7 @@ class _File:
         if rows := [key for key, item in found.items() if hdf5.is_data_set(item) and item.ndim <= 2]:
             return rows
         raise DemonstrationError(
-            f"{named} has images only ({listed(there)}): name some with observations=[...] (at the command: --observations)"
+            f"{named} has images only ({listed(there)}): name some: observations=[...] (at the command: --observations)"
         )
 
     def data_set(self, episode: str, name: str) -> Any:
