@@ -161,7 +161,7 @@ CASES = {
     ),
     "robot/reach, demonstrations": reach,
     "robot/reach, demonstrations with a gripper": lambda: reach(
-        demonstrator=VarianceScaling(scaled="deviation", exempt=(2,))
+        demonstrator=VarianceScaling(scaled="standard_deviation", exempt=(2,))
     ),
     "robot/reach, play": lambda: play(ReachTask(), steer(3), steps=120),
     "robot/reach, score": lambda: score(

@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_at_the_save_does_not_lose_the_fit(data, capsys, mon
         "t.parquet",
     ]
     with monkeypatch.context() as patch:
-        patch.setattr(loop._Optimiser, "advance", lambda *_: pytest.fail("a step was taken again"))
+        patch.setattr(loop._Optimisation, "_advance", lambda *_: pytest.fail("a step was taken again"))
         assert fit("--out", "run") == 0
     assert weights(data / "run") == weights(data / "straight")
     assert sorted(path.name for path in data.iterdir()) == ["run", "straight", "t.parquet"]

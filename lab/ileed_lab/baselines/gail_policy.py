@@ -9,11 +9,11 @@ from typing import Any, Self, final
 import numpy as np
 import numpy.typing as npt
 import torch
-from ileed.tasks.pretrained import check_layers
 
 from ileed import RunError, runs
 from ileed.errors import brief
 from ileed.runtime import stream
+from ileed_lab.expert_files import check_layers
 
 __all__ = ["GailPolicy"]
 
