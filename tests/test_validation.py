@@ -509,7 +509,7 @@ WRONG_CALLS = {
     "demonstrate with no seed": (lambda: demonstrate(seed=None), "seed is None"),
     "demonstrate skill as text": (lambda: demonstrate(skill="high"), "skill is 'high'"),
     "rate a path": (lambda: ileed.rate(a_fit(), "mine.parquet"), r"demonstrations is 'mine.parquet'.*ileed.read\("),
-    "rate with no fit": (lambda: ileed.rate("run", table()), "fitted is 'run'"),
+    "rate with no fit": (lambda: ileed.rate("run", table()), "policy is 'run'"),
     "rate with text": (lambda: ileed.rate(a_fit(), table(), confidence_level="high"), "confidence_level is 'high'"),
     "nats of a path": (lambda: a_fit().nats("mine.parquet"), r"demonstrations is 'mine.parquet'"),
     "reset with text": (lambda: a_fit().policy.reset("0"), "seed is '0'"),

@@ -128,7 +128,7 @@ class Adversarial(AbstractExperiment):
     """
 
     name: str = "minigrid/gail"
-    trials: int = 1
+    trials: int = 3
 
     @property
     def plan(self) -> Mapping[str, Any]:
