@@ -13,3 +13,5 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ileed")
+
+collect_ignore = ["tiny_package"]  # collecting it would put it on the path, where its entry points count as installed

@@ -8,13 +8,13 @@ import subprocess
 import tomllib
 from datetime import UTC, datetime
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-import ileed
 from ileed.errors import SettingsError
 
 FORMAT = 1
@@ -25,7 +25,7 @@ def provenance() -> dict[str, Any]:
     """What is needed to reproduce a result: versions, commit, machine and date."""
     return {
         "format": FORMAT,
-        "ileed": ileed.__version__,
+        "ileed": _version(),
         "commit": _commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -33,6 +33,14 @@ def provenance() -> dict[str, Any]:
         "numpy": np.__version__,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
     }
+
+
+def _version() -> str:
+    """The version of the installed distribution, or `source` where the package runs without one."""
+    try:
+        return metadata.version("ileed")
+    except metadata.PackageNotFoundError:
+        return "source"
 
 
 def _commit() -> str | None:
