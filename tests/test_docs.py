@@ -108,6 +108,16 @@ def test_the_tutorial_is_kept_without_outputs_and_without_paths_of_a_machine():
     assert not re.search(r"[\s\"'(]/(home|root|tmp|Users|work)/", tutorial)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_row_of_a_table_has_as_many_cells_as_its_head(page):
+    """GitHub ends a cell at any bar that no backslash escapes, also inside backquotes."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        bars = {row: len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}
+        head = next(iter(bars.values()))
+        assert [row for row, count in bars.items() if count != head] == []
+
+
 @pytest.mark.parametrize("name", ["speed_page", "policy_width", "ensemble_size"])
 def test_a_generated_page_is_what_the_records_say(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
