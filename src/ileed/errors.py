@@ -22,6 +22,23 @@ class RunError(IleedError):
     """A run directory or checkpoint that cannot be written, read, or continued."""
 
 
+def require_all(extras: dict[str, str]) -> None:
+    """Import optional libraries, each with the extra that brings it, or name all that are missing in one sentence."""
+    missing = []
+    for module in extras:
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            missing.append(module)
+    if missing:
+        wanted = ",".join(sorted({extras[module] for module in missing}))
+        packages = f"package{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
+        raise IleedError(
+            f"this needs the {packages}, which {'are' if len(missing) > 1 else 'is'} not installed: "
+            f"pip install 'ileed[{wanted}]'"
+        )
+
+
 def require(module: str, *, extra: str = "", package: str = "ileed") -> ModuleType:
     """Import an optional library, or say which package, and which extra of it, brings it.
 

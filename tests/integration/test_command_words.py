@@ -309,13 +309,25 @@ def test_an_unknown_task_is_refused_before_the_run_is_loaded(tmp_path, monkeypat
     assert "there is no task 'nope'" in one_sentence(capsys)
 
 
-@pytest.mark.parametrize(("module", "extra"), [("altair", "report"), ("minigrid", "minigrid")])
-def test_the_demo_asks_for_what_it_lacks_before_it_fits(module, extra, tmp_path, monkeypatch, capsys):
-    for missing in (module, "envpool.minigrid"):
+@pytest.mark.parametrize(
+    ("modules", "extras"),
+    [
+        (["altair"], "report"),
+        (["minigrid"], "minigrid"),
+        (["altair", "vl_convert", "minigrid"], "minigrid,report"),
+    ],
+    ids=["report", "minigrid", "both"],
+)
+def test_the_demo_names_every_missing_extra_in_one_sentence_before_it_fits(
+    modules, extras, tmp_path, monkeypatch, capsys
+):
+    for missing in (*modules, "envpool.minigrid"):
         monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.setattr(ileed.Ileed, "fit", lambda *_, **__: pytest.fail("it was fitted"))
     assert run(["demo", "--out", str(tmp_path / "demo")]) == 2
-    assert f"pip install 'ileed[{extra}]'" in one_sentence(capsys)
+    sentence = one_sentence(capsys)
+    assert f"pip install 'ileed[{extras}]'" in sentence
+    assert all(repr(module) in sentence for module in modules)
 
 
 def test_a_refusal_comes_without_a_bar(tmp_path, capsys):

@@ -10,7 +10,7 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from ileed.cli.console import Output, at_least_one, bar, fit_bar, print_json
-from ileed.errors import IleedError, SettingsError, require
+from ileed.errors import IleedError, SettingsError, require_all
 
 if TYPE_CHECKING:
     from ileed.tasks import AbstractTask
@@ -98,9 +98,8 @@ class Demo:
         runs.check_destination(self.out, overwrite=overwrite)
         runs.check_page(self.out / "report.html")
         task = MiniGridTask("minigrid/obstacles")
-        needed = {"altair": "report", "vl_convert": "report"}
-        for module, extra in (needed | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {})).items():
-            require(module, extra=extra)  # they are needed at the end; whoever lacks them is told now
+        drawing = {"altair": "report", "vl_convert": "report"}  # used at the end, but checked before the fits
+        require_all(drawing | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {}))
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
         best = max(truth, key=lambda name: truth[name])
         console = Output(quiet=self.json)
