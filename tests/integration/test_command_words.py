@@ -86,7 +86,7 @@ def test_help_says_of_every_command_what_its_class_says(words, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     for name, command in (cli.commands()["chess"].others if words else cli.commands()).items():
         if not command.others:
-            said = (cli._kind(command).__doc__ or "").split("\n\n")[0]
+            said = (cli._command_class(command).__doc__ or "").split("\n\n")[0]
             assert command.summary == " ".join(said.split())
         assert f"{name} {command.summary}" in shown
 
@@ -96,6 +96,14 @@ def test_help_names_every_format_that_can_be_read(name, capsys):
     assert run([name, "--help"]) == 0
     shown = capsys.readouterr().out
     assert all(ending in shown for ending in readers._READERS)
+    assert "noqa" not in shown, "an option group without a text of its own shows the comment behind it"
+
+
+def test_every_option_is_explained_in_one_line_of_code_since_the_help_keeps_line_breaks():
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        for kind in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)):
+            texts = [ast.unparse(node) for node in kind.body[1:] if isinstance(node, ast.Expr)]
+            assert [text for text in texts if "\\n" in text or "\n" in text] == []
 
 
 def test_help_names_the_exit_codes(capsys):
@@ -379,8 +387,8 @@ def test_output_that_nobody_reads_is_no_error(tmp_path):
 
 
 def test_a_warning_of_the_reader_is_one_line(tmp_path, capsys, recwarn):
-    cli._warned(UserWarning("2 of 3 demonstrators have\nno demonstration"))
-    assert capsys.readouterr().err == "ileed: take note: 2 of 3 demonstrators have no demonstration\n"
+    cli._show_warning(UserWarning("2 of 3 demonstrators have\nno demonstration"))
+    assert capsys.readouterr().err == "ileed: warning: 2 of 3 demonstrators have no demonstration\n"
 
 
 def test_the_public_names_are_the_same_for_readers_of_the_code_and_for_the_interpreter():

@@ -1,8 +1,8 @@
-"""The command `ileed`: a thin layer of words, bars and tables over the library.
+"""The command `ileed`: commands by name, help, messages and exit codes.
 
-This file knows the commands by name alone, so that help and refusals need not wait for torch; the module of a command
-is imported when that command is given. Other packages contribute commands by entry points of the group
-`ileed.commands`, each a `Command` in a module that is quick to import.
+Help and error messages must not wait for torch, so the module of a command is imported only when that command runs.
+Other packages contribute commands by entry points of the group `ileed.commands`, each a `Command` in a module that is
+quick to import.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from ileed.wording import did_you_mean, printable
 
 __all__ = ["COMMANDS", "Command", "commands", "run"]
 
-_GOOD, _REFUSED, _INTERRUPTED, _NOBODY_READS = 0, 2, 130, 141
-_PURPOSE = "Who is good at what, in which states; and one policy learned from everybody."
+_SUCCESS, _ERROR, _INTERRUPTED, _OUTPUT_CLOSED = 0, 2, 130, 141
+_PURPOSE = "Estimate the expertise of each demonstrator, state by state, and learn one policy from all demonstrations."
 _EXIT_CODES = (
-    "exit codes: 0 done, 2 refused (one sentence says why), 130 interrupted (run it again to go on), 141 nobody reads "
-    "the output any more"
+    "exit codes: 0 success, 2 error (one sentence states it), 130 interrupted (run the same command to go on), "
+    "141 the reader of the output closed it"
 )
 
 
 class Command(NamedTuple):
-    """A command: the module and class that carry it out, and what it does, in the first sentence of that class.
+    """A command: its module, its class, and the first sentence of that class as a summary.
 
-    The class is a frozen dataclass whose fields are the options, and is called to do the work. A command that only
-    holds others has no class, but those others by their names.
+    The class is a frozen dataclass whose fields are the options; calling an instance does the work. A command that only
+    groups `others` by their names has no class.
     """
 
     module: str
@@ -49,99 +49,100 @@ COMMANDS: Mapping[str, Command] = {
     "demo": Command(
         "ileed.cli.play",
         "Demo",
-        "Show the whole job on data that ship with the package: ten demonstrators, of whom one is competent.",
+        "Fit, evaluate and report on the data that ship with the package: ten demonstrators, one of them competent.",
     ),
-    "inspect": Command("ileed.cli.data", "Inspect", "Say what a data set holds, and what in it is wrong or thin."),
+    "inspect": Command("ileed.cli.data", "Inspect", "Describe a data set and list its problems."),
     "fit": Command(
-        "ileed.cli.fitting",
-        "Fit",
-        "Learn one policy and everybody's expertise from a data set, and save the run.",
+        "ileed.cli.fitting", "Fit", "Fit a policy and the expertise of every demonstrator to a data set; save the run."
     ),
     "evaluate": Command(
         "ileed.cli.play",
         "Evaluate",
-        "Let a fitted policy play a task or a gymnasium environment and say how well it does, with a 95 % interval.",
+        "Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95 % interval.",
     ),
-    "report": Command("ileed.cli.reporting", "Report", "Draw a run as one self-contained page to read in a browser."),
+    "report": Command("ileed.cli.play", "Report", "Write the report of a run: one self-contained HTML page."),
 }
 
 
 def commands() -> Mapping[str, Command]:
-    """Every command by its name: the library's own, and what other packages contribute and can be loaded."""
+    """Every command by its name: those of the library, and those of other packages that can be loaded."""
     found = dict(COMMANDS)
     for name in plugins.contributed(plugins.COMMANDS):
         if name not in COMMANDS:
-            with suppress(IleedError):  # whoever asks for it by name is told
-                found[name] = _contributed(name)
+            with suppress(IleedError):  # raised again when that command is run
+                found[name] = _contributed_command(name)
     return found
 
 
-def _contributed(name: str) -> Command:
-    """The command that another package contributes, or one sentence on why it cannot be had."""
+def _contributed_command(name: str) -> Command:
     found = plugins.loaded(plugins.contributed(plugins.COMMANDS)[name])
     if not isinstance(found, Command):
         raise IleedError(
             f"the entry point {name} of the group {plugins.COMMANDS} is {brief(found)}, but must be an "
-            "ileed.cli.Command: tell whoever made the package"
+            "ileed.cli.Command: report it to the author of the package"
         )
     return found
 
 
 def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None) -> int:
-    """Carry out one command; returns its exit code.
+    """Run one command and return its exit code.
 
-    `at_work` is called once the command is understood and all that it needs is imported.
+    `at_work` is called after the command is parsed and everything it needs is imported, before its work begins.
     """
     command: Any = None
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warned
-            command = _understood(list(arguments))
+            warnings.showwarning = _show_warning
+            command = _parse_command(list(arguments))
             if command is not None:
-                import_module("ileed._names")  # what takes long, and every command needs
+                import_module("ileed._names")  # the slow imports, which every command needs
                 at_work()
                 command()
-        _flush()
+        _flush_output()
     except IleedError as error:
-        return _refused(str(error))
+        _print_message(str(error))
+        return _ERROR
     except BrokenPipeError:
-        _forget_output()
-        return _NOBODY_READS
+        _discard_output()
+        return _OUTPUT_CLOSED
     except OSError as error:
-        return _refused(f"{error.strerror or error} ({error.filename or 'a file'})")
+        _print_message(f"{error.strerror or error} ({error.filename or 'a file'})")
+        return _ERROR
     except KeyboardInterrupt:
-        _say(f"interrupted; {_after(command)}")
+        _print_message(f"interrupted; {_how_to_continue(command)}")
         return _INTERRUPTED
-    return _GOOD
+    return _SUCCESS
 
 
-def _understood(words: list[str]) -> Any:
-    """The command that these words ask for; nothing where help or the version was asked for, and given."""
-    program, known = "ileed", COMMANDS
-    while True:
-        name, rest = (words[0], words[1:]) if words else ("", [])
-        if program == "ileed" and name == "--version":
-            print(f"ileed {ileed.__version__}")  # noqa: T201
-            return None
-        if program == "ileed" and name not in COMMANDS:
-            plugins.refuse_without_lab(plugins.COMMANDS, name)
-            known = {name: _contributed(name)} if name in plugins.contributed(plugins.COMMANDS) else commands()
+def _parse_command(words: list[str]) -> Any:
+    """The command with its options; None where help or the version was printed instead."""
+    if words[:1] == ["--version"]:
+        print(f"ileed {ileed.__version__}")  # noqa: T201
+        return None
+    program, known = "ileed", _commands_to_search(words[0] if words else "")
+    while known:
+        name, *words = words or [""]
         if name in ("--help", "-h"):
-            print(_help(program, {each: command.summary for each, command in known.items()}))  # noqa: T201
+            print(_help(program, known))  # noqa: T201
             return None
-        command = _known(name, known, program)
-        program, words = f"{program} {name}", rest
-        if not command.others:
-            break
-        known = command.others
+        command = _find_command(name, known, program)
+        program, known = f"{program} {name}", command.others
     try:
         from ileed.cli.parsing import parse
     except ModuleNotFoundError as error:
         raise IleedError(f"the command needs rich and tyro ({error}): pip install rich tyro") from error
-    return parse(_kind(command), program, words)
+    return parse(_command_class(command), program, words)
 
 
-def _known(name: str, known: Mapping[str, Command], program: str) -> Command:
+def _commands_to_search(name: str) -> Mapping[str, Command]:
+    """Commands among which `name` is found if it exists; other packages are loaded only where that is necessary."""
+    if name in COMMANDS:
+        return COMMANDS
+    plugins.refuse_without_lab(plugins.COMMANDS, name)
+    return {name: _contributed_command(name)} if name in plugins.contributed(plugins.COMMANDS) else commands()
+
+
+def _find_command(name: str, known: Mapping[str, Command], program: str) -> Command:
     if not name:
         raise SettingsError(f"no command was given: `{program} --help` explains {', '.join(known)}")
     if name not in known:
@@ -152,64 +153,52 @@ def _known(name: str, known: Mapping[str, Command], program: str) -> Command:
     return known[name]
 
 
-def _kind(command: Command) -> type:
+def _command_class(command: Command) -> type:
     found: type = getattr(import_module(command.module), command.kind)
     return found
 
 
-def _help(program: str, summaries: Mapping[str, str]) -> str:
-    """What the command can do, without anything that takes time to import."""
+def _help(program: str, known: Mapping[str, Command]) -> str:
     width = max(40, min(shutil.get_terminal_size().columns, 100))
-    margin = max(map(len, summaries)) + 4
-    version = "" if program != "ileed" else " [--version]"
-    lines = [
-        f"usage: {program} [-h]{version} COMMAND ...",
-        "",
-        *textwrap.wrap(_PURPOSE, width),
-        "",
-        "commands:",
-    ]
-    for name, summary in summaries.items():
-        lines += textwrap.wrap(summary, width, initial_indent=f"  {name:<{margin - 2}}", subsequent_indent=" " * margin)
+    margin = max(map(len, known)) + 4
+    version = " [--version]" if program == "ileed" else ""
+    lines = [f"usage: {program} [-h]{version} COMMAND ...", "", *textwrap.wrap(_PURPOSE, width), "", "commands:"]
+    for name, command in known.items():
+        start = f"  {name:<{margin - 2}}"
+        lines += textwrap.wrap(command.summary, width, initial_indent=start, subsequent_indent=" " * margin)
     about = f"`{program} COMMAND --help` explains a command and its options. {_EXIT_CODES}"
     return "\n".join([*lines, "", *textwrap.wrap(about, width)])
 
 
-def _after(command: Any) -> str:
-    """What is left of a command that was interrupted."""
+def _how_to_continue(command: Any) -> str:
+    """What an interrupted command has left, and how to continue it."""
     if hasattr(command, "after_an_interrupt"):
-        words: str = command.after_an_interrupt()
-        return words
+        return str(command.after_an_interrupt())
     if hasattr(command, "resume"):
         return "the same command with --resume goes on where it stopped"
     return "no file is left half written"
 
 
-def _flush() -> None:
-    """What was printed is written now, while somebody can still be told that it cannot be."""
+def _flush_output() -> None:
+    """Write what was printed now, so that a failure to write it can still be reported."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
-        _forget_output()
+        _discard_output()
         raise IleedError(f"standard output cannot be written ({error.strerror}): send it elsewhere") from error
 
 
-def _forget_output() -> None:
-    """What is left to print has nowhere to go, and the interpreter shall not try once more at its end."""
+def _discard_output() -> None:
+    """Send standard output nowhere, so that the interpreter does not fail to flush it when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _refused(sentence: str) -> int:
-    _say(sentence)
-    return _REFUSED
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    _print_message(f"warning: {message}")
 
 
-def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
-    _say(f"take note: {message}")
-
-
-def _say(sentence: str) -> None:
-    """One line on standard error, whatever names and paths it holds."""
+def _print_message(sentence: str) -> None:
+    """Print one line to standard error; names and paths in it cannot break the line or control the terminal."""
     print(f"ileed: {printable(' '.join(sentence.split()))}", file=sys.stderr)  # noqa: T201

@@ -1,4 +1,4 @@
-"""What all commands print with: lines, tables and JSON on standard output, and bars on standard error."""
+"""Output of all commands: text, tables and JSON on standard output, and progress bars on standard error."""
 
 from __future__ import annotations
 
@@ -23,45 +23,46 @@ if TYPE_CHECKING:
 __all__ = ["Output", "at_least_one", "bar", "fit_bar", "plain", "print_json"]
 
 _LONGEST_NAME = 200
+_BAR_DELAY = 2.0  # seconds
 
 
 class Output(Console):
-    """Standard output, for a person: lines are neither wrapped nor coloured by what stands in them."""
+    """Standard output for text, without highlighting."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(quiet=quiet, highlight=False)
 
     def say(self, text: str) -> None:
-        """One line, or several; nothing in it is taken for markup or for a terminal's orders."""
+        """Print lines unwrapped; markup and terminal escapes in them have no effect."""
         for each in text.split("\n"):
             self.print(printable(each), markup=False, soft_wrap=True)
 
     def on_broken_pipe(self) -> NoReturn:
-        """Nobody reads any more: `run` knows what to do."""
+        """Raise the error, which `run` turns into an exit code, instead of ending the process."""
         raise BrokenPipeError
 
 
 def plain(text: str) -> str:
-    """Text from the data for a cell of a table, with nothing in it taken for markup or for a terminal's orders."""
+    """Text from the data for a cell of a table: shortened, without markup or terminal escapes."""
     short = text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
     return escape(printable(short))
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """For scripts, on standard output; what is not a finite number becomes null, since JSON has no word for it."""
-    print(json.dumps(_finite(value), indent=2, allow_nan=False))  # noqa: T201
+    """Print strict JSON; numbers that are not finite become null."""
+    print(json.dumps(_with_finite_numbers(value), indent=2, allow_nan=False))  # noqa: T201
 
 
-def _finite(value: Any) -> Any:
+def _with_finite_numbers(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: _with_finite_numbers(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_with_finite_numbers(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def at_least_one(**settings: int | None) -> None:
-    """Refuse counts below one, before anything is read or imported for them."""
+    """Refuse counts below one before anything is read or imported."""
     for name, value in settings.items():
         if value is not None and value < 1:
             raise SettingsError(f"{name} is {value}: it must be one or more")
@@ -69,42 +70,40 @@ def at_least_one(**settings: int | None) -> None:
 
 @contextmanager
 def fit_bar(words: str) -> Iterator[ProgressCallback]:
-    """A bar on standard error with the best cost so far and the time left."""
-    with _shown(TextColumn("best {task.fields[cost]} nats")) as shown:
-        task = shown.add_task(plain(words), total=None, cost="...")
-        stages: list[str] = []
+    """The progress callback of a fit: a bar with the best cost so far and the time left."""
+    with _delayed_bar(TextColumn("best {task.fields[cost]} nats")) as bars:
+        task = bars.add_task(plain(words), total=None, cost="...")
+        stage = None
 
         def progress(progress: FitProgress) -> None:
-            shown.start()
-            if stages[-1:] != [progress.stage]:  # each stage has a time of its own
-                stages.append(progress.stage)
-                told = words if progress.stage == "fitting" else f"{words}: {progress.stage}"
-                shown.reset(task, total=progress.steps, description=plain(told))
-            shown.update(task, completed=progress.step, cost=f"{progress.nats_per_action:.4f}")
+            nonlocal stage
+            bars.start()
+            if stage != progress.stage:  # the time left is that of the stage
+                stage = progress.stage
+                description = plain(words if stage == "fitting" else f"{words}: {stage}")
+                bars.reset(task, total=progress.steps, description=description)
+            bars.update(task, completed=progress.step, cost=f"{progress.nats_per_action:.4f}")
 
         yield progress
 
 
 @contextmanager
 def bar(words: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error that counts up to a total."""
-    with _shown() as shown:
-        task = shown.add_task(plain(words), total=None)
+    """A progress callback that takes the number done and the total: a bar with the time left."""
+    with _delayed_bar() as bars:
+        task = bars.add_task(plain(words), total=None)
 
-        def advance(done: int, total: int) -> None:
-            shown.start()
-            shown.update(task, completed=done, total=total)
+        def progress(done: int, total: int) -> None:
+            bars.start()
+            bars.update(task, completed=done, total=total)
 
-        yield advance
-
-
-_PATIENCE = 2.0  # seconds: what is refused is refused sooner, and whoever waits longer wants to see something
+        yield progress
 
 
 @contextmanager
-def _shown(*columns: Any) -> Iterator[Progress]:
-    """A bar that appears with the first progress or after a while, so that a refusal comes without one."""
-    progress = Progress(
+def _delayed_bar(*columns: Any) -> Iterator[Progress]:
+    """A bar that appears when it is started or after a delay, so that errors before the work appear without a bar."""
+    bars = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
@@ -114,13 +113,13 @@ def _shown(*columns: Any) -> Iterator[Progress]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
-    later = threading.Timer(_PATIENCE, progress.start)
-    later.daemon = True
-    later.start()
+    timer = threading.Timer(_BAR_DELAY, bars.start)
+    timer.daemon = True
+    timer.start()
     try:
-        yield progress
+        yield bars
     finally:
-        later.cancel()
-        later.join()
-        if progress.live.is_started:
-            progress.stop()
+        timer.cancel()
+        timer.join()
+        if bars.live.is_started:
+            bars.stop()

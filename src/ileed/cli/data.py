@@ -1,52 +1,90 @@
-"""`ileed inspect`: what a data set holds; and how the command reads one."""
+"""`ileed inspect`, and the options by which commands read a data set."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.table import Table
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ileed.cli.console import Output, plain, print_json
-from ileed.cli.table import Columns
-from ileed.errors import SettingsError
+from ileed.errors import DemonstrationError, SettingsError
 
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
     from ileed.readers import Labeller
 
-__all__ = ["Inspect", "Robomimic", "names", "read_data"]
+__all__ = ["Columns", "Inspect", "Robomimic", "column_names", "read_data"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table; files of ileed and of robomimic name their own."""
+
+    action: tuple[str, ...] = ()
+    """The column of the action, if the file is a table (CSV or parquet); several for a continuous action."""
+    demonstrator: Annotated[str | None, arg(aliases=["--who"])] = None
+    """The column of the demonstrator, if it is not called demonstrator."""
+    episode: tuple[str, ...] = ()
+    """The column of the episode in a table, or several columns together; by default each row is an episode."""
+    features: tuple[str, ...] = ()
+    """The columns of a table that are observations; all others by default."""
+    skills: tuple[str, ...] = ()
+    """Columns of a table with labels for --expertise "Skills('COLUMN')"."""
+    missing: Literal["error", "category"] = "error"
+    """Missing values in a table's features: an error, or a category of their own."""
+
+    def read(self, path: Path) -> Demonstrations | None:
+        """The demonstrations in a table; None where no column of an action is named."""
+        if not self.action:
+            if self.episode or self.features or self.skills:
+                raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
+            return None
+        from ileed.readers import from_table
+
+        if self.demonstrator is None:
+            raise DemonstrationError("--action names a column, but that of the demonstrator is missing: --demonstrator")
+        return from_table(
+            path,
+            action=self.action[0] if len(self.action) == 1 else self.action,
+            demonstrator=self.demonstrator,
+            episode=self.episode or None,
+            features=self.features or None,
+            skills=self.skills or None,
+            missing=self.missing,
+        )
 
 
 @dataclass(frozen=True)
 class Robomimic:
-    """How to read robomimic's files (.hdf5, .h5)."""
+    """Options for robomimic's files (.hdf5, .h5)."""
 
     masks: tuple[str, ...] = ()
-    """Masks that list the episodes of one demonstrator each; better_operator_1 and its like by default."""
+    """Masks, each with the episodes of one demonstrator; by default better_operator_1 and the like."""
     unmatched: Literal["error", "drop"] = "error"
-    """What to do with episodes that are in none of the masks: refuse the file, or leave them out."""
+    """Episodes in none of the masks: an error, or left out."""
     one: str | None = None
-    """The name of the one demonstrator of whom the whole file is."""
+    """The name of the demonstrator, if the file has only one."""
     observations: tuple[str, ...] = ()
-    """Keys of observations to join, in this order; the low-dimensional ones by default."""
+    """Keys of the observations to concatenate, in this order; by default the low-dimensional ones."""
     filter_key: str | None = None
     """A mask: only its episodes are read."""
 
     def labeller(self, column: str | None) -> Labeller | None:
-        """Where the file says who demonstrated: in a column, in masks, or nowhere since it was one person."""
+        """Where the file names the demonstrator: in a column or by masks; or the one demonstrator of the whole file."""
         from ileed.readers import by_column, by_mask, by_one
 
-        by_masks = self.masks or self.unmatched != "error"
+        by_masks = bool(self.masks) or self.unmatched != "error"
         given = {
             "--demonstrator": column is not None,
-            "--masks or --unmatched": bool(by_masks),
+            "--masks or --unmatched": by_masks,
             "--one": self.one is not None,
         }
-        if len(asked := [option for option, here in given.items() if here]) > 1:
-            raise SettingsError(f"{' and '.join(asked)} each say who demonstrated: give one of them")
+        if sum(given.values()) > 1:
+            options = " and ".join(option for option, is_given in given.items() if is_given)
+            raise SettingsError(f"{options} each say who demonstrated: give one of them")
         if column is not None:
             return by_column(column)
         if self.one is not None:
@@ -54,24 +92,26 @@ class Robomimic:
         return by_mask(*self.masks, unmatched=self.unmatched) if by_masks else None
 
     def options(self) -> dict[str, Any]:
-        """What else the reader is told, by its own names."""
+        """The other arguments of `read_robomimic` that are given."""
         options = {"observations": list(self.observations) or None, "filter_key": self.filter_key}
         return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Inspect:
-    """Say what a data set holds, and what in it is wrong or thin."""
+    """Describe a data set and list its problems.
+
+    A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature.
+    """
 
     data: Positional[Path]
-    """A parquet file (.parquet; see `ileed.readers.parquet` for the columns), one of robomimic's (.hdf5, .h5), or, with
-    --action, a table with a column for each feature (.csv, .tsv, .parquet)."""
-    columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009 (frozen)
-    """Which columns of a table are which."""
+    """A parquet file (.parquet), one of robomimic (.hdf5, .h5), or with --action a table (.csv, .tsv, .parquet)."""
+    columns: OmitArgPrefixes[Columns] = Columns()
+    """The columns of a table."""
     anonymise: bool = False
     """Show pseudonyms in place of names; the same data have the same pseudonyms in every output."""
     json: bool = False
-    """Print JSON for a script instead of text for a person."""
+    """Print JSON instead of text."""
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()
 
     def __call__(self) -> None:
@@ -83,7 +123,7 @@ class Inspect:
                     "steps": len(data),
                     "episodes": data.episode_count,
                     "demonstrators": dict(zip(data.names, data.steps_each.tolist(), strict=True)),
-                    **names(data),
+                    **column_names(data),
                     "findings": [{"about": finding.about, "says": finding.says} for finding in findings],
                 }
             )
@@ -93,11 +133,11 @@ class Inspect:
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         for finding in findings:
             table.add_row(f"[bold]{plain(finding.about)}[/bold]", plain(finding.says))
-        console.print(table if findings else "nothing stands out: enough data from everybody, and all of it sound")
+        console.print(table if findings else "no problems found: every demonstrator has enough data")
 
 
 def read_data(path: Path, columns: Columns, robomimic: Robomimic, *, anonymise: bool = False) -> Demonstrations:
-    """Demonstrations from a file: a table by its named columns, another by what it or the options say of who did it."""
+    """The demonstrations in a file: a table with named columns, or another format that `ileed.read` knows."""
     from ileed.readers import read
 
     labeller = robomimic.labeller(columns.demonstrator)
@@ -106,8 +146,8 @@ def read_data(path: Path, columns: Columns, robomimic: Robomimic, *, anonymise: 
     return data.anonymise() if anonymise else data
 
 
-def names(data: Demonstrations) -> dict[str, Any]:
-    """The names of a table's features and actions, where the data came from one."""
+def column_names(data: Demonstrations) -> dict[str, Any]:
+    """The names of features and actions, where the data came from a table."""
     if (encoding := data.encoding) is None:
         return {}
     actions = {"columns": list(encoding.action), "labels": list(encoding.labels)}

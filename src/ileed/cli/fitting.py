@@ -1,4 +1,4 @@
-"""`ileed fit`: from data to a run directory; and what is told of a fit."""
+"""`ileed fit`: from a data set to a run directory; and the ranking and summary of a fit."""
 
 from __future__ import annotations
 
@@ -15,53 +15,60 @@ from tyro.conf import OmitArgPrefixes, Positional
 from ileed import runs
 from ileed._torch import resolve_device
 from ileed.cli.console import Output, fit_bar, plain, print_json
-from ileed.cli.data import Robomimic, names, read_data
-from ileed.cli.parsing import SHAPES
-from ileed.cli.table import Columns, refuse_model, rename_model_option
+from ileed.cli.data import Columns, Robomimic, column_names, read_data
+from ileed.cli.parsing import rename_option
+from ileed.errors import SettingsError
 from ileed.methods import Ileed
 from ileed.policy import Fitted
 
 __all__ = ["Fit", "ranking", "summary"]
 
-rename_model_option(SHAPES, Ileed)
+_MODELS = ("boltzmann", "oneversusrest", "uniformmixture", "variancescaling")
+
+rename_option(Ileed, "demonstrator", "demonstrator_model")  # --demonstrator names a column
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Learn one policy and everybody's expertise from a data set, and save the run.
+    """Fit a policy and the expertise of every demonstrator to a data set; save the run.
 
-    An interrupted fit goes on where it was when the same command is given again.
+    A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature. After an
+    interruption the same command continues from the last checkpoint.
     """
 
     data: Positional[Path]
-    """A parquet file (.parquet; see `ileed.readers.parquet` for the columns), one of robomimic's (.hdf5, .h5), or, with
-    --action and --demonstrator, a table with a column for each feature (.csv, .tsv, .parquet)."""
+    """A parquet file (.parquet), one of robomimic (.hdf5, .h5), or with --action a table (.csv, .tsv, .parquet)."""
     out: Path | None = None
-    """Where the run directory goes; runs/NAME-OF-DATA by default."""
+    """The run directory; runs/NAME-OF-DATA by default."""
     overwrite: bool = False
-    """Replace a run that is already there, which is refused otherwise; files in it that are not ours stay."""
+    """Replace an existing run, which is an error otherwise; other files in the directory stay."""
     columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009 (frozen)
-    """Which columns of a table are which."""
+    """The columns of a table."""
     seed: int = 0
-    """Fixes all chance: the same seed on the same machine gives the same bits."""
+    """The seed of all random numbers: the same seed on the same machine gives the same bits."""
     device: str = "auto"
-    """cpu, cuda, or auto for the best there is."""
+    """cpu, cuda, or auto for the best available."""
     check_width: bool | None = None
-    """Compare policies of several widths on held-out episodes first; by default where --policy is left open, and then
-    the best width is taken."""
+    """Compare widths of the policy on held-out episodes; by default only if --policy is not given, to choose one."""
     anonymise: bool = False
     """Replace names by pseudonyms before the fit: the run holds no name."""
     json: bool = False
-    """Print JSON for a script instead of text for a person."""
-    robomimic: OmitArgPrefixes[Robomimic] = Robomimic()  # noqa: RUF009 (frozen)
+    """Print JSON instead of text."""
+    robomimic: OmitArgPrefixes[Robomimic] = Robomimic()  # noqa: RUF009
+    """Options for robomimic's files (.hdf5, .h5)."""
     method: OmitArgPrefixes[Ileed] = Ileed()  # noqa: RUF009
-    """How to learn: each of these is a setting of `ileed.Ileed` in Python, and written the same way."""
+    """The settings of `ileed.Ileed`, written as in Python."""
 
     def __call__(self) -> None:
         out = self._out
         runs.check_destination(out, overwrite=self.overwrite)
-        resolve_device(self.device)  # refused now rather than after a large file was read
-        refuse_model(self.columns.demonstrator)
+        resolve_device(self.device)  # an error now, not after a large file was read
+        column = self.columns.demonstrator or ""
+        if column.partition("(")[0].strip().lower() in _MODELS:
+            raise SettingsError(
+                f"--demonstrator {column} is a demonstrator model, but this option names the column of the "
+                f"demonstrator: write --demonstrator-model {column}"
+            )
         data = read_data(self.data, self.columns, self.robomimic, anonymise=self.anonymise)
         with fit_bar("fitting") as progress:
             fitted = self.method.fit(
@@ -74,7 +81,7 @@ class Fit:
             )
         fitted.save(out, overwrite=self.overwrite)
         if self.json:
-            print_json(summary(fitted) | names(data) | {"run": str(out)})
+            print_json(summary(fitted) | column_names(data) | {"run": str(out)})
             return
         console = Output()
         if fitted.estimates_expertise:
@@ -85,11 +92,11 @@ class Fit:
         console.say(f"saved in {out}; next: ileed report {out}")
 
     def after_an_interrupt(self) -> str:
-        """What is left: a checkpoint to go on from, or nothing."""
+        """Whether there is a checkpoint to continue from."""
         path = runs.checkpoint_path(self._out)
-        if any(path.parent.glob(f"{escape(path.name)}*")):  # that of the fit, or of a width that was tried
+        if any(path.parent.glob(f"{escape(path.name)}*")):  # of the fit, or of one that compares widths
             return "the same command goes on from the last checkpoint"
-        return "nothing was saved yet, so the same command begins anew"
+        return "nothing was saved yet, so the same command starts from the beginning"
 
     @property
     def _out(self) -> Path:
@@ -97,7 +104,7 @@ class Fit:
 
 
 def summary(fitted: Fitted) -> dict[str, Any]:
-    """A fit as a script reads it."""
+    """The results of a fit, for JSON."""
     found: dict[str, Any] = {
         "nats_per_action": fitted.nats_per_action,
         "outcome": fitted.outcome.value,
@@ -109,23 +116,17 @@ def summary(fitted: Fitted) -> dict[str, Any]:
 
 
 def ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int = 40) -> Table:
-    """Demonstrators best first, with the spread of their expertise over their own states."""
+    """A table of demonstrators, best first, with the 10 to 90 % range of expertise over their own steps."""
     people = fitted.expertise.ranking()
-    unknown = [name for name, value in people if isnan(value)]
+    unknown = [plain(name) for name, value in people if isnan(value)]
     people = people[: len(people) - len(unknown)]
-    left_out = len(people) - most
-    notes = [f"{left_out:,} more in the run's report"] if left_out > 0 else []
+    notes = [f"{len(people) - most:,} more in the run's report"] if len(people) > most else []
     if unknown:
-        notes.append(
-            f"{', '.join(map(plain, unknown[:6]))}{', ...' if len(unknown) > 6 else ''}: no step was learned from"
-        )
-    table = Table(
-        title="expertise, best first (a comparison: ratios are what the data fix)",
-        caption="; ".join(notes) or None,
-    )
+        notes.append(f"{', '.join(unknown[:6])}{', ...' if len(unknown) > 6 else ''}: no step was learned from")
+    table = Table(title="expertise, best first (compare ratios, not levels)", caption="; ".join(notes) or None)
     table.add_column("demonstrator")
     table.add_column("expertise", justify="right")
-    table.add_column("in 8 of 10 of their states")
+    table.add_column("10 to 90 % of steps")
     if truth is not None:
         table.add_column("truth", justify="right")
     quantiles = dict(zip(fitted.expertise.names, fitted.expertise.summary.quantiles.tolist(), strict=True))

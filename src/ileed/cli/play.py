@@ -1,4 +1,4 @@
-"""`ileed evaluate` and `ileed demo`: policies that play a task."""
+"""`ileed evaluate`, `ileed report` and `ileed demo`: scores and reports of fitted policies."""
 
 from __future__ import annotations
 
@@ -15,73 +15,96 @@ from ileed.errors import IleedError, SettingsError, require_all
 if TYPE_CHECKING:
     from ileed.tasks import AbstractTask
 
-__all__ = ["Demo", "Evaluate"]
+__all__ = ["Demo", "Evaluate", "Report"]
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Let a fitted policy play a task or a gymnasium environment and say how well it does, with a 95 % interval."""
+    """Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95 % interval."""
 
     run: Positional[Path]
-    """A run directory, as `ileed fit` writes it."""
+    """A run directory of `ileed fit`."""
     task: str | None = None
-    """One of our tasks, for example minigrid/obstacles; or else --env."""
+    """The name of a task, for example minigrid/obstacles; give this or --env."""
     env: str | None = None
-    """A gymnasium environment by its id, for example CartPole-v1; or else --task."""
+    """The id of a gymnasium environment, for example CartPole-v1; give this or --task."""
     episodes: int = 500
-    """How many episodes to play."""
+    """The number of episodes."""
     seed: int = 0
-    """Fixes the episodes."""
+    """The seed of the episodes."""
     max_steps: int | None = None
-    """Ends every episode of --env after so many steps; by default the environment's own limit does."""
+    """The length of an episode of --env at most; the environment's own limit by default."""
     json: bool = False
-    """Print JSON for a script instead of text for a person."""
+    """Print JSON instead of text."""
 
     def __call__(self) -> None:
         from ileed.evaluation import evaluate
         from ileed.methods import load
 
         at_least_one(episodes=self.episodes, max_steps=self.max_steps)
-        task = self._playable()
+        task = self._task()
         fitted = load(self.run)
-        task.actor_from(fitted.policy)  # refuses a policy that cannot play there before a bar is shown
-        with bar(f"playing {task.name}") as advance:
-            scores = evaluate(fitted.policy, task, episodes=self.episodes, seed=self.seed, progress=advance)
+        task.actor_from(fitted.policy)  # refuses a policy that cannot act there before a bar appears
+        with bar(f"evaluating in {task.name}") as progress:
+            scores = evaluate(fitted.policy, task, episodes=self.episodes, seed=self.seed, progress=progress)
         if self.json:
             print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
         else:
             Output().say(f"mean reward {scores}")
 
-    def _playable(self) -> AbstractTask:
+    def _task(self) -> AbstractTask:
         from ileed import tasks
         from ileed.tasks.gymnasium import GymnasiumTask
 
         if (self.task is None) == (self.env is None):
             found = "neither" if self.task is None else "both"
-            raise SettingsError(f"{found} of --task and --env: pass one of them, for example --env CartPole-v1")
+            raise SettingsError(f"{found} of --task and --env given: give one of them, for example --env CartPole-v1")
         if self.env is not None:
             return GymnasiumTask(self.env, max_steps=self.max_steps)
         if self.max_steps is not None:
-            raise SettingsError("--max-steps is for --env: our own tasks have limits of their own")
+            raise SettingsError("--max-steps is for --env, since tasks have their own limits: leave it out")
         return tasks.task(str(self.task))
 
 
 @dataclass(frozen=True)
+class Report:
+    """Write the report of a run: one self-contained HTML page."""
+
+    run: Positional[Path]
+    """A run directory of `ileed fit`."""
+    out: Path | None = None
+    """The file to write; report.html in the run directory by default."""
+    anonymise: bool = False
+    """Show pseudonyms in place of names."""
+    figures: Path | None = None
+    """A directory for the charts as SVG files as well."""
+
+    def __call__(self) -> None:
+        from ileed.report import figures, report
+
+        written = [report(self.run, out=self.out, anonymise=self.anonymise)]
+        if self.figures is not None:
+            written += figures(self.run, self.figures, anonymise=self.anonymise).values()
+        for path in written:
+            Output().say(f"wrote {path}")
+
+
+@dataclass(frozen=True)
 class Demo:
-    """Show the whole job on data that ship with the package: ten demonstrators, of whom one is competent."""
+    """Fit, evaluate and report on the data that ship with the package: ten demonstrators, one of them competent."""
 
     out: Path = Path("runs/demo")
-    """Where the run directory and its report.html go; a run of the same data that is already there is replaced."""
+    """The run directory; an existing run of the same data is replaced."""
     overwrite: bool = False
-    """Replace a run of other data that is already there, which is refused otherwise."""
+    """Replace an existing run of other data too, which is an error otherwise."""
     episodes: int = 500
-    """How many episodes each policy plays."""
+    """The number of episodes of each policy."""
     seed: int = 0
-    """Fixes all chance."""
+    """The seed of all random numbers."""
     figures: Path | None = None
-    """A directory to write each chart to as well, as SVG."""
+    """A directory for the charts as SVG files as well."""
     json: bool = False
-    """Print JSON for a script instead of text for a person."""
+    """Print JSON instead of text."""
 
     def __call__(self) -> None:
         from ileed import runs, simulation, tasks
@@ -94,7 +117,7 @@ class Demo:
 
         at_least_one(episodes=self.episodes)
         data = shipped()
-        overwrite = self.overwrite or _data_of(self.out) == data.fingerprint()
+        overwrite = self.overwrite or _fingerprint(self.out) == data.fingerprint()
         runs.check_destination(self.out, overwrite=overwrite)
         runs.check_page(self.out / "report.html")
         task = MiniGridTask("minigrid/obstacles")
@@ -104,9 +127,9 @@ class Demo:
         best = max(truth, key=lambda name: truth[name])
         console = Output(quiet=self.json)
         console.say(repr(data))
-        with fit_bar("cloning everybody (BC)") as progress:
+        with fit_bar("fitting BC") as progress:
             cloned = bc().fit(data, seed=self.seed, progress=progress)
-        with fit_bar("estimating expertise (ILEED)") as progress:
+        with fit_bar("fitting ILEED") as progress:
             fitted = Ileed().fit(data, seed=self.seed, progress=progress)
         players = {
             "BC": cloned.policy,
@@ -115,7 +138,7 @@ class Demo:
         }
         scores: dict[str, Scores] = {}
         for name, player in players.items():
-            with bar(f"playing as {name}") as advance:
+            with bar(f"evaluating {name}") as advance:
                 scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
         fitted.save(self.out, overwrite=overwrite)
         page = report(self.out, truth=truth, scores=scores, command="ileed demo")
@@ -137,8 +160,8 @@ class Demo:
             )
 
 
-def _data_of(path: Path) -> str | None:
-    """The fingerprint of the data that a run was fitted to; nothing where there is no run."""
+def _fingerprint(path: Path) -> str | None:
+    """The fingerprint of the data of a run; None where there is no run."""
     from ileed import runs
 
     try:
