@@ -36,7 +36,7 @@ from ileed import (
     VarianceScaling,
 )
 from ileed.runs import remove_file, write_file
-from ileed.runs.provenance import _described
+from ileed.runs.provenance import _describe_checkout
 
 MIXTURE = MixtureMLP(hidden=(4,), modes=2)
 METHODS = {
@@ -437,8 +437,8 @@ def git(folder: Path, *words: str) -> str:
 @pytest.fixture
 def described(monkeypatch):
     monkeypatch.delenv("ILEED_COMMIT", raising=False)
-    _described.cache_clear()
-    return _described
+    _describe_checkout.cache_clear()
+    return _describe_checkout
 
 
 def repository(root: Path, package: str, *, name: str, tracked: bool) -> Path:

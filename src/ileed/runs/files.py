@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written beside their place, synced, then renamed."""
+"""Atomic writes: a file or folder is written beside its place, synced to disk and renamed, so it is never partial."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch import Tensor
 
 from ileed.errors import RunError, brief
 
-PARTIAL = ".ileed-"  # what follows a name in that of a folder in which something is written before it takes the name
+PARTIAL = ".ileed-"  # follows a name in the name of the temporary folder in which that file or folder is written
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
-    """Write named tensors and notes as one safetensors file, whole or not at all."""
+    """Write named tensors and notes as one safetensors file, atomically."""
     write_file(path, tensors_to_bytes({name: value.contiguous() for name, value in tensors.items()}, dict(notes)))
 
 
@@ -28,16 +28,25 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and notes of a safetensors file, on the CPU."""
     try:
         with safe_open(path, framework="pt") as opened:
-            # a copy: what was only mapped would change, or fail, with the file
+            # cloned, since a memory-mapped tensor changes, or fails, with the file
             tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
             return tensors, opened.metadata() or {}
     except (OSError, SafetensorError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError) as error:
         raise RunError(f"{path} cannot be read as safetensors ({brief(error)}): restore or remove it") from error
 
 
+def read_head(path: Path) -> bytes:
+    """The first 1,024 bytes of a file; none where it cannot be read."""
+    try:
+        with path.open("rb") as opened:
+            return opened.read(1024)
+    except OSError:
+        return b""
+
+
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part of either."""
-    with written_whole(path, directory=False) as partial:
+    """Write a file atomically: a reader sees the old content or the new."""
+    with atomic_write(path) as partial:
         partial.write_bytes(content)
 
 
@@ -48,40 +57,43 @@ def remove_file(path: Path) -> None:
 
 
 def remove_partial(path: Path) -> None:
-    """Remove what killed processes left of attempts to write `path`; the names of these folders are ours alone."""
-    for room in glob.glob(glob.escape(f"{path.parent / f'.{path.name}{PARTIAL}'}") + "*"):
-        shutil.rmtree(room, ignore_errors=True)
+    """Remove the temporary folders that killed processes left when they wrote `path`."""
+    for folder in glob.glob(glob.escape(f"{path.parent / f'.{path.name}{PARTIAL}'}") + "*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def written_whole(path: Path, *, directory: bool, told: Path | None = None) -> Iterator[Path]:
-    """Yield a place beside `path` to write to; on success it takes the name of `path`, on failure it is removed.
+def atomic_write(
+    path: Path, *, directory: bool = False, shown: Path | None = None, trial: bool = False
+) -> Iterator[Path]:
+    """Yield a path to write to, which is renamed to `path` on success and removed on failure, or in a `trial`.
 
-    Errors speak of `told`, where that is another path.
+    Error messages name the path `shown`, `path` by default.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        room = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))
     except OSError as error:
-        raise RunError(f"{told or path} cannot be written ({error.strerror or error}): choose another place") from error
+        raise unwritable(shown or path, error) from error
     try:
-        partial = room / path.name
+        partial = folder / path.name
         if directory:
             partial.mkdir()
         yield partial
-        for item in (*(partial.iterdir() if directory else ()), partial, room):
+        for item in (*(partial.iterdir() if directory else ()), partial, folder):
             sync(item)
-        os.replace(partial, path)
+        if not trial:
+            os.replace(partial, path)
     except OSError as error:
-        raise unwritable(told or path, error) from error
+        raise unwritable(shown or path, error) from error
     finally:
-        shutil.rmtree(room, ignore_errors=True)
-    with suppress(OSError):  # the name is changed; there are file systems that cannot be asked to hold a folder
+        shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # some file systems cannot sync a folder, and the file is in place
         sync(path.parent)
 
 
 def unwritable(path: Path, error: OSError) -> RunError:
-    """The sentence for a path that the operating system refuses to write."""
+    """The error for a path that the operating system does not write."""
     return RunError(
         f"{path} cannot be written ({error.strerror or error}): free some space or choose another place; "
         "nothing was changed"
@@ -89,7 +101,7 @@ def unwritable(path: Path, error: OSError) -> RunError:
 
 
 def sync(path: Path) -> None:
-    """Ask the disk to hold what was written, before its name is changed."""
+    """Wait until a file or folder is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Provenance: versions, commit, machine and date, which a result needs beside it to be made again."""
+"""Provenance: the versions, commit, machine and date of a result."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ FORMAT = 1
 
 
 def provenance() -> dict[str, Any]:
-    """What a result needs beside it to be made again: versions, commit, machine and date."""
+    """What is needed to reproduce a result: versions, commit, machine and date."""
     return {
         "format": FORMAT,
-        "ileed": metadata.version("ileed") if _installed("ileed") else "source",
+        "ileed": _version(),
         "commit": _commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -35,27 +35,24 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def _installed(package: str) -> bool:
+def _version() -> str:
     try:
-        metadata.version(package)
+        return metadata.version("ileed")
     except metadata.PackageNotFoundError:
-        return False
-    return True
+        return "source"
 
 
 def _commit() -> str | None:
-    """The commit of the checkout this package runs from, or ILEED_COMMIT where a copy came without its history."""
-    if stated := os.environ.get("ILEED_COMMIT"):
-        return stated
-    return _described(Path(__file__).parents[1])
+    """ILEED_COMMIT where it is set, for copies without a history, or the commit of the checkout of this package."""
+    return os.environ.get("ILEED_COMMIT") or _describe_checkout(Path(__file__).parents[1])
 
 
 @cache
-def _described(home: Path) -> str | None:
-    """What git calls our own checkout; asked once, since a commit made while we run is not what runs.
+def _describe_checkout(home: Path) -> str | None:
+    """What `git describe` prints for our checkout, once a process: a later commit is not the code that runs.
 
-    A package that lies in somebody else's repository, in an environment or as a copy, has no commit of its own. Changed
-    files under results/ do not make it "-dirty": they are what experiments write, and no measurement depends on them.
+    A package inside another repository, in an environment or as a copy, has no commit of its own. Changed files under
+    results/ do not make the commit "-dirty": experiments write them, and no measurement depends on them.
     """
     root = home.parent.parent
     if not (root / ".git").exists() or not _is_our_project(root / "pyproject.toml"):
@@ -65,13 +62,13 @@ def _described(home: Path) -> str | None:
     described = _git(root, "describe", "--always", "--dirty", "--abbrev=12")
     if described is not None and described.endswith("-dirty"):
         status = ("status", "--porcelain", "--branch", "--untracked-files=no", "--", ".", ":(exclude)results")
-        if len((_git(root, *status) or "").splitlines()) == 1:  # the branch's name, and no change
+        if len((_git(root, *status) or "").splitlines()) == 1:  # the name of the branch, and no change
             return described.removesuffix("-dirty")
     return described
 
 
 def refuse_uncommitted(out: Path) -> None:
-    """Refuse to write under our checkout's results/ where the code that runs is not that of a commit."""
+    """Refuse to write under results/ of our checkout while it has uncommitted changes."""
     results, commit = Path(__file__).resolve().parents[3] / "results", _commit()
     if commit is not None and commit.endswith("-dirty") and out.resolve().is_relative_to(results):
         raise SettingsError(
@@ -88,13 +85,12 @@ def _is_our_project(file: Path) -> bool:
 
 
 def _git(root: Path, *words: str) -> str | None:
-    """What git prints about the repository at `root`, whichever other one the environment speaks of; or nothing."""
+    """The output of git for the repository at `root`, whatever the environment says; None where git fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment["GIT_OPTIONAL_LOCKS"] = "0"  # asking must leave no lock behind, even on a full disk
+    environment["GIT_OPTIONAL_LOCKS"] = "0"  # leave no lock behind, even on a full disk
+    words = ("git", "-C", str(root), *words)
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, timeout=10, env=environment
-        )
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=10, env=environment)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() or None if answer.returncode == 0 else None
