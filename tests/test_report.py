@@ -285,7 +285,7 @@ def test_observations_that_never_repeat_have_no_map(tmp_path):
     )
     page = page_of(ileed.Ileed(restarts=1, steps=3).fit(data, seed=0, device="cpu"), tmp_path)
     assert "No observation occurs twice" in page.text
-    assert "There was one start only" in page.text
+    assert "There was one restart only" in page.text
 
 
 def test_held_out_curves_are_drawn_where_there_are_any(page, tmp_path):
@@ -300,14 +300,14 @@ def test_a_restart_that_was_lost_is_counted_and_not_drawn(eventful_page, fitted)
 
 
 def test_known_skill_is_compared_in_order(eventful_page, page):
-    assert "puts 1 of 3 pairs in the wrong order" in eventful_page.text
+    assert "puts 1 of 3 pairs of different skill in the wrong order" in eventful_page.text
     assert "known skill 0.500" in eventful_page.html
     assert "known skill" not in page.text
 
 
 @pytest.mark.parametrize("truth", [{"eve": 0.5}, {"ann": 1.5}, {"ann": float("nan")}])
 def test_known_skill_of_strangers_or_out_of_range_is_refused(run, tmp_path, truth):
-    with pytest.raises(SettingsError, match=r"known skill|does not know"):
+    with pytest.raises(SettingsError, match=r"known skill|not in this run"):
         report(run, out=tmp_path / "x.html", truth=truth)
     assert list(tmp_path.iterdir()) == []
 
@@ -340,7 +340,7 @@ def test_figures_are_files_of_their_own(run, tmp_path):
         assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     for path in figures(run, tmp_path / "png", format="png").values():
         assert path.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(SettingsError, match="'svg' and 'png'"):
+    with pytest.raises(SettingsError, match="'svg' or 'png'"):
         figures(run, tmp_path, format="gif")
 
 

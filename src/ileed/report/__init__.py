@@ -1,4 +1,4 @@
-"""Report: a run directory turned into one page that a person can read, mail and print."""
+"""Report: one HTML page about a run directory, and its charts as files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Literal
 from ileed import runs
 from ileed.checking import path_of
 from ileed.errors import RunError, SettingsError
+from ileed.evaluation import Scores
 from ileed.methods import load
 from ileed.policy import Fitted
 from ileed.pseudonyms import pseudonyms
 from ileed.report.charts import Drawing
 from ileed.report.page import page
-from ileed.report.sections import Content, Scored
+from ileed.report.sections import Content
 
-__all__ = ["Scored", "figures", "report"]
+__all__ = ["figures", "report"]
+
+_MARKS = {"svg": (b"<svg ", b'class="marks"'), "png": (b"\x89PNG\r\n\x1a\n", b"")}  # at the start of Vega's files
 
 
 def report(
@@ -26,23 +29,24 @@ def report(
     out: str | Path | None = None,
     title: str | None = None,
     truth: Mapping[str, float] | None = None,
-    scores: Mapping[str, Scored] | None = None,
+    scores: Mapping[str, Scores] | None = None,
     command: str | None = None,
     anonymise: bool = False,
 ) -> Path:
-    """Turn a run directory into one HTML file that needs no network and no scripts, and return where it is.
+    """Write the report of a run directory as one HTML file without scripts or external files, and return its path.
 
-    It goes to `out`, or to report.html in the run directory. `truth` is the known skill of some or all demonstrators,
-    from 0 to 1, to be shown beside the estimate; `scores` names policies and how well they did, in the order in which
-    to show them; `command` is what made the run. With `anonymise` people have pseudonyms in place of names, as
-    `Demonstrations.anonymise` gives them. A report that is already there is replaced; any other file is not.
+    The file is `out`, or report.html in the run directory; an existing report is replaced, any other file is not.
+    `truth` is the known skill of some or all demonstrators, from 0 to 1, shown beside the estimate. `scores` are those
+    of policies by name, as `evaluate` returns them (a mean and an interval suffice), in the order of the chart.
+    `command` is the command that made the run. With `anonymise` the report shows the pseudonyms of
+    `Demonstrations.anonymise` in place of names.
     """
     rule = "pass the path of a run directory: fitted.save(path), then report(path)"
     run = path_of("path", path, rule=rule)
     drawing = Drawing()
     target = run / "report.html" if out is None else Path(out)
     runs.check_page(target)
-    fitted, truth = _loaded(run, truth or {}, anonymise)
+    fitted, truth = _load(run, truth or {}, anonymise)
     title = title or f"Demonstrator report: {run.resolve().name}"
     content = page(title, fitted, Content.of(fitted, truth, scores or {}), drawing, command=command)
     runs.write_file(target, content.encode("utf-8"))
@@ -55,49 +59,35 @@ def figures(
     *,
     format: Literal["svg", "png"] = "svg",  # noqa: A002 (the word that users of altair and matplotlib know)
     truth: Mapping[str, float] | None = None,
-    scores: Mapping[str, Scored] | None = None,
+    scores: Mapping[str, Scores] | None = None,
     anonymise: bool = False,
 ) -> dict[str, Path]:
-    """Write each chart of the report as a file of its own, and return where each one is, by name.
+    """Write each chart of the report to a file, and return the paths by the names of the charts.
 
-    The names are "ranking", "scores", "restarts", "learning", "states" and "skills", as far as the run has them. A
-    figure that is already there is replaced; a file that is not such a drawing is refused before any is written.
+    The names are "ranking", "scores", "restarts", "learning", "states" and "skills", as far as the run has them. An
+    existing chart is replaced; any other file is an error before a chart is written.
     """
     if format not in ("svg", "png"):
-        raise SettingsError(f"format is {format!r}: there are 'svg' and 'png'")
+        raise SettingsError(f"format is {format!r}: choose 'svg' or 'png'")
     drawing = Drawing()
-    fitted, truth = _loaded(path, truth or {}, anonymise)
+    fitted, truth = _load(path, truth or {}, anonymise)
     sections = Content.of(fitted, truth, scores or {}).sections
-    drawn = [section.figure for section in sections if section.figure is not None]
-    written = {figure.name: Path(out_dir) / f"{figure.name}.{format}" for figure in drawn}
-    for target in written.values():
-        _check_drawing(target, format)
-    for figure in drawn:
-        runs.write_file(written[figure.name], drawing.file(figure, format))
-    return written
+    charts = [section.figure for section in sections if section.figure is not None]
+    paths = {chart.name: Path(out_dir) / f"{chart.name}.{format}" for chart in charts}
+    begins, holds = _MARKS[format]
+    for path in paths.values():
+        head = runs.read_head(path)
+        if os.path.lexists(path) and not (head.startswith(begins) and holds in head):
+            raise RunError(f"{path} exists and is not a figure of ours: choose another place, or move it away")
+    for chart in charts:
+        runs.write_file(paths[chart.name], drawing.file(chart, format))
+    return paths
 
 
-def _loaded(path: str | Path, truth: Mapping[str, float], anonymise: bool) -> tuple[Fitted, Mapping[str, float]]:
-    """The fit and the known skill, both by pseudonyms where that is asked."""
+def _load(path: str | Path, truth: Mapping[str, float], anonymise: bool) -> tuple[Fitted, Mapping[str, float]]:
+    """The fit and the known skill, with pseudonyms if `anonymise`."""
     fitted = load(path)
     if not anonymise:
         return fitted, truth
     names = pseudonyms(fitted.expertise.names, key=str(fitted.provenance["data"]["fingerprint"]))
     return fitted.renamed(names), {names.get(name, name): value for name, value in truth.items()}
-
-
-_DRAWINGS = {"svg": (b"<svg ", b'class="marks"'), "png": (b"\x89PNG\r\n\x1a\n", b"")}  # how Vega's files begin
-
-
-def _check_drawing(path: Path, kind: Literal["svg", "png"]) -> None:
-    """Refuse to draw over a file that was not drawn as ours are."""
-    if not os.path.lexists(path):
-        return
-    begins, holds = _DRAWINGS[kind]
-    try:
-        with path.open("rb") as opened:
-            head = opened.read(512)
-    except OSError:
-        head = b""
-    if not head.startswith(begins) or holds not in head:
-        raise RunError(f"{path} exists and is not a figure of ours: choose another place, or move it away")

@@ -1,11 +1,11 @@
-"""People: demonstrators in order of expertise, under names that a page can hold, and who of them stands out."""
+"""People: demonstrators in order of expertise, their labels in a report, and the verdict on them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Self, final
 
 import numpy as np
@@ -14,13 +14,13 @@ from ileed.errors import SettingsError
 from ileed.policy import Fitted
 from ileed.wording import printable
 
-SHOWN = 25  # demonstrators shown from either end where there are more than twice as many
+SHOWN = 25  # of more than twice as many demonstrators, the first and the last so many are shown
 
 
 @final
 @dataclass(frozen=True)
 class Person:
-    """A demonstrator: a printable name that nobody shares, and the expertise with its 10 to 90 % range over states."""
+    """A demonstrator: a unique printable label, the mean expertise and its 10 to 90 % range over steps."""
 
     index: int
     rank: int
@@ -30,46 +30,45 @@ class Person:
     high: float
     known: float | None
 
+    @property
+    def is_ranked(self) -> bool:
+        return not math.isnan(self.expertise)
+
 
 @final
 @dataclass(frozen=True)
 class Shown:
-    """Those to show of everybody: the first and the last, and how many are left out between them."""
+    """The people to show, best first; where some are left out, they belong after the first `SHOWN`."""
 
-    first: Sequence[Person]
-    last: Sequence[Person]
+    persons: Sequence[Person]
     left_out: int
 
     @classmethod
     def of(cls, people: Sequence[Person]) -> Self:
         if len(people) <= 2 * SHOWN:
-            return cls(people, [], 0)
-        return cls(people[:SHOWN], people[-SHOWN:], len(people) - 2 * SHOWN)
-
-    @property
-    def persons(self) -> list[Person]:
-        return [*self.first, *self.last]
-
-    @property
-    def gap(self) -> list[str]:
-        """What stands between the first and the last, if anything."""
-        return [f"… {self.left_out:,} others …"] if self.left_out else []
+            return cls(people, 0)
+        return cls([*people[:SHOWN], *people[-SHOWN:]], len(people) - 2 * SHOWN)
 
     @property
     def labels(self) -> list[str]:
-        return [*(person.label for person in self.first), *self.gap, *(person.label for person in self.last)]
+        labels = [person.label for person in self.persons]
+        return self.with_gap(labels, f"… {self.left_out:,} others …")
+
+    def with_gap(self, items: list[str], gap: str) -> list[str]:
+        """One item for each person, and `gap` where people are left out."""
+        return [*items[:SHOWN], gap, *items[SHOWN:]] if self.left_out else items
 
 
 def people_of(fitted: Fitted, truth: Mapping[str, float]) -> list[Person]:
-    """Everybody, best first; those of whom nothing is known stand last."""
+    """All demonstrators, best first; those without an estimate come last."""
     names, summary = fitted.expertise.names, fitted.expertise.summary
     for name, value in truth.items():
         if name not in names:
-            raise SettingsError(f"truth names {name!r}, whom this run does not know: it has {names}")
+            raise SettingsError(f"truth names {name!r}, who is not in this run: it has {names}")
         if not 0 <= value <= 1:
-            raise SettingsError(f"the known skill of {name!r} is {value}: skill goes from 0 to 1")
+            raise SettingsError(f"the known skill of {name!r} is {value}: it must be from 0 to 1")
     labels, expertise = labels_of(names), summary.by_demonstrator.tolist()
-    low, high = summary.quantiles[:, 2].tolist(), summary.quantiles[:, -3].tolist()  # of 21, which lie 5 % apart
+    low, high = summary.quantiles[:, 2].tolist(), summary.quantiles[:, -3].tolist()  # 10 and 90 % of 21 quantiles
     order = sorted(range(len(names)), key=lambda index: (math.isnan(expertise[index]), -expertise[index]))
     return [
         Person(index, rank, labels[index], expertise[index], low[index], high[index], truth.get(names[index]))
@@ -78,23 +77,20 @@ def people_of(fitted: Fitted, truth: Mapping[str, float]) -> list[Person]:
 
 
 def labels_of(names: Sequence[str]) -> list[str]:
-    """Names as a page can hold them: what cannot be printed is replaced, and what then looks alike is numbered."""
+    """Unique labels for names: unprintable characters are replaced, and labels that are then equal are numbered."""
     labels: dict[str, None] = {}
     for name in names:
-        printed = label = printable(name).strip()[:200] or "(no name)"
-        alike = 1
-        while label in labels:
-            alike += 1
-            label = f"{printed} ({alike})"
-        labels[label] = None
+        label = printable(name).strip()[:200] or "(no name)"
+        candidates = chain([label], (f"{label} ({k})" for k in range(2, len(names) + 2)))
+        labels[next(each for each in candidates if each not in labels)] = None
     return list(labels)
 
 
 def verdict(people: Sequence[Person]) -> str:
-    """Who stands out, or how expertise falls from the best to the worst."""
-    seen = [person for person in people if not math.isnan(person.expertise)]
+    """Who differs most from the others, or how expertise decreases from the best to the worst."""
+    seen = [person for person in people if person.is_ranked]
     if len(seen) < 2 or seen[0].expertise <= 0:
-        return f"There is data of {demonstrators(len(seen))} only, so there is nobody to compare with."
+        return f"The data have {demonstrators(len(seen))} only, so there is no comparison."
     relative = [person.expertise / seen[0].expertise for person in seen]
     if relative[-1] > 0.9:
         return f"All {number(len(seen))} demonstrators follow the learned policy about equally closely."
@@ -102,7 +98,7 @@ def verdict(people: Sequence[Person]) -> str:
     above = gaps.index(max(gaps)) + 1
     if max(gaps) < 0.3:
         return (
-            f"Expertise falls step by step from {seen[0].label}, who follows the learned policy most closely, "
+            f"Expertise decreases gradually from {seen[0].label}, who follows the learned policy most closely, "
             f"to {seen[-1].label}, whose expertise is {relative[-1] * 100:.0f} % of that."
         )
     far = "far " if np.mean(relative[:above]) >= 2 * np.mean(relative[above:]) else ""
@@ -119,11 +115,11 @@ def verdict(people: Sequence[Person]) -> str:
 
 
 def number(count: int) -> str:
-    """A count as it stands in a sentence: in words up to twelve."""
+    """A count for a sentence: in words up to twelve."""
     words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
     return words[count] if count < len(words) else f"{count:,}"
 
 
 def demonstrators(count: int) -> str:
-    """So many demonstrators, in words."""
+    """A number of demonstrators for a sentence."""
     return f"{number(count)} demonstrator{'' if count == 1 else 's'}"

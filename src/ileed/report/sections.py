@@ -1,6 +1,6 @@
-"""Sections: what a report says of a fit, in sentences and in rows to draw.
+"""Sections of a report: sentences about a fit, and the rows of its charts.
 
-Sentences are plain text in which `code` stands between backquotes.
+Sentences are plain text, with code between backquotes.
 """
 
 from __future__ import annotations
@@ -9,44 +9,34 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from types import ModuleType
-from typing import Any, Protocol, Self, final
+from typing import Any, Self, final
 
 import numpy as np
 
 from ileed.errors import SettingsError
-from ileed.evaluation import rank_loss
+from ileed.evaluation import Scores, rank_loss
 from ileed.model.demonstrators import OneVersusRest, VarianceScaling
 from ileed.model.expertise import Constant, Embedded
 from ileed.policy import Fitted
 from ileed.report.charts import Figure, Row, heat_map, learning_chart, ranking_chart, restart_chart, score_chart
 from ileed.report.people import SHOWN, Person, Shown, demonstrators, labels_of, number, people_of, verdict
 
-_CURVES = 40  # learning curves drawn
-_RECORDS = 80  # points of each curve drawn
-_DOTS = 150  # restarts drawn as dots
-_SKILLS = 60  # skills side by side
-_FEW_STEPS = 1000  # steps a person below which a ranking is called rough
-_TIED_NATS = 0.01  # restarts this close to the best count as having found the same optimum
+_CURVES = 40  # learning curves at most
+_RECORDS = 80  # points of a learning curve at most
+_DOTS = 150  # restarts shown as dots at most
+_SKILLS = 60  # skills side by side at most
+_FEW_STEPS = 1000  # steps of a person below which the ranking is called imprecise
+_TIED_NATS = 0.01  # restarts this close to the best are said to have found the same optimum
 
 _WHO, _WHERE = "Who follows the learned policy most closely", "Where each person is good"
-
-
-class Scored(Protocol):
-    """What a score must have: a mean, and the interval in which it lies with 95 % confidence, as `Scores` has."""
-
-    @property
-    def mean(self) -> float: ...
-
-    @property
-    def interval(self) -> tuple[float, float]: ...
 
 
 @final
 @dataclass(frozen=True)
 class Section:
-    """A heading, paragraphs, a chart after the first of them, and people whose numbers can be unfolded."""
+    """A heading, paragraphs, a chart after the first of them, and a table of people to unfold."""
 
     heading: str
     paragraphs: Sequence[str]
@@ -57,7 +47,7 @@ class Section:
 @final
 @dataclass(frozen=True)
 class Content:
-    """The result in one sentence, how to take it, what was done, and a section for each question."""
+    """The result in one sentence, how to read it, what was done, and the sections."""
 
     verdict: str
     caution: str
@@ -65,53 +55,39 @@ class Content:
     sections: Sequence[Section]
 
     @classmethod
-    def of(cls, fitted: Fitted, truth: Mapping[str, float], scores: Mapping[str, Scored]) -> Self:
-        """The content for a fit, beside the known skill of some demonstrators and the scores of some policies."""
+    def of(cls, fitted: Fitted, truth: Mapping[str, float], scores: Mapping[str, Scores]) -> Self:
+        """The content for a fit, with the known skill of some demonstrators and the scores of some policies."""
         people = people_of(fitted, truth)
-        scored = [_scored(scores)] if scores else []
+        rewards = [_rewards(scores)] if scores else []
         if not fitted.estimates_expertise:
+            perfect = "Behaviour cloning assumes that every demonstrator is perfect"
+            advice = "Fit with `ileed.Ileed()` to estimate expertise."
+            who = Section(_WHO, [f"{perfect}, so there is no ranking. {advice}"])
+            where = Section(_WHERE, [f"{perfect} in all states."])
             return cls(
-                verdict=f"Plain behaviour cloning of {demonstrators(len(people))}: everybody was taken to be equally "
-                "good.",
-                caution="",
-                introduction="One policy was learned from everybody's demonstrations alike.",
-                sections=[
-                    Section(
-                        _WHO,
-                        [
-                            "This run is behaviour cloning. It takes every demonstrator to be perfect, by assumption, "
-                            "so there is no ranking. Fit with `ileed.Ileed()` to estimate who is good."
-                        ],
-                    ),
-                    *scored,
-                    _restarts(fitted),
-                    _learning(fitted),
-                    Section(_WHERE, ["Behaviour cloning takes everybody to be perfect everywhere, by assumption."]),
-                ],
+                f"Behaviour cloning of {demonstrators(len(people))}, who are assumed to be equally good.",
+                "",
+                "One policy was learned from all demonstrations alike.",
+                [who, *rewards, _restarts(fitted), _learning(fitted), where],
             )
+        where = _where(fitted, Shown.of([person for person in people if person.is_ranked]))
         return cls(
-            verdict=verdict(people),
-            caution="Expertise is relative: the data fix how people compare with each other, and only a sharp policy "
-            "fixes the common level. Read ratios and order; do not read 0.8 as “right 80 % of the time”.",
-            introduction="Several people demonstrated the same task. One policy was learned from all of them, and with "
-            "it how closely each person follows that policy. Nobody's skill was given beforehand.",
-            sections=[
-                _ranking(fitted, people),
-                *scored,
-                _restarts(fitted),
-                _learning(fitted),
-                _where(fitted, Shown.of([person for person in people if not math.isnan(person.expertise)])),
-            ],
+            verdict(people),
+            "Expertise is relative: the data determine how people compare with each other, and the common level only "
+            "if the policy is sharp. Read ratios and order; do not read 0.8 as “right 80 % of the time”.",
+            "Several people demonstrated the same task. The fit learned one policy from all of them and estimated how "
+            "closely each person follows it, without any information about their skill.",
+            [_ranking(fitted, people), *rewards, _restarts(fitted), _learning(fitted), where],
         )
 
 
 def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
     shown = Shown.of(people)
     text = [
-        f"Expertise runs from 0 ({_zero(fitted)}) to 1 (exactly as the learned policy does). Each bar is an average "
-        "over that person's own steps; the dark line is where the middle 80 % of those steps lie. A long line means "
-        "good in some states and poor in others; it is not a margin of error.",
-        "Agreement with the policy is what is measured, not success at the task: no reward was used.",
+        f"Expertise ranges from 0 ({_zero(fitted)}) to 1 (exactly as the learned policy). Each bar is the mean over "
+        "the person's own steps, and the dark line is the range of the middle 80 % of these steps. A long line means "
+        "that the person is good in some states and poor in others; it is not a margin of error.",
+        "Expertise measures agreement with the policy, not success at the task: no reward was used.",
     ]
     if isinstance(fitted.joint.parts.expertise, Embedded) and fitted.joint.parts.expertise.shared:
         text.append(
@@ -119,46 +95,37 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
             "they met."
         )
     if shown.left_out:
-        text.append(
-            f"The {SHOWN} highest and the {SHOWN} lowest are shown; {shown.left_out:,} demonstrators between them "
-            "are left out here."
-        )
+        omitted = f"{shown.left_out:,} demonstrators between them are left out"
+        text.append(f"The {SHOWN} highest and the {SHOWN} lowest are shown; {omitted}.")
     if (steps_each := fitted.provenance["data"]["steps"] / len(people)) < _FEW_STEPS:
         text.append(
-            f"On average a person took only {steps_each:,.0f} steps: the estimates are rough, and neighbours may well "
-            "belong the other way round."
+            f"A person has only {steps_each:,.0f} steps on average, so the estimates are imprecise, and neighbours in "
+            "the ranking may be in the wrong order."
         )
-    if unseen := sum(math.isnan(person.expertise) for person in people):
-        have = "has" if unseen == 1 else "have"
+    if unranked := sum(not person.is_ranked for person in people):
         text.append(
-            f"{demonstrators(unseen).capitalize()} {have} no step that the fit learned from (none in the data, or all "
-            "of weight 0) and cannot be ranked."
+            f"{demonstrators(unranked).capitalize()} {'has' if unranked == 1 else 'have'} no step that the fit learned "
+            "from (none in the data, or all of weight 0) and cannot be ranked."
         )
-    known = {p.label: p.known for p in people if p.known is not None and not math.isnan(p.expertise)}
+    known = {person.label: person.known for person in people if person.known is not None and person.is_ranked}
     if pairs := sum(one != other for one, other in combinations(known.values(), 2)):
         wrong = rank_loss({p.label: p.expertise for p in people if p.label in known}, known) * pairs
         text.append(
-            f"Known skill, marked in orange, was given for {demonstrators(len(known))}: the estimate puts {wrong:.4g} "
-            f"of {pairs:,} pairs in the wrong order. Compare the order and the proportions with it, not the level."
+            f"The known skill of {demonstrators(len(known))} is marked in orange. The estimate puts {wrong:.4g} of "
+            f"{pairs:,} pairs of different skill in the wrong order. Compare order and proportions, not levels."
         )
-    rows = [
-        {
-            "person": person.label,
-            "expertise": person.expertise,
-            "low": person.low,
-            "high": person.high,
-            "value": f"{person.expertise:.2f}",
-            "told": f"{person.label}: expertise {person.expertise:.3f}, "
-            f"10 to 90 % of steps {person.low:.3f} to {person.high:.3f}"
-            + ("" if person.known is None else f", known skill {person.known:.3f}"),
-        }
-        | ({} if person.known is None else {"known": person.known})
-        for person in shown.persons
-        if not math.isnan(person.expertise)
-    ]
-    described = f"Bars of estimated expertise: {people[0].label} is highest, {people[-1].label} is lowest"
-    figure = Figure("ranking", described, partial(ranking_chart, rows=rows, people=shown.labels))
+    description = f"Bars of estimated expertise: {people[0].label} is highest, {people[-1].label} is lowest"
+    rows = [_ranking_row(person) for person in shown.persons if person.is_ranked]
+    figure = Figure("ranking", description, partial(ranking_chart, rows=rows, people=shown.labels))
     return Section(_WHO, text, figure, numbers=shown)
+
+
+def _ranking_row(person: Person) -> Row:
+    row = {name: getattr(person, name) for name in ("expertise", "low", "high", "known")}
+    steps = f"10 to 90 % of steps {person.low:.3f} to {person.high:.3f}"
+    skill = "" if person.known is None else f", known skill {person.known:.3f}"
+    tooltip = f"{person.label}: expertise {person.expertise:.3f}, {steps}{skill}"
+    return row | {"person": person.label, "value": f"{person.expertise:.2f}", "tooltip": tooltip}
 
 
 def _zero(fitted: Fitted) -> str:
@@ -169,123 +136,95 @@ def _zero(fitted: Fitted) -> str:
     return "no precision at all" if isinstance(demonstrator, VarianceScaling) else "at random"
 
 
-def _scored(scores: Mapping[str, Scored]) -> Section:
+def _rewards(scores: Mapping[str, Scores]) -> Section:
     rows: list[Row] = []
     for (name, score), label in zip(scores.items(), labels_of(list(scores)), strict=True):
         mean, (low, high) = float(score.mean), score.interval
         if not math.isfinite(mean):
             raise SettingsError(f"the score of {name!r} is {mean}: pass finite scores")
-        row = {"policy": label, "mean": mean, "told": f"{mean:.2f} (one episode)"}
+        row = {"policy": label, "mean": mean, "tooltip": f"{mean:.2f} (one episode)"}
         if math.isfinite(low) and math.isfinite(high):
-            row |= {"low": low, "high": high, "told": f"{mean:.2f} ({low:.2f} to {high:.2f})"}
+            row |= {"low": low, "high": high, "tooltip": f"{mean:.2f} ({low:.2f} to {high:.2f})"}
         rows.append(row)
-    described = "Mean scores: " + "; ".join(f"{row['policy']} {row['told']}" for row in rows)
-    return Section(
-        "How well the policies do",
-        [
-            "The mean reward of an episode in the task; the line is where that mean lies with 95 % confidence, as far "
-            "as chance in the episodes goes. Lines that overlap widely mean that the difference may be chance."
-        ],
-        Figure("scores", described, partial(score_chart, rows=rows)),
+    text = (
+        "Each bar is the mean reward of an episode in the task, and the line is its 95 % confidence interval, given "
+        "the fitted policy. If two lines overlap widely, the difference may be due to chance."
     )
+    description = "Mean scores: " + "; ".join(f"{row['policy']} {row['tooltip']}" for row in rows)
+    return Section("Rewards of the policies", [text], Figure("scores", description, partial(score_chart, rows=rows)))
 
 
 def _restarts(fitted: Fitted) -> Section:
-    heading = "Did the restarts agree?"
+    heading = "Agreement of the restarts"
     costs = fitted.restarts.nats_per_action
     if len(costs) == 1:
-        return Section(
-            heading,
-            [
-                f"There was one start only ({fitted.nats_per_action:.4f} nats per action), so there is nothing to "
-                "compare it with. Raise `restarts` to learn how much the result owes to chance."
-            ],
-        )
-    order = np.argsort(costs, kind="stable")[: np.isfinite(costs).sum()]  # those that were lost cost infinitely much
+        text = [
+            f"There was one restart only ({fitted.nats_per_action:.4f} nats per action), so the effect of the random "
+            "initialisation is unknown. Raise `restarts` to see it."
+        ]
+        return Section(heading, text)
+    order = np.argsort(costs, kind="stable")[: np.isfinite(costs).sum()]  # restarts that were lost have infinite cost
     best, worst = float(costs[order[0]]), float(costs[order[-1]])
     close = int((costs[order] - fitted.nats_per_action <= _TIED_NATS).sum())
-    if close == len(order):
-        finding = f"All {number(close)} ended within {_TIED_NATS} nats of each other: the start hardly mattered."
-    elif close == 1:
-        finding = (
-            f"No other restart came within {_TIED_NATS} nats of the best (they spread over {worst - best:.3f} nats): a "
-            "still better fit may exist. Raise `restarts`, and compare the rankings of two seeds."
-        )
-    else:
-        finding = (
-            f"{number(close).capitalize()} of {len(order):,} ended within {_TIED_NATS} nats of the best; all of them "
-            f"spread over {worst - best:.3f} nats."
-        )
-    costed = "the data" if fitted.history.held_out is None else "the held-out episodes"
     text = [
-        f"The same fit was begun {number(len(costs))} times from different random starts, and the one of least cost "
-        f"was kept. Cost is the mean negative log-likelihood of an action in {costed}, in nats per action; lower is "
-        "better.",
-        f"{finding} A wide spread means that some starts got stuck in worse solutions, which is why several are made; "
-        "what matters is that more than one reaches the bottom.",
+        f"The fit was made from {number(len(costs))} random initialisations, and the restart of lowest cost was kept. "
+        "The cost is the mean negative log-likelihood of an action in the "
+        f"{'data' if fitted.history.held_out is None else 'held-out episodes'}, in nats per action; lower is better.",
+        f"{number(close).capitalize()} of {len(order):,} restarts ended within {_TIED_NATS} nats of the best; the "
+        f"range is {worst - best:.3f} nats. If only one restart reaches the lowest cost, a better fit may exist: "
+        "raise `restarts`, and compare the rankings of two seeds.",
     ]
     if lost := len(costs) - len(order):
         text.append(f"{number(lost).capitalize()} of the restarts became non-finite and cannot be shown.")
     if len(order) > _DOTS:
-        text.append(f"{_DOTS} of the restarts are drawn, evenly from the best to the worst.")
+        text.append(f"{_DOTS} of the restarts are shown, evenly spaced from the best to the worst.")
     rows = [
         {
             "rank": rank + 1,
             "cost": float(costs[order[rank]]),
             "kind": "kept" if order[rank] == fitted.restarts.chosen else "other restarts",
-            "told": f"restart {order[rank] + 1}: {costs[order[rank]]:.4f} nats per action",
+            "tooltip": f"restart {order[rank] + 1}: {costs[order[rank]]:.4f} nats per action",
         }
-        for rank in _evenly(len(order), _DOTS)
+        for rank in _evenly_spaced(len(order), _DOTS)
     ]
-    described = f"Cost of each restart, lowest first, from {best:.4f} to {worst:.4f}"
-    return Section(heading, text, Figure("restarts", described, partial(restart_chart, rows=rows)))
+    description = f"Cost of each restart, lowest first, from {best:.4f} to {worst:.4f}"
+    return Section(heading, text, Figure("restarts", description, partial(restart_chart, rows=rows)))
 
 
 def _learning(fitted: Fitted) -> Section:
-    history, chosen = fitted.history, fitted.restarts.chosen
+    history, chosen, outcome = fitted.history, fitted.restarts.chosen, fitted.outcome.value
     others = [member for member in np.argsort(fitted.restarts.nats_per_action, kind="stable") if member != chosen]
-    drawn = [others[k] for k in np.linspace(0, len(others) - 1, min(_CURVES - 1, len(others))).astype(int)]
+    drawn = [others[index] for index in _evenly_spaced(len(others), _CURVES - 1)]
     curves = [("other restarts", member, history.nats_per_action) for member in drawn]
     curves.append(("kept", chosen, history.nats_per_action))
-    outcome = fitted.outcome.value
-    text = [
-        f"Cost in nats per action after each step of the optimiser, lower is better. {outcome[0].upper()}{outcome[1:]}."
-    ]
-    if sentence := fitted.width_sentence:
-        text.append(f"{sentence[0].upper()}{sentence[1:]}.")
+    text = [f"Cost in nats per action at each optimisation step; lower is better. {_as_sentence(outcome)}"]
+    if fitted.width_sentence:
+        text.append(_as_sentence(fitted.width_sentence))
     if history.held_out is not None:
         curves.append(("kept, on held-out episodes", chosen, history.held_out))
         text.append(
-            "The dashed curve is the cost on episodes that were not learned from. Where it rises while the other "
-            "falls, the fit begins to learn the data by heart; the parameters at its lowest point were kept."
+            "The dashed curve is the cost on held-out episodes. Where it rises while the other falls, the fit "
+            "overfits; the parameters at its lowest point were kept."
         )
     if len(drawn) < len(others):
-        text.append(f"{len(drawn)} of the {len(others):,} other restarts are drawn, evenly from the best to the worst.")
+        text.append(f"{len(drawn)} of the {len(others):,} other restarts are shown, evenly spaced by their cost.")
     rows: list[Row] = [
         {"step": int(history.step[k]), "cost": float(costs[k, member]), "curve": f"{kind} {member}", "kind": kind}
         for kind, member, costs in curves
-        for k in _evenly(len(history.step), _RECORDS)
+        for k in _evenly_spaced(len(history.step), _RECORDS)
         if np.isfinite(costs[k, member])
     ]
     late = [row["cost"] for row in rows if row["step"] >= history.step[-1] / 20]  # the first may lie above the chart
     domain = (min(late, default=0.0), max(late, default=1.0))  # a kept restart may have diverged after its best step
-    described = f"Learning curves; the kept restart ends at {fitted.nats_per_action:.4f} nats per action"
-    return Section(
-        "How the fit went",
-        text,
-        Figure("learning", described, partial(learning_chart, rows=rows, domain=domain)),
-    )
+    description = f"Learning curves; the kept restart ends at {fitted.nats_per_action:.4f} nats per action"
+    figure = Figure("learning", description, partial(learning_chart, rows=rows, domain=domain))
+    return Section("Learning curves", text, figure)
 
 
 def _where(fitted: Fitted, people: Shown) -> Section:
     if isinstance(fitted.joint.parts.expertise, Constant):
-        return Section(
-            _WHERE,
-            [
-                "This run takes each person's expertise to be the same in all states, by assumption, so there is no "
-                "map to show. Fit with `expertise=ileed.Embedded()` to let it depend on the state."
-            ],
-        )
+        text = "In this run each person's expertise is the same in all states, by assumption."
+        return Section(_WHERE, [f"{text} Fit with `expertise=ileed.Embedded()` to let it depend on the state."])
     return _by_skill(fitted, people) if fitted.expertise.skill_names else _by_state(fitted, people)
 
 
@@ -294,20 +233,11 @@ def _by_skill(fitted: Fitted, people: Shown) -> Section:
     skills = labels_of(names)[:_SKILLS]
     values = [list(of_person.values()) for of_person in fitted.expertise.by_skill().values()]
     cells = [
-        {
-            "person": person.label,
-            "column": skill,
-            "expertise": value,
-            "visited": True,
-            "told": f"{_short(person.label)}, {_short(skill)}: expertise {value:.2f}",
-        }
+        _cell(person, skill, f"{_short(skill)}: expertise {value:.2f}", expertise=value, visited=True)
         for person in people.persons
         for skill, value in zip(skills, values[person.index], strict=False)
     ]
-    text = [
-        "Each row is a person, best first; each column is a skill that the data name. Darker is closer to the learned "
-        "policy."
-    ]
+    text = ["Each row is a person, best first; each column is a skill. Darker means closer to the learned policy."]
     if len(names) > len(skills):
         text.append(f"The first {len(skills)} of {len(names):,} skills are shown.")
     draw = partial(heat_map, cells=cells, people=people.labels, columns=skills, title="skill", named=True)
@@ -318,61 +248,54 @@ def _by_state(fitted: Fitted, people: Shown) -> Section:
     expertise, visits = fitted.expertise.summary.states.numpy(), fitted.expertise.summary.visits.numpy()
     in_state = visits.sum(0)
     if in_state.max() < 2:
-        return Section(
-            _WHERE,
-            [
-                "No observation occurs twice in these data, so there are no states in which to compare people side by "
-                "side. The dark lines in the ranking tell how much each person's expertise varies, and "
-                "`fitted.expertise(observations, name)` answers for any observations."
-            ],
+        text = (
+            "No observation occurs twice in these data, so there are no states in which to compare people. The dark "
+            "lines in the ranking show how much each person's expertise varies; `fitted.expertise(observations, name)` "
+            "gives it for any observations."
         )
+        return Section(_WHERE, [text])
     share = in_state.sum() / fitted.provenance["data"]["steps"]
-    which = "in the data" if share == 1 else f"visited most often, which make up {share * 100:.0f} % of all steps"
-    text = [
-        f"Each row is a person, best first; each column is one of the {len(in_state)} observations {which}. "
-        "Darker is closer to the learned policy. A small square stands where that person never was: there the value is "
-        "what the model expects, not what was seen.",
-        "Columns run from the states where people are best to those where they are worst. On a wide screen, hover over "
-        "a cell for its numbers; state 1 is the most visited.",
+    which = "observations in the data" if share == 1 else f"most frequent observations ({share * 100:.0f} % of steps)"
+    paragraphs = [
+        f"Each row is a person, best first; each column is one of the {len(in_state)} {which}. Darker means closer to "
+        "the learned policy. A small mark means that the person was never in that state: its colour is a prediction of "
+        "the model.",
+        "Columns run from the states with the highest mean expertise to those with the lowest. On a wide screen, hover "
+        "over a cell to see its numbers; states are numbered by frequency.",
     ]
     known = ~np.isnan(expertise)
     steps = (visits * known).sum(0)
-    mean = (np.where(known, expertise, 0) * visits).sum(0) / steps.clip(min=1)  # over the steps that were taken there
+    mean = (np.where(known, expertise, 0) * visits).sum(0) / steps.clip(min=1)  # over the steps in that state
 
     def draw(alt: ModuleType, narrow: bool) -> Any:
-        columns = min(24, len(mean)) if narrow else len(mean)
-        states = np.argsort(-mean[:columns], kind="stable").tolist()
-        cells = [
-            {
-                "person": person.label,
-                "column": f"{state + 1}",
-                "expertise": round(float(expertise[person.index, state]), 3),
-                "visited": bool(visits[person.index, state]),
-                "told": f"{_short(person.label)}, state {state + 1}: {expertise[person.index, state]:.2f}, "
-                + (f"steps: {count:,}" if (count := visits[person.index, state]) else "never there"),
-            }
-            for person in people.persons
-            for state in states
-        ]
-        return heat_map(
-            alt,
-            narrow,
-            cells=cells,
-            people=people.labels,
-            columns=[f"{state + 1}" for state in states],
-            title=f"the {columns} most visited states, best to worst" if narrow else "states, from best to worst",
-            named=False,
-        )
+        states = np.argsort(-mean[: 24 if narrow else None], kind="stable").tolist()
+        cells = []
+        for person, state in product(people.persons, states):
+            value, count = float(expertise[person.index, state]), visits[person.index, state]
+            note = f"state {state + 1}: {value:.2f}, " + (f"steps: {count:,}" if count else "never there")
+            cells.append(_cell(person, f"{state + 1}", note, expertise=round(value, 3), visited=bool(count)))
+        title = f"the {len(states)} most frequent states, best to worst" if narrow else "states, from best to worst"
+        columns = [f"{state + 1}" for state in states]
+        return heat_map(alt, narrow, cells=cells, people=people.labels, columns=columns, title=title, named=False)
 
-    return Section(_WHERE, text, Figure("states", "Heat map of expertise, demonstrators by states", draw))
+    return Section(_WHERE, paragraphs, Figure("states", "Heat map of expertise, demonstrators by states", draw))
 
 
-def _evenly(count: int, most: int) -> list[int]:
-    """Indices of `count` things, or of at most so many of them, evenly from the first to the last."""
+def _cell(person: Person, column: str, note: str, *, expertise: float, visited: bool) -> Row:
+    tooltip = f"{_short(person.label)}, {note}"
+    return {"person": person.label, "column": column, "expertise": expertise, "visited": visited, "tooltip": tooltip}
+
+
+def _evenly_spaced(count: int, most: int) -> list[int]:
+    """Indices of `count` things, or of at most `most` of them, evenly spaced from the first to the last."""
     indices: list[int] = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)).tolist()
     return indices
 
 
+def _as_sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
 def _short(label: str) -> str:
-    """What thousands of cells repeat must be short, or the page grows heavy."""
+    """A label that can be repeated in thousands of cells."""
     return label if len(label) <= 24 else f"{label[:23]}…"
