@@ -131,7 +131,7 @@ def _parse_command(words: list[str]) -> Any:
         from ileed.cli.parsing import parse
     except ModuleNotFoundError as error:
         raise IleedError(f"the command needs rich and tyro ({error}): pip install rich tyro") from error
-    return parse(_command_class(command), program, words)
+    return parse(getattr(import_module(command.module), command.kind), program, words)
 
 
 def _commands_to_search(name: str) -> Mapping[str, Command]:
@@ -151,11 +151,6 @@ def _find_command(name: str, known: Mapping[str, Command], program: str) -> Comm
             f"{did_you_mean(name, [*known, '--help', '--version'])}: the commands are {', '.join(known)}"
         )
     return known[name]
-
-
-def _command_class(command: Command) -> type:
-    found: type = getattr(import_module(command.module), command.kind)
-    return found
 
 
 def _help(program: str, known: Mapping[str, Command]) -> str:
@@ -183,10 +178,10 @@ def _flush_output() -> None:
     """Write what was printed now, so that a failure to write it can still be reported."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
     except OSError as error:
         _discard_output()
+        if isinstance(error, BrokenPipeError):
+            raise
         raise IleedError(f"standard output cannot be written ({error.strerror}): send it elsewhere") from error
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ileed.errors import SettingsError
 from ileed.wording import printable
@@ -19,8 +18,6 @@ from ileed.wording import printable
 if TYPE_CHECKING:
     from ileed.fitting import Progress as FitProgress
     from ileed.fitting import ProgressCallback
-
-__all__ = ["Output", "at_least_one", "bar", "fit_bar", "plain", "print_json"]
 
 _LONGEST_NAME = 200
 _BAR_DELAY = 2.0  # seconds
@@ -50,15 +47,8 @@ def plain(text: str) -> str:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print strict JSON; numbers that are not finite become null."""
-    print(json.dumps(_with_finite_numbers(value), indent=2, allow_nan=False))  # noqa: T201
-
-
-def _with_finite_numbers(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _with_finite_numbers(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_finite_numbers(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
+    print(json.dumps(finite, indent=2))  # noqa: T201
 
 
 def at_least_one(**settings: int | None) -> None:
@@ -70,15 +60,14 @@ def at_least_one(**settings: int | None) -> None:
 
 @contextmanager
 def fit_bar(words: str) -> Iterator[ProgressCallback]:
-    """The progress callback of a fit: a bar with the best cost so far and the time left."""
-    with _delayed_bar(TextColumn("best {task.fields[cost]} nats")) as bars:
-        task = bars.add_task(plain(words), total=None, cost="...")
+    """The progress callback of a fit: a bar with the best cost so far and the time left in the stage."""
+    with _delayed_bar(words, TextColumn("best {task.fields[cost]} nats"), cost="...") as (bars, task):
         stage = None
 
         def progress(progress: FitProgress) -> None:
             nonlocal stage
             bars.start()
-            if stage != progress.stage:  # the time left is that of the stage
+            if stage != progress.stage:
                 stage = progress.stage
                 description = plain(words if stage == "fitting" else f"{words}: {stage}")
                 bars.reset(task, total=progress.steps, description=description)
@@ -90,8 +79,7 @@ def fit_bar(words: str) -> Iterator[ProgressCallback]:
 @contextmanager
 def bar(words: str) -> Iterator[Callable[[int, int], None]]:
     """A progress callback that takes the number done and the total: a bar with the time left."""
-    with _delayed_bar() as bars:
-        task = bars.add_task(plain(words), total=None)
+    with _delayed_bar(words) as (bars, task):
 
         def progress(done: int, total: int) -> None:
             bars.start()
@@ -101,23 +89,16 @@ def bar(words: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def _delayed_bar(*columns: Any) -> Iterator[Progress]:
+def _delayed_bar(words: str, *columns: TextColumn, **fields: Any) -> Iterator[tuple[Progress, TaskID]]:
     """A bar that appears when it is started or after a delay, so that errors before the work appear without a bar."""
-    bars = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        *columns,
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )
+    start = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    end = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    bars = Progress(*start, *columns, *end, console=Console(stderr=True))
     timer = threading.Timer(_BAR_DELAY, bars.start)
     timer.daemon = True
     timer.start()
     try:
-        yield bars
+        yield bars, bars.add_task(plain(words), total=None, **fields)
     finally:
         timer.cancel()
         timer.join()

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
     from ileed.readers import Labeller
 
-__all__ = ["Columns", "Inspect", "Robomimic", "column_names", "read_data"]
-
 
 @dataclass(frozen=True)
 class Columns:
@@ -77,24 +75,18 @@ class Robomimic:
         from ileed.readers import by_column, by_mask, by_one
 
         by_masks = bool(self.masks) or self.unmatched != "error"
-        given = {
+        options = {
             "--demonstrator": column is not None,
             "--masks or --unmatched": by_masks,
             "--one": self.one is not None,
         }
-        if sum(given.values()) > 1:
-            options = " and ".join(option for option, is_given in given.items() if is_given)
-            raise SettingsError(f"{options} each say who demonstrated: give one of them")
+        if len(given := [option for option, is_given in options.items() if is_given]) > 1:
+            raise SettingsError(f"{' and '.join(given)} each say who demonstrated: give one of them")
         if column is not None:
             return by_column(column)
         if self.one is not None:
             return by_one(self.one)
         return by_mask(*self.masks, unmatched=self.unmatched) if by_masks else None
-
-    def options(self) -> dict[str, Any]:
-        """The other arguments of `read_robomimic` that are given."""
-        options = {"observations": list(self.observations) or None, "filter_key": self.filter_key}
-        return {name: value for name, value in options.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -118,15 +110,10 @@ class Inspect:
         data = read_data(self.data, self.columns, self.robomimic, anonymise=self.anonymise)
         findings = data.check()
         if self.json:
-            print_json(
-                {
-                    "steps": len(data),
-                    "episodes": data.episode_count,
-                    "demonstrators": dict(zip(data.names, data.steps_each.tolist(), strict=True)),
-                    **column_names(data),
-                    "findings": [{"about": finding.about, "says": finding.says} for finding in findings],
-                }
-            )
+            steps_each = dict(zip(data.names, data.steps_each.tolist(), strict=True))
+            counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": steps_each}
+            listed = [{"about": finding.about, "says": finding.says} for finding in findings]
+            print_json(counts | column_names(data) | {"findings": listed})
             return
         console = Output()
         console.say(repr(data))
@@ -141,8 +128,10 @@ def read_data(path: Path, columns: Columns, robomimic: Robomimic, *, anonymise: 
     from ileed.readers import read
 
     labeller = robomimic.labeller(columns.demonstrator)
+    options: dict[str, Any] = {"observations": list(robomimic.observations), "filter_key": robomimic.filter_key}
+    given = {name: value for name, value in options.items() if value not in ([], None)}
     table = columns.read(path)
-    data = read(path, demonstrator=labeller, **robomimic.options()) if table is None else table
+    data = read(path, demonstrator=labeller, **given) if table is None else table
     return data.anonymise() if anonymise else data
 
 

@@ -9,7 +9,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 from tyro.conf import OmitArgPrefixes, Positional
 
 from ileed import runs
@@ -20,8 +20,6 @@ from ileed.cli.parsing import rename_option
 from ileed.errors import SettingsError
 from ileed.methods import Ileed
 from ileed.policy import Fitted
-
-__all__ = ["Fit", "ranking", "summary"]
 
 _MODELS = ("boltzmann", "oneversusrest", "uniformmixture", "variancescaling")
 
@@ -63,12 +61,9 @@ class Fit:
         out = self._out
         runs.check_destination(out, overwrite=self.overwrite)
         resolve_device(self.device)  # an error now, not after a large file was read
-        column = self.columns.demonstrator or ""
-        if column.partition("(")[0].strip().lower() in _MODELS:
-            raise SettingsError(
-                f"--demonstrator {column} is a demonstrator model, but this option names the column of the "
-                f"demonstrator: write --demonstrator-model {column}"
-            )
+        if (column := self.columns.demonstrator or "").partition("(")[0].strip().lower() in _MODELS:
+            found = f"--demonstrator {column} is a demonstrator model, but this option names a column"
+            raise SettingsError(f"{found}: write --demonstrator-model {column}")
         data = read_data(self.data, self.columns, self.robomimic, anonymise=self.anonymise)
         with fit_bar("fitting") as progress:
             fitted = self.method.fit(
@@ -123,12 +118,10 @@ def ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int 
     notes = [f"{len(people) - most:,} more in the run's report"] if len(people) > most else []
     if unknown:
         notes.append(f"{', '.join(unknown[:6])}{', ...' if len(unknown) > 6 else ''}: no step was learned from")
-    table = Table(title="expertise, best first (compare ratios, not levels)", caption="; ".join(notes) or None)
-    table.add_column("demonstrator")
-    table.add_column("expertise", justify="right")
-    table.add_column("10 to 90 % of steps")
-    if truth is not None:
-        table.add_column("truth", justify="right")
+    columns = [Column("demonstrator"), Column("expertise", justify="right"), Column("10 to 90 % of steps")]
+    known = [] if truth is None else [Column("truth", justify="right")]
+    title, caption = "expertise, best first (compare ratios, not levels)", "; ".join(notes) or None
+    table = Table(*columns, *known, title=title, caption=caption)
     quantiles = dict(zip(fitted.expertise.names, fitted.expertise.summary.quantiles.tolist(), strict=True))
     for name, value in people[:most]:
         low, high = quantiles[name][2], quantiles[name][18]

@@ -11,20 +11,13 @@ from dataclasses import replace
 from itertools import dropwhile, takewhile
 from typing import Any, get_args
 
-from tyro import cli as parse_with_tyro
-from tyro.conf import FlagCreatePairsOff
-from tyro.constructors import (
-    ConstructorRegistry,
-    PrimitiveConstructorSpec,
-    PrimitiveTypeInfo,
-    StructConstructorSpec,
-    StructTypeInfo,
-)
+import tyro
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
+from tyro.constructors import PrimitiveConstructorSpec as OptionSpec
+from tyro.constructors import PrimitiveTypeInfo as OptionType
 
 from ileed.errors import IleedError, SettingsError
 from ileed.wording import did_you_mean
-
-__all__ = ["parse", "rename_option"]
 
 _REGISTRY = ConstructorRegistry()
 
@@ -43,22 +36,20 @@ def parse(kind: type, program: str, words: Sequence[str]) -> Any:
         unknown, command = list(words), None
     if command is not None and not unknown:
         return command
-    options = _options(kind, program)
+    advice, options = f"see {program} --help", _options(kind, program)
     for word in unknown:
         option = word.partition("=")[0].replace("_", "-")
         if re.match(r"--?[a-z]", option) and option not in options:
-            raise SettingsError(
-                f"`{program}` has no option {option}{did_you_mean(option, options)}: see {program} --help"
-            )
+            raise SettingsError(f"`{program}` has no option {option}{did_you_mean(option, options)}: {advice}")
     if command is None:
-        raise SettingsError(f"{_first_paragraph(message.getvalue())}: see {program} --help")
-    raise SettingsError(f"{unknown[0]!r} is one word too many: see {program} --help")
+        raise SettingsError(f"{_first_paragraph(message.getvalue())}: {advice}")
+    raise SettingsError(f"{unknown[0]!r} is one word too many: {advice}")
 
 
 def _parse_known(kind: type, program: str, words: Sequence[str]) -> Any:
     """The command, and the words that are none of its options."""
-    settings: dict[str, Any] = {"config": (FlagCreatePairsOff,), "registry": _REGISTRY}
-    return parse_with_tyro(kind, prog=program, args=list(words), return_unknown_args=True, **settings)
+    config = (tyro.conf.FlagCreatePairsOff,)
+    return tyro.cli(kind, prog=program, args=list(words), return_unknown_args=True, config=config, registry=_REGISTRY)
 
 
 def _options(kind: type, program: str) -> list[str]:
@@ -130,7 +121,7 @@ def rename_option(kind: type, field: str, name: str) -> None:
 
 
 @_REGISTRY.primitive_rule
-def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+def _number(info: OptionType) -> OptionSpec[Any] | None:
     """An option that takes a number, or none where that is a choice."""
     offered = get_args(info.type) or (info.type,)
     kinds = [kind for kind in offered if kind is not type(None)]
@@ -147,18 +138,17 @@ def _number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         except ValueError:
             raise ValueError(f"{word!r} is not {rule}{', nor none' if optional else ''}") from None
 
-    return _option_of_one_word(number, kind.__name__.upper() + ("|none" if optional else ""), (kind,), str)
+    return _option_of_one_word(number, kind.__name__.upper() + ("|none" if optional else ""), kind)
 
 
 @_REGISTRY.primitive_rule
-def _model_part(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+def _model_part(info: OptionType) -> OptionSpec[Any] | None:
     """An option that takes a part of the model, as in Python, `Embedded(dim=3)`, or by its name, `constant`."""
     offered = get_args(info.type) or (info.type,)
     kinds = [kind for kind in offered if isinstance(kind, type) and kind.__module__.startswith("ileed.model.")]
     if not kinds:
         return None
-    by_name = {kind.__name__.lower(): kind for kind in kinds}
-    names = [kind.__name__ for kind in kinds]
+    by_name, names = {kind.__name__.lower(): kind for kind in kinds}, [kind.__name__ for kind in kinds]
 
     def part(word: str) -> Any:
         if word.lower() in ("auto", "none"):
@@ -171,12 +161,10 @@ def _model_part(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None
         except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
             if name.lower() in by_name:
                 raise ValueError(_wrong_settings(word, by_name[name.lower()], error)) from None
-            raise ValueError(
-                f"{word!r} is not one of {'|'.join(names)}, with settings as in Embedded(dim=3)"
-                f"{did_you_mean(name, names)}"
-            ) from None
+            rule = f"one of {'|'.join(names)}, with settings as in Embedded(dim=3)"
+            raise ValueError(f"{word!r} is not {rule}{did_you_mean(name, names)}") from None
 
-    return _option_of_one_word(part, "|".join(names), tuple(kinds), repr)
+    return _option_of_one_word(part, "|".join(names), *kinds)
 
 
 def _instance(word: str, by_name: dict[str, type]) -> Any:
@@ -198,14 +186,12 @@ def _wrong_settings(word: str, kind: type, error: Exception) -> str:
     return f"{word!r} cannot be parsed{meant}: {takes}, written as in Embedded(dim=3)"
 
 
-def _option_of_one_word(
-    value: Callable[[str], Any], metavar: str, kinds: tuple[type, ...], text: Callable[[Any], str]
-) -> PrimitiveConstructorSpec[Any]:
-    """An option whose value is made from one word; its default is shown as `text`, or as none."""
-    return PrimitiveConstructorSpec(
+def _option_of_one_word(value: Callable[[str], Any], metavar: str, *kinds: type) -> OptionSpec[Any]:
+    """An option whose value is made from one word: an instance of one of these kinds, or None."""
+    return OptionSpec(
         nargs=1,
         metavar=metavar,
         instance_from_str=lambda words: value(words[0]),
         is_instance=lambda found: found is None or isinstance(found, kinds),
-        str_from_instance=lambda found: ["none" if found is None else text(found)],
+        str_from_instance=lambda found: ["none" if found is None else repr(found)],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from ileed.errors import IleedError, SettingsError, require_all
 
 if TYPE_CHECKING:
     from ileed.tasks import AbstractTask
-
-__all__ = ["Demo", "Evaluate", "Report"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,9 @@ class Demo:
 
         at_least_one(episodes=self.episodes)
         data = shipped()
-        overwrite = self.overwrite or _fingerprint(self.out) == data.fingerprint()
+        overwrite = self.overwrite
+        with suppress(IleedError, KeyError, TypeError):
+            overwrite |= runs.read_run(self.out).provenance["data"]["fingerprint"] == data.fingerprint()
         runs.check_destination(self.out, overwrite=overwrite)
         runs.check_page(self.out / "report.html")
         task = MiniGridTask("minigrid/obstacles")
@@ -153,18 +154,5 @@ class Demo:
         console.print(table)
         console.say(f"open {page} in a browser")
         if self.json:
-            print_json(
-                summary(fitted)
-                | {"truth": truth, "report": str(page)}
-                | {"scores": {name: {"mean": item.mean, "interval": item.interval} for name, item in scores.items()}}
-            )
-
-
-def _fingerprint(path: Path) -> str | None:
-    """The fingerprint of the data of a run; None where there is no run."""
-    from ileed import runs
-
-    try:
-        return str(runs.read_run(path).provenance["data"]["fingerprint"])
-    except (IleedError, KeyError, TypeError):
-        return None
+            means = {name: {"mean": score.mean, "interval": score.interval} for name, score in scores.items()}
+            print_json(summary(fitted) | {"truth": truth, "report": str(page), "scores": means})
