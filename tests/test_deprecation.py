@@ -14,7 +14,8 @@ from ileed import Demonstrations, MixtureLSTM, MixtureMLP, VarianceScaling, runs
 from ileed.deprecation import current_names, renamed_settings
 from ileed.model.batch import Sizes
 from ileed_lab.catalogue import EXPERIMENTS
-from ileed_lab.grid import cells, read_cell
+from ileed_lab.grid import cells
+from ileed_lab.records import read_cell
 
 RESULTS = Path(__file__).parents[1] / "results"
 RENAMED = {

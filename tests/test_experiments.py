@@ -2,11 +2,13 @@
 
 import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import code_size
 import pytest
 from strategies import world
 
@@ -177,6 +179,7 @@ def test_the_command_tells_how_many_trials_failed(tmp_path, monkeypatch, capsys)
 
 
 RESULTS = Path(__file__).parents[1] / "results"
+LAB = Path(__file__).parents[1] / "lab" / "ileed_lab"
 
 
 def test_records_of_an_uncommitted_tree_are_refused_among_the_results_before_anything_is_run(tmp_path, monkeypatch):
@@ -333,3 +336,18 @@ def test_only_the_settings_that_were_asked_for_are_run_and_others_refused(tmp_pa
     assert [path.name for path in paths] == ["two_3_nobody.json"]
     with pytest.raises(ileed.SettingsError, match="its settings are \\['2', '3', 'one', 'two'\\]"):
         reproduce(Small(), out=tmp_path, settings=["three"], device="cpu")
+
+
+def test_files_and_functions_of_the_lab_are_small():
+    """The limits of the library; the runner's arguments are the command's, and the kernel is compiled by numba."""
+    files = {str(path.relative_to(LAB)): path.read_text() for path in LAB.rglob("*.py")}
+    assert code_size.long_files(files) == {}
+    assert code_size.long_functions(files) == {}
+    assert code_size.many_parameters(files).keys() == {"running.py: reproduce", "square/world.py: _arm_torques"}
+
+
+def test_no_part_of_the_runner_or_of_an_experiment_asks_a_learner_for_its_class():
+    files = [LAB / "running.py", LAB / "grid.py", LAB / "catalogue.py", *LAB.rglob("*experiment.py")]
+    classes = r"Ileed|Ensemble|Fitted|Gail|AbstractOffline|AbstractExperiment|Perfect|Constant|Succession|AbstractTask"
+    asked = re.compile(rf"isinstance\([^)]*\b({classes})\b[^)]*\)")
+    assert [path.name for path in files if asked.search(path.read_text())] == []

@@ -1,4 +1,4 @@
-"""Rank correlation, for orders that are compared with known ones."""
+"""Rank correlation, to compare an order with a known one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["rank_correlation"]
 
 
 def rank_correlation(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
-    """Spearman's, equals sharing their mean rank; 0 where all are equal, for then nothing is in order.
+    """Spearman's rank correlation; equal values have their mean rank, and it is 0 where all values are equal.
 
     >>> rank_correlation([1, 4, 9], [0.1, 0.2, 0.3])
     1.0

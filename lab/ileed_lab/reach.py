@@ -29,9 +29,9 @@ _LIMIT = 50  # steps of an episode
 class ReachTask(AbstractTask):
     """A hand on the plane from -1 to 1 that earns 1 for closing within 0.1 of a target, in 50 steps at most.
 
-    An observation is the hand's position, the target's, and the gripper as it was last told (1 closed, -1 open): 5
-    numbers. An action is a velocity, of which each part beyond -1 to 1 is cut there, at 0.1 a step, and a gripper,
-    closed where above 0: 3 numbers, the last of which is as good as binary. To close elsewhere costs nothing but time.
+    An observation is the hand's position, the target's, and the last command of the gripper (1 closed, -1 open): 5
+    numbers. An action is a velocity, each component clipped to [-1, 1] and times 0.1 a step, and a gripper, closed
+    where above 0: 3 numbers, the last of which is a binary dimension. Closing elsewhere costs nothing but time.
 
     An observation shows which of two phases it belongs to: "near" the target, within 0.35, or "far".
     """
@@ -48,7 +48,7 @@ class ReachTask(AbstractTask):
     def score(
         self, actor: Actor, *, episodes: int, seed: int, environments: int = 256, progress: Progress | None = None
     ) -> npt.NDArray[np.float64]:
-        """What each of exactly `episodes` episodes earned, 1 or 0, in the order of their numbers.
+        """The reward of each of exactly `episodes` episodes, 1 or 0, in the order of their numbers.
 
         Rows begin together, as many as there are episodes left to begin; one whose episode is over stays as it was,
         and its actions are not used, until all are.
@@ -76,7 +76,7 @@ class ReachTask(AbstractTask):
         """Play `steps` steps in each of `len(seeds)` environments at once, episode after episode, and keep them all.
 
         Episode k of environment e starts from `(seeds[e], k)`, as episode k of `score` does with that seed. The last
-        episode of an environment is cut where its steps are spent. `phase` is kept for every step.
+        episode of an environment is truncated after the last step. `phase` is kept for every step.
         """
         return play_rows(self, actor, _Hands(seeds), steps, len(seeds), progress)
 
@@ -84,35 +84,35 @@ class ReachTask(AbstractTask):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ReachExpert:
-    """The known policy of reaching: a Gaussian whose mean and deviation have a closed form.
+    """The known policy of reaching: a Gaussian whose mean and standard deviation have a closed form.
 
-    It means to move along tanh(3 (target - position)), and to close within 0.08 of the target and open elsewhere. Both
-    velocities deviate by `deviation` at the target and towards half as much again far from it; the gripper, which is
-    told 1 or -1, by `gripper_deviation`.
+    The mean velocity is tanh(3 (target - position)), and the mean of the gripper is 1 within 0.08 of the target and -1
+    elsewhere. Both velocities have `standard_deviation` at the target, and up to half as much again far from it; the
+    gripper has `gripper_standard_deviation`.
     """
 
-    deviation: float = 0.2
-    gripper_deviation: float = 0.01
+    standard_deviation: float = 0.2
+    gripper_standard_deviation: float = 0.01
 
     def mean(self, observations: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """What is meant after each of (place, 5) observations, (place, 3)."""
+        """The mean action after each of (row, 5) observations, (row, 3)."""
         velocity = np.tanh(3 * (observations[:, 2:4] - observations[:, 0:2]))
         gripper = np.where(_distance(observations) < 0.8 * _TOLERANCE, 1.0, -1.0)
         return np.concatenate([velocity, gripper[:, None]], axis=1)
 
     def distribution(self, observations: npt.NDArray[Any]) -> MixtureSameFamily:
-        """The distribution of actions after each of (place, 5) observations: a mixture of one component."""
+        """The distribution of actions after each of (row, 5) observations: a mixture of one component."""
         mean = torch.from_numpy(self.mean(observations))
-        spread = self.deviation * (1 + 0.5 * np.tanh(_distance(observations)))
-        gripper = np.full_like(spread, self.gripper_deviation)
-        deviations = torch.from_numpy(np.stack([spread, spread, gripper], axis=1))
-        # Nothing here can be invalid, and to check it would take longer than to work it out.
-        component = Independent(Normal(mean[:, None], deviations[:, None], validate_args=False), 1, validate_args=False)
-        certain = Categorical(logits=torch.zeros(len(mean), 1, dtype=mean.dtype), validate_args=False)
-        return MixtureSameFamily(certain, component, validate_args=False)
+        spread = self.standard_deviation * (1 + 0.5 * np.tanh(_distance(observations)))
+        gripper = np.full_like(spread, self.gripper_standard_deviation)
+        scales = torch.from_numpy(np.stack([spread, spread, gripper], axis=1))
+        # Nothing here can be invalid, and checking would take longer than computing.
+        component = Independent(Normal(mean[:, None], scales[:, None], validate_args=False), 1, validate_args=False)
+        weight = Categorical(logits=torch.zeros(len(mean), 1, dtype=mean.dtype), validate_args=False)
+        return MixtureSameFamily(weight, component, validate_args=False)
 
     def __call__(self, observations: npt.NDArray[Any], starts: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        """Act as it means to, without chance."""
+        """The mean action, without noise."""
         return self.mean(observations)
 
 
@@ -145,5 +145,5 @@ class _Hands:
 
 
 def _distance(observations: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """How far each of (place, 5) observations shows the hand from its target, (place,)."""
+    """Distance of the hand from its target in each of (row, 5) observations, (row,)."""
     return np.asarray(np.linalg.norm(observations[:, 2:4] - observations[:, 0:2], axis=1))

@@ -1,4 +1,4 @@
-"""Noise for simulation alone: ways to err that no demonstrator model describes."""
+"""Simulated demonstrators whose random actions no demonstrator model of the library describes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Biased", "Persistent"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Persistent:
-    """With probability `expertise` follow the policy, otherwise do the same again; at random where an episode starts.
+    """With probability `expertise` follow the policy, otherwise repeat the action; at random where an episode starts.
 
-    Slips are as frequent as under `UniformMixture`, but come in runs and depend on what was done before.
+    Random actions are as frequent as under `UniformMixture`, but depend on the previous action.
     """
 
     discrete = True
     previous: torch.Tensor = field(default_factory=lambda: torch.tensor(-1), repr=False)
-    """The action just before, in the same episode; -1 where there was none."""
+    """The previous action in the same episode; -1 where there is none."""
 
     def after(self, previous: torch.Tensor) -> Persistent:
         """The same, after these actions (env,)."""
@@ -41,14 +41,14 @@ class Persistent:
 @final
 @dataclass(frozen=True)
 class Biased:
-    """With probability `expertise` follow the policy, otherwise take one of a few favourite `actions`, at random.
+    """With probability `expertise` follow the policy, otherwise take one of a few `actions`, at random.
 
-    `Biased((2,))` always slips towards action 2; in MiniGrid `Biased((0, 1))` only ever turns left or right by mistake.
+    `Biased((2,))` then always takes action 2; in MiniGrid `Biased((0, 1))` turns left or right.
     """
 
     discrete = True
     actions: tuple[int, ...]
-    """The favourites, each as likely as the others."""
+    """With equal probability."""
 
     def __post_init__(self) -> None:
         if not self.actions or len(set(self.actions)) < len(self.actions) or min(self.actions) < 0:
