@@ -1,0 +1,221 @@
+"""Designs: simulated populations of demonstrators whose expertise is known, on which intervals are calibrated.
+
+Every population draws its people, its expert and its states afresh from a seed. Coverage is measured on the seeds from
+0; whatever is tuned is tuned on the seeds from `DEVELOPMENT_SEED`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from ileed import CategoricalMLP, Constant, Demonstrations, Embedded, Ileed, MixtureLSTM, MixtureMLP
+
+__all__ = ["DESIGNS", "DEVELOPMENT_SEED", "AbstractDesign", "Continuous", "Population", "Recurrent", "Tabular"]
+
+Array = npt.NDArray[Any]
+
+DEVELOPMENT_SEED = 100_000
+LOWEST, HIGHEST = 0.1, 0.95
+"""Between which a person's expertise is drawn uniformly."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Demonstrations, and what is known of those who gave them."""
+
+    data: Demonstrations
+    step_expertise: Array
+    """(step,) the true expertise of each step's demonstrator in its state."""
+    best_action: Array | None = None
+    """(step,) the expert's most likely action, where actions are discrete."""
+
+    @property
+    def expertise(self) -> Array:
+        """(person,) true expertise, averaged over the person's own steps."""
+        who = self.data.demonstrator
+        return np.bincount(who, weights=self.step_expertise) / np.bincount(who)
+
+    @property
+    def relative(self) -> Array:
+        """(person,) true expertise divided by its mean over people."""
+        return self.expertise / self.expertise.mean()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstractDesign(ABC):
+    """How a population is simulated, and the method that is fitted to it. A population depends on its seed alone."""
+
+    people: int = 8
+    episodes: tuple[int, int] = (10, 10)
+    """Fewest and most episodes of a person; the number is drawn uniformly."""
+    length: int = 50
+    """Steps of an episode."""
+
+    @property
+    @abstractmethod
+    def method(self) -> Ileed:
+        """The model that is fitted."""
+
+    @abstractmethod
+    def population(self, seed: int) -> Population:
+        """People, expert and states drawn from a seed."""
+
+    def _episodes(self, chance: np.random.Generator) -> tuple[Array, Array]:
+        """(step,) demonstrator and episode of every step; episodes of one person follow each other."""
+        counts = chance.integers(self.episodes[0], self.episodes[1] + 1, size=self.people)
+        owner = np.repeat(np.arange(self.people), counts)
+        return np.repeat(owner, self.length), np.repeat(np.arange(len(owner)), self.length)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Tabular(AbstractDesign):
+    """States with random features, of which each step draws one uniformly, and one of 7 actions that is best in each.
+
+    With `stochastic`, the expert draws from a softmax of Gaussian preferences with standard deviation 2 instead. With
+    `by_state`, the expertise of a person is sigma(u_i + v_i f(s)), f a standard Gaussian feature of the state and v_i
+    standard Gaussian. With `persistence` and `bias`, people do not err uniformly, as every model of ours supposes: an
+    error repeats the person's last action with probability `persistence`, and is otherwise the person's favourite
+    action with probability `bias`.
+    """
+
+    states: int = 50
+    features: int = 10
+    actions: int = 7
+    stochastic: bool = False
+    by_state: bool = False
+    persistence: float = 0.0
+    bias: float = 0.0
+
+    @property
+    def method(self) -> Ileed:
+        expertise = Embedded() if self.by_state else Constant()
+        return Ileed(policy=CategoricalMLP(hidden=(64,)), expertise=expertise, restarts=4, steps=1000)
+
+    def population(self, seed: int) -> Population:
+        chance = np.random.default_rng(seed)
+        who, episode = self._episodes(chance)
+        features = chance.normal(size=(self.states, self.features)).astype(np.float32)
+        preferences = chance.normal(size=(self.states, self.actions)) * 2
+        level = chance.uniform(LOWEST, HIGHEST, size=self.people)
+        slope = chance.normal(size=self.people) * self.by_state
+        state = chance.integers(self.states, size=len(who))
+        logit = np.log(level / (1 - level))[who] + slope[who] * features[state, 0]
+        expertise = 1 / (1 + np.exp(-logit))
+        best = preferences.argmax(1)[state]
+        # the largest of preferences plus Gumbel noise is a draw from their softmax
+        drawn = (preferences[state] + chance.gumbel(size=(len(who), self.actions))).argmax(1)
+        errs = chance.random(len(who)) >= expertise
+        action = np.where(errs, self._errors(chance, who), drawn if self.stochastic else best)
+        if self.persistence:
+            action = _repeated(action, episode, errs & (chance.random(len(who)) < self.persistence))
+        data = Demonstrations(
+            observations=features[state],
+            actions=action,
+            demonstrator=_names(who),
+            episode=episode,
+            action_count=self.actions,
+        )
+        return Population(data, expertise, best)
+
+    def _errors(self, chance: np.random.Generator, who: Array) -> Array:
+        """(step,) what each step's person does when they err."""
+        uniform = chance.integers(self.actions, size=len(who))
+        favourite = chance.integers(self.actions, size=self.people)[who]
+        return np.where(chance.random(len(who)) < self.bias, favourite, uniform)
+
+
+def _repeated(action: Array, episode: Array, repeats: Array) -> Array:
+    """Actions, where a step that `repeats` has the action of the step before it in its episode."""
+    inside = np.append(False, episode[1:] == episode[:-1])
+    steps = np.arange(len(action))
+    return action[np.maximum.accumulate(np.where(repeats & inside, 0, steps))]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Continuous(AbstractDesign):
+    """Uniform observations, and an expert that chooses between two smooth functions of them, with Gaussian noise.
+
+    A person's variance is the expert's divided by their expertise, as `VarianceScaling` supposes.
+    """
+
+    observations: int = 4
+    actions: int = 2
+    standard_deviation: float = 0.2
+
+    @property
+    def method(self) -> Ileed:
+        policy = MixtureMLP(hidden=(32,), modes=2, shared_standard_deviations=True)
+        return Ileed(policy=policy, expertise=Constant(), restarts=4, steps=1000, batch_size=512)
+
+    def population(self, seed: int) -> Population:
+        chance = np.random.default_rng(seed)
+        who, episode = self._episodes(chance)
+        seen = chance.uniform(-1, 1, size=(len(who), self.observations)).astype(np.float32)
+        slopes = chance.normal(size=(2, self.observations, self.actions))
+        offset = chance.normal(size=(1, self.actions))
+        first, second = np.tanh(seen @ slopes[0] + offset), np.tanh(seen @ slopes[1] - offset)
+        chosen = np.where(chance.random((len(who), 1)) < 0.5, first, second)
+        level = chance.uniform(LOWEST, HIGHEST, size=self.people)
+        deviation = self.standard_deviation / np.sqrt(level[who])[:, None]
+        action = chosen + deviation * chance.normal(size=chosen.shape)
+        data = Demonstrations(
+            observations=seen, actions=action.astype(np.float32), demonstrator=_names(who), episode=episode
+        )
+        return Population(data, level[who])
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Recurrent(AbstractDesign):
+    """As `Continuous` with one function of the observation, whose sign a cue in an episode's first observation decides.
+
+    A policy without a hidden state cannot know the sign.
+    """
+
+    length: int = 10
+    episodes: tuple[int, int] = (30, 30)
+    observations: int = 3
+    standard_deviation: float = 0.2
+
+    @property
+    def method(self) -> Ileed:
+        policy = MixtureLSTM(hidden=(16,), length=self.length, modes=1, shared_standard_deviations=True)
+        return Ileed(policy=policy, expertise=Constant(), restarts=2, steps=1000, batch_size=64)
+
+    def population(self, seed: int) -> Population:
+        chance = np.random.default_rng(seed)
+        who, episode = self._episodes(chance)
+        seen = chance.uniform(-1, 1, size=(len(who), self.observations)).astype(np.float32)
+        cue = chance.choice([-1.0, 1.0], size=int(episode[-1]) + 1)
+        seen[:, 0] = np.where(np.arange(len(who)) % self.length == 0, cue[episode], 0)
+        slope = chance.normal(size=self.observations - 1)
+        mean = cue[episode] * np.tanh(seen[:, 1:] @ slope)
+        level = chance.uniform(LOWEST, HIGHEST, size=self.people)
+        action = mean + self.standard_deviation / np.sqrt(level[who]) * chance.normal(size=len(who))
+        data = Demonstrations(
+            observations=seen, actions=action[:, None].astype(np.float32), demonstrator=_names(who), episode=episode
+        )
+        return Population(data, level[who])
+
+
+def _names(who: Array) -> Array:
+    return np.array([f"person {number + 1}" for number in who])
+
+
+DESIGNS: dict[str, AbstractDesign] = {
+    "constant": Tabular(),
+    "by state": Tabular(by_state=True),
+    "Gaussian mixture": Continuous(),
+    "recurrent": Recurrent(),
+    "few episodes": Tabular(stochastic=True, episodes=(2, 4)),
+    "wrong noise": Tabular(persistence=0.5, bias=0.5),
+}
+"""The six designs. The experts of the third, fourth and fifth are stochastic."""
