@@ -37,8 +37,8 @@ _SETTINGS = {
 """Settings of a method and of its parts."""
 _VALUES = {"scaled": {"standard_deviation": "deviation"}}
 """Values of settings."""
-_NOT_RECORDED = {"Gail": ("task",)}
-"""Settings that stand elsewhere in the header: the cell's own setting names the task."""
+_NOT_RECORDED = {"Gail": ("task",), "Ileed": ("folds", "temperature")}
+"""Settings that are not in the header: the cell's own setting names the task, and trials are fitted without folds."""
 
 
 def recorded_settings(learner: Any) -> Any:

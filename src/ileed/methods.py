@@ -22,6 +22,9 @@ from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.fitted import Ensemble, Fitted
+from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
+from ileed.fitted.crossfit import deal_episodes, fold_weights, rate_folds
+from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
 from ileed.fitting import (
     Checkpoint,
@@ -90,6 +93,11 @@ class Ileed:
     """Bound on each restart's own gradient norm."""
     held_out: float = 0.0
     """Share of everybody's episodes to choose by; 0 chooses by the likelihood of all the data, as the paper does."""
+    folds: int = 5
+    """Into how many folds episodes are dealt, to rate everybody by policies that have not seen their episodes: what
+    `Fitted.expertise.table()` shows. 0 leaves that out; behaviour cloning does too."""
+    temperature: float | None = None
+    """Of the policies that rate people, 1 for as they were learned; None estimates it from the folds."""
     normalise: bool | None = None
     """Inputs in units of their own spread; None does so for floating-point observations, not for whole numbers."""
 
@@ -106,8 +114,12 @@ class Ileed:
         checked = {item.name: getattr(settings, item.name) for item in fields(OptimiserSettings)} | {
             "restarts": restarts,
             "ensemble": ensemble,
+            "folds": whole_number("folds", self.folds, least=0, rule="pass two or more, or 0 for no cross-fitting"),
             "normalise": true_or_false("normalise", self.normalise, or_none=True),
         }
+        if self.temperature is not None:
+            rule = "pass a number above zero, or None to estimate it"
+            checked["temperature"] = number("temperature", self.temperature, within=lambda value: value > 0, rule=rule)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -176,7 +188,40 @@ class Ileed:
         result = optimise(joint, start.prepared, method.optimiser, checkpoint=file, callback=progress)
         ensemble = _ensemble(self, start.prepared, result, call.device, time.monotonic() - began)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
-        return replace(kept.fitted(), width=width, checkpoints=tuple(checkpoints))
+        fitted = replace(kept.fitted(), width=width)
+        ratings = method._cross_fitted(demonstrations, weighed, call, checkpoints)
+        if ratings is not None:
+            fitted = fitted.with_ratings(ratings)
+        return replace(fitted, checkpoints=tuple(checkpoints))
+
+    def _cross_fitted(
+        self, data: Demonstrations, weights: Array | None, call: _Call, checkpoints: list[Checkpoint]
+    ) -> Ratings | None:
+        """Everybody rated by policies that have not seen their episodes; None where that cannot be, or is not asked."""
+        count = min(self.folds, data.episode_count)
+        by_episode = np.ones(data.episode_count) if weights is None else weights
+        parts = self.parts(data)
+        rates = parts.expertise.estimates_expertise and not parts.demonstrator.defines_expertise
+        if count < 2 or by_episode.ndim > 1 or not rates or (data.steps_each == 0).any():
+            return None
+        fold = deal_episodes(data, count, seed=call.seed)
+        members = min(FOLD_RESTARTS, self.restarts)
+        each = fold_weights(fold, by_episode, members)
+        if (each.sum(1) == 0).any():
+            return None
+        found = replace(self, restarts=len(each), ensemble=1, folds=0).fit(
+            data,
+            seed=call.seed,
+            device=str(call.device),
+            weights=each,
+            check_width=False,
+            progress=call.progress and partial(_in_stage, call.progress, "cross-fitting"),
+            checkpoint=call.checkpoint and f"{call.checkpoint}-folds",
+            checkpoint_seconds=call.checkpoint_seconds,
+        )
+        checkpoints.extend(found.checkpoints)
+        assert found.ensemble is not None
+        return rate_folds(found.ensemble, fold, temperature=self.temperature)
 
     def _compared_widths(
         self, data: Demonstrations, weights: Array | None, call: _Call
@@ -199,7 +244,7 @@ class Ileed:
 
         def cost(hidden: tuple[int, ...]) -> Array:
             fewer = min(RESTARTS, self.restarts)
-            method = replace(self, policy=head.resized(hidden), restarts=fewer, ensemble=1)
+            method = replace(self, policy=head.resized(hidden), restarts=fewer, ensemble=1, folds=0)
             fitted = method.fit(
                 split.data,
                 seed=call.seed,

@@ -7,6 +7,7 @@ from math import isnan
 from typing import Any, final
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted.policy import as_tensor, encode_table, observation_tensor
+from ileed.fitted.ratings import Ratings
 from ileed.model.ask import ask, mean_over_members
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
@@ -60,9 +62,33 @@ class Expertise:
         skill_names: tuple[str, ...],
         summary: ExpertiseSummary,
         encoding: Encoding | None = None,
+        ratings: Ratings | None = None,
     ) -> None:
         self._joint, self._normaliser, self._encoding = joint, normaliser, encoding
         self.names, self.skill_names, self.summary = names, skill_names, summary
+        self.ratings = ratings
+        """Everybody rated by policies that have not seen their episodes; None where a fit was made without folds."""
+
+    def table(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
+        """Everybody's expertise with its interval and that of their rank, best first; see `Ratings.table`."""
+        return self._rated.table(relative=relative, confidence_level=confidence_level)
+
+    def probability_better(self, first: str, second: str) -> float:
+        """The probability that one person's expertise is above another's."""
+        return self._rated.probability_better(first, second)
+
+    def groups(self, probability: float = 0.95) -> list[tuple[str, ...]]:
+        """People in groups, best first, that can be told apart with this probability; see `Ratings.groups`."""
+        return self._rated.groups(probability)
+
+    @property
+    def _rated(self) -> Ratings:
+        if self.ratings is None:
+            raise SettingsError(
+                "this fit has no intervals: they need folds=2 or more, two episodes, and a demonstrator model under "
+                "which expertise is one number"
+            )
+        return self.ratings
 
     def by_demonstrator(self) -> dict[str, float]:
         """Each demonstrator's expertise, averaged over that person's own steps.

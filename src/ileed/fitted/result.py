@@ -18,6 +18,7 @@ from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError
 from ileed.fitted.expertise import Expertise, members_that_know
 from ileed.fitted.policy import Policy, as_tensor
+from ileed.fitted.ratings import Ratings
 from ileed.fitting import Checkpoint, History, Outcome
 from ileed.fitting.windows import episode_ends, tiles
 from ileed.model.ask import Answer, ask, log_mean_over_members
@@ -120,14 +121,21 @@ class Fitted:
             costs[steps[inside]] = -log_mean_over_members(answer.log_likelihood, counted).numpy()[inside]
         return costs
 
+    def with_ratings(self, ratings: Ratings) -> Fitted:
+        """The same fit with ratings of its people, beside which stands their expertise in sample."""
+        own = self.expertise.by_demonstrator()
+        ratings = replace(ratings, in_sample=np.array([own[name] for name in ratings.names]))
+        return replace(self, expertise=self._expertise(self.expertise.names, ratings))
+
     def renamed(self, names: Mapping[str, str]) -> Fitted:
         """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
-        asked = self.expertise
-        chosen = tuple(names[name] for name in asked.names)
-        expertise = Expertise(
-            self.joint, self.normaliser, chosen, asked.skill_names, asked.summary, self.policy.encoding
-        )
-        return replace(self, expertise=expertise, ensemble=None)
+        ratings = self.expertise.ratings and self.expertise.ratings.renamed(names)
+        chosen = tuple(names[name] for name in self.expertise.names)
+        return replace(self, expertise=self._expertise(chosen, ratings), ensemble=None)
+
+    def _expertise(self, names: tuple[str, ...], ratings: Ratings | None) -> Expertise:
+        skill_names, summary = self.expertise.skill_names, self.expertise.summary
+        return Expertise(self.joint, self.normaliser, names, skill_names, summary, self.policy.encoding, ratings)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.

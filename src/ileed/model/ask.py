@@ -41,9 +41,23 @@ class Answer:
         return self.joint.log_likelihood(self._batch)
 
     @cached_property
+    def policy(self) -> Any:
+        """pi(. | observation): a distribution of batch shape (member, observation)."""
+        return self.joint.policy(self.observations, self.legal)
+
+    @cached_property
     def policy_log_likelihood(self) -> Float[Tensor, "member row"]:
         """log pi(action | observation) of each row, in nats."""
-        return self.joint.policy(self.observations, self.legal).taken(self._batch)
+        return self.policy.taken(self._batch)
+
+    def log_likelihood_at(self, expertise: Float[Tensor, " point"], temperature: float) -> Float[Tensor, "point row"]:
+        """log p(action | observation, rho) of each row if its demonstrator had one expertise or another, in nats.
+
+        The policy is taken to the power 1 / temperature. For a joint model of one member; in double precision.
+        """
+        policy = self.joint.policy.tempered(self.policy, temperature)
+        everywhere = expertise[:, None].expand(-1, len(self._batch.weight))
+        return self.joint.parts.demonstrator.log_likelihood(policy, everywhere, self._batch, self.joint.demonstrator)
 
     def with_context(self, context: Mapping[str, Tensor]) -> Answer:
         """The same, where the demonstrator model is told what came before each row."""

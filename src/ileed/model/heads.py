@@ -99,6 +99,10 @@ class PolicyNet(nn.Module, ABC):
         """The mean over members of their distributions, of batch shape (row,)."""
 
     @abstractmethod
+    def tempered(self, distribution: Any, temperature: float) -> Any:
+        """A distribution to the power 1 / temperature, in double precision."""
+
+    @abstractmethod
     def parameters_of(self, distribution: Any) -> tuple[Tensor, ...]:
         """The numbers that define a distribution, in the order in which an exported policy returns them."""
 

@@ -160,6 +160,9 @@ class CategoricalNet(PolicyNet, ABC):
         mean = logits[0] if len(logits) == 1 else logits.logsumexp(0) - log(len(logits))
         return Categorical(logits=mean, validate_args=None if mean.numel() else False)  # torch cannot check no rows
 
+    def tempered(self, distribution: Categorical, temperature: float) -> Choice:
+        return Choice((distribution.logits.mT.double() / temperature).log_softmax(-2))
+
     def parameters_of(self, distribution: Categorical) -> tuple[Tensor, ...]:
         return (distribution.logits,)
 
@@ -241,6 +244,11 @@ class GaussianNet(PolicyNet, ABC):
         logits, means, standard_deviations = (list(part) for part in mixture_parts(distribution))
         weights = torch.cat([each.log_softmax(-1) for each in logits], -1)
         return mixture(weights, torch.cat(means, -2), torch.cat(standard_deviations, -2))
+
+    def tempered(self, distribution: MixtureSameFamily, temperature: float) -> MixtureSameFamily:
+        """Every component to the power 1 / temperature: its variance times the temperature."""
+        logits, means, standard_deviations = (part.double() for part in mixture_parts(distribution))
+        return mixture(logits, means, standard_deviations * temperature**0.5)
 
     def parameters_of(self, distribution: MixtureSameFamily) -> tuple[Tensor, ...]:
         return mixture_parts(distribution)

@@ -1,0 +1,105 @@
+"""Coverage of intervals of expertise in simulated populations, by cross-fitted and by in-sample ratings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, ClassVar, final
+
+import numpy as np
+import numpy.typing as npt
+
+from ileed import Demonstrations, Fitted, Ileed
+from ileed.fitting import ProgressCallback
+from ileed_lab.calibration.designs import DESIGNS, Population
+from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.records import Measured
+
+__all__ = ["LEVELS", "Coverage", "Rated"]
+
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+_FOLDS = 5
+
+
+@final
+@dataclass(frozen=True)
+class Rated:
+    """A method of the library with so many folds, each population fitted for itself."""
+
+    method: Ileed
+    folds: int = _FOLDS
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)
+
+    def fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> Fitted:
+        method = replace(self.method, folds=self.folds)
+        return method.fit(demonstrations, seed=seed, device=device, check_width=False, progress=progress)
+
+
+@final
+@dataclass(frozen=True)
+class Coverage(AbstractExperiment):
+    """Do intervals of relative expertise hold the truth as often as they say? Trial k is the population of seed k."""
+
+    name: str = "calibration/coverage"
+    trials: int = 200
+    first_seed: int = 0
+    """Of the populations; other than 0 for development."""
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {"levels": list(LEVELS), "folds": _FOLDS, "first_seed": self.first_seed}
+
+    def settings(self) -> Sequence[Setting]:
+        return [{"design": name} for name in DESIGNS]
+
+    def methods(self, setting: Setting) -> Mapping[str, Rated]:
+        return {"cross-fitted": Rated(DESIGNS[setting["design"]].method)}
+
+    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
+        return [self._population(setting, trial).data for trial in trials]
+
+    def measure(self, setting: Setting, method: str, trial: int, fit: Fitted) -> Measured:
+        return measured(fit, self._population(setting, trial))
+
+    def _population(self, setting: Setting, trial: int) -> Population:
+        return DESIGNS[setting["design"]].population(self.first_seed + trial)
+
+
+def measured(fit: Fitted, population: Population) -> Measured:
+    """Relative expertise, true and estimated, its intervals, and the probability of each pair's order."""
+    ratings = fit.expertise.ratings
+    assert ratings is not None
+    names, true = list(population.data.names), population.relative
+    tables = {level: ratings.table(confidence_level=level) for level in LEVELS}
+    order = [tables[0.9]["demonstrator"].to_pylist().index(name) for name in names]
+
+    def column(level: float, name: str) -> npt.NDArray[Any]:
+        return tables[level][name].to_numpy()[order]
+
+    own = np.array([fit.expertise.by_demonstrator()[name] for name in names])
+    pairs = combinations(range(len(names)), 2)
+    return {
+        "true": _rounded(true),
+        "estimate": _rounded(column(0.9, "expertise")),
+        "in_sample": _rounded(own / own.mean()),
+        "intervals": {
+            str(level): [_rounded(column(level, "low")), _rounded(column(level, "high"))] for level in LEVELS
+        },
+        "better": _rounded(
+            [ratings.probability_better(names[i], names[j]) for i, j in zip(first, second, strict=True)]
+        ),
+        "temperature": round(ratings.temperature, 4),
+        "dispersion": round(ratings.dispersion, 4),
+    }
+
+
+def _rounded(values: npt.ArrayLike) -> list[float]:
+    return [round(float(value), 4) for value in np.asarray(values)]

@@ -1,0 +1,59 @@
+"""Cross-fitting: everybody's episodes rated by policies that have not seen them.
+
+A flexible policy remembers what was done, and then finds everybody perfect. Episodes are therefore dealt into folds;
+members of one optimisation learn from all folds but one each, and that one is rated by them (Chernozhukov et al., 2018,
+"Double/debiased machine learning", is the general principle).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ileed._torch import stream
+from ileed.demonstrations import Array, Demonstrations
+from ileed.fitted.ensemble import Ensemble
+from ileed.fitted.likelihood import Block, blocks_of_fit, held_out_temperature
+from ileed.fitted.rating import rate_blocks
+from ileed.fitted.ratings import Ratings
+
+RESTARTS = 4
+"""Members of each fold, of which the likeliest rates it."""
+
+
+def deal_episodes(data: Demonstrations, folds: int, *, seed: int) -> Array:
+    """(episode,) the fold of each episode: everybody's episodes are dealt evenly, in random order."""
+    drawn = int(torch.randint(2**31, (), generator=stream(seed, "folds")))
+    order = np.random.default_rng(drawn).permutation(data.episode_count)
+    by_person = order[np.argsort(data.episode_demonstrator[order], kind="stable")]
+    fold = np.empty(data.episode_count, dtype=np.int64)
+    fold[by_person] = np.arange(data.episode_count) % folds
+    return fold
+
+
+def fold_weights(fold: Array, weights: Array, members: int) -> Array:
+    """(fold x member, episode) weights of episodes for so many members of each fold, which do not see it."""
+    others = fold[None] != np.arange(fold.max() + 1)[:, None]
+    return np.repeat(others * weights, members, axis=0)
+
+
+def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) -> Ratings:
+    """Everybody rated by the likeliest member of each fold, on the episodes of that fold.
+
+    The temperature of the policies is that at which the held-out episodes are likeliest, unless one is assumed.
+    """
+    data, folds = ensemble.data, int(fold.max()) + 1
+    costs = ensemble.nats_per_action.reshape(folds, -1)
+    blocks: list[Block] = []
+    for number, cost in enumerate(np.where(np.isfinite(costs), costs, np.inf)):
+        member = ensemble.member(number * len(cost) + int(cost.argmin()))
+        steps = np.flatnonzero(fold[data.episode] == number)
+        held_out = data.select(fold[data.episode] == number)
+        found = blocks_of_fit(
+            member.joint, ensemble.normaliser, held_out, held_out.demonstrator, ensemble.collapsed.skill_names
+        )
+        blocks += [replace(block, steps=steps[block.steps]) for block in found]
+    chosen = held_out_temperature(blocks, data) if temperature is None else temperature
+    return replace(rate_blocks(blocks, data, temperature=chosen, spread=None), folds=folds)

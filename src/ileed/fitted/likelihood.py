@@ -1,0 +1,155 @@
+"""Likelihood of people's steps as a function of their expertise, by policies that are given.
+
+The log-likelihood of one person's steps is a function of one number, rho, and is computed on a grid:
+
+    log L_i(rho) = sum over the steps of person i of log p(action | observation, rho),
+
+with p of a demonstrator model; rho pi(a) + (1 - rho) / |legal| under `UniformMixture`. A policy that was learned from
+few steps is less sharp than the expert's, so pi may be replaced by pi^(1/T), renormalised, with a temperature T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ileed.demonstrations import Array, Demonstrations
+from ileed.fitted.posterior import GRID
+from ileed.fitted.result import answers_at_steps, skill_weights
+from ileed.model.ask import Answer, log_likelihood
+from ileed.model.demonstrators import AbstractDemonstratorModel
+from ileed.model.joint import Joint
+from ileed.model.normaliser import Normaliser
+from ileed.nets import members
+
+TEMPERATURES = np.geomspace(1, 1 / 20, 13)
+"""Candidates, from the policy as it was learned to nearly its most likely action alone."""
+_COARSE = 41  # points of expertise at which temperatures are compared and episodes' variances estimated
+_NUMBERS_AT_ONCE = 1 << 23
+_PRIOR_EPISODES = 20  # how many episodes' worth it is believed beforehand that steps are independent
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some steps, and their log-likelihood (point, step) at points of expertise and a temperature of the policy."""
+
+    steps: Array
+    at: Callable[[Tensor, float], Tensor]
+
+
+def blocks_of_fit(
+    joint: Joint, normaliser: Normaliser, data: Demonstrations, demonstrator: Array, skill_names: tuple[str, ...]
+) -> list[Block]:
+    """The steps of a data set, judged by the members of a fit: by the mean over members of their likelihoods."""
+    alone = [members(joint, [member]) for member in range(len(next(joint.parameters())))]
+    skills = skill_weights(joint, data, skill_names)
+    answers = [list(answers_at_steps(each, normaliser, data, demonstrator, skills)) for each in alone]
+    return [
+        Block(rows[inside], _mean_likelihood([answer for _, _, answer in by_member], inside))
+        for by_member in zip(*answers, strict=True)
+        for rows, inside, _ in by_member[:1]
+    ]
+
+
+def _mean_likelihood(answers: Sequence[Answer], inside: Array) -> Callable[[Tensor, float], Tensor]:
+    def at(points: Tensor, temperature: float) -> Tensor:
+        found = torch.stack([answer.log_likelihood_at(points, temperature) for answer in answers])
+        return (found[0] if len(found) == 1 else found.logsumexp(0) - np.log(len(found)))[:, torch.from_numpy(inside)]
+
+    return at
+
+
+def blocks_of_policy(
+    log_probabilities: Callable[[slice], Tensor], model: AbstractDemonstratorModel[Any], data: Demonstrations
+) -> list[Block]:
+    """The steps of a data set with discrete actions, judged by log-probabilities (step, action) of every action."""
+    return [
+        Block(np.arange(first, min(first + 4096, len(data))), _by_probabilities(first, log_probabilities, model, data))
+        for first in range(0, len(data), 4096)
+    ]
+
+
+def _by_probabilities(
+    first: int,
+    log_probabilities: Callable[[slice], Tensor],
+    model: AbstractDemonstratorModel[Any],
+    data: Demonstrations,
+) -> Callable[[Tensor, float], Tensor]:
+    block = slice(first, first + 4096)
+    logits = log_probabilities(block)
+    action = torch.tensor(data.actions[block])
+    legal = None if data.legal is None else torch.tensor(data.legal[block])
+
+    def at(points: Tensor, temperature: float) -> Tensor:
+        policy = logits if temperature == 1 else (logits / temperature).log_softmax(-1)
+        return log_likelihood(model, policy, points[:, None].expand(-1, len(action)), action, legal)
+
+    return at
+
+
+@torch.no_grad()
+def curves(
+    blocks: Iterable[Block], owner: Array, count: int, *, temperature: float = 1.0, points: Array = GRID
+) -> Array:
+    """(owner, point) log-likelihood of all steps of each of `count` owners, in nats; `owner` is (step,)."""
+    grid = torch.from_numpy(points)
+    summed = torch.zeros(count, len(grid), dtype=torch.float64)
+    for block in blocks:
+        at_once = max(1, _NUMBERS_AT_ONCE // max(1, len(block.steps)) // 16)
+        index = torch.tensor(owner[block.steps])
+        for first in range(0, len(grid), at_once):
+            part = slice(first, first + at_once)
+            found = block.at(grid[part], temperature).double()
+            summed[:, part] = summed[:, part].index_add(0, index, found.T.contiguous())
+    return summed.numpy()
+
+
+_COARSE_ANGLES = (np.arange(_COARSE) + 0.5) * (np.pi / 2 / _COARSE)
+_COARSE_POINTS = np.sin(_COARSE_ANGLES) ** 2
+
+
+def held_out_temperature(blocks: Sequence[Block], data: Demonstrations) -> float:
+    """The temperature at which the greatest likelihood of everybody's steps is greatest, of `TEMPERATURES`.
+
+    Of temperatures whose likelihoods differ by less than half a nat, the nearest to 1 is taken: where a temperature
+    shares its scale with expertise, the data cannot choose.
+    """
+    best, chosen = -np.inf, 1.0
+    for temperature in TEMPERATURES:
+        by_person = curves(
+            blocks, data.demonstrator, len(data.names), temperature=float(temperature), points=_COARSE_POINTS
+        )
+        if (total := by_person.max(1).sum()) > best + 0.5:
+            best, chosen = total, float(temperature)
+    return chosen
+
+
+def dispersion(blocks: Sequence[Block], data: Demonstrations, temperature: float) -> float:
+    """How much more episodes of one person differ than independent steps would, one or more.
+
+    The variance over episodes of the score d log L / d t, by the information -d^2 log L / d t^2, with rho = sin^2 t at
+    the person's own estimate, over all people: the dispersion of a quasi-likelihood (Wedderburn, 1974). A likelihood to
+    the power 1 / dispersion has intervals that allow for steps of an episode that go together. Few episodes say little
+    of it: the estimate is drawn towards 1 as if by 20 more.
+    """
+    by_episode = curves(blocks, data.episode, data.episode_count, temperature=temperature, points=_COARSE_POINTS)
+    width = np.pi / 2 / _COARSE
+    variance, information, freedom = 0.0, 0.0, 0
+    for person in range(len(data.names)):
+        own = by_episode[data.episode_demonstrator == person]
+        if len(own) < 2:
+            continue
+        top = int(np.clip(own.sum(0).argmax(), 1, _COARSE - 2))
+        before, here, after = own[:, top - 1], own[:, top], own[:, top + 1]
+        variance += len(own) * float(((after - before) / (2 * width)).var(ddof=1))
+        information += float((2 * here - before - after).sum() / width**2)
+        freedom += len(own) - 1
+    if information <= 0:
+        return 1.0
+    return max(1.0, (freedom * variance / information + _PRIOR_EPISODES) / (freedom + _PRIOR_EPISODES))
