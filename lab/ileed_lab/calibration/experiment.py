@@ -93,9 +93,7 @@ def measured(fit: Fitted, population: Population) -> Measured:
         "intervals": {
             str(level): [_rounded(column(level, "low")), _rounded(column(level, "high"))] for level in LEVELS
         },
-        "better": _rounded(
-            [ratings.probability_better(names[i], names[j]) for i, j in zip(first, second, strict=True)]
-        ),
+        "better": _rounded([ratings.probability_better(names[i], names[j]) for i, j in pairs]),
         "temperature": round(ratings.temperature, 4),
         "dispersion": round(ratings.dispersion, 4),
     }
