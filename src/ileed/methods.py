@@ -206,7 +206,7 @@ class Ileed:
             return None
         fold = deal_episodes(data, count, seed=call.seed)
         members = min(FOLD_RESTARTS, self.restarts)
-        each = fold_weights(fold, by_episode, members)
+        each = fold_weights(data, fold, by_episode, members=members, seed=call.seed)
         if (each.sum(1) == 0).any():
             return None
         found = replace(self, restarts=len(each), ensemble=1, folds=0).fit(

@@ -188,7 +188,7 @@ class Recurrent(AbstractDesign):
     @property
     def method(self) -> Ileed:
         policy = MixtureLSTM(hidden=(16,), length=self.length, modes=1, shared_standard_deviations=True)
-        return Ileed(policy=policy, expertise=Constant(), restarts=2, steps=1000, batch_size=64)
+        return Ileed(policy=policy, expertise=Constant(), restarts=4, steps=1000, batch_size=64)
 
     def population(self, seed: int) -> Population:
         chance = np.random.default_rng(seed)

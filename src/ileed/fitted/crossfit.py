@@ -18,41 +18,52 @@ from ileed.fitted.ensemble import Ensemble
 from ileed.fitted.likelihood import Block, blocks_of_fit, held_out_temperature
 from ileed.fitted.rating import rate_blocks
 from ileed.fitted.ratings import Ratings
+from ileed.nets import members
 
 RESTARTS = 4
-"""Members of each fold, of which the likeliest rates it."""
+"""Members of each fold."""
 
 
 def deal_episodes(data: Demonstrations, folds: int, *, seed: int) -> Array:
     """(episode,) the fold of each episode: everybody's episodes are dealt evenly, in random order."""
-    drawn = int(torch.randint(2**31, (), generator=stream(seed, "folds")))
-    order = np.random.default_rng(drawn).permutation(data.episode_count)
+    order = generator_of(seed, "folds").permutation(data.episode_count)
     by_person = order[np.argsort(data.episode_demonstrator[order], kind="stable")]
     fold = np.empty(data.episode_count, dtype=np.int64)
     fold[by_person] = np.arange(data.episode_count) % folds
     return fold
 
 
-def fold_weights(fold: Array, weights: Array, members: int) -> Array:
-    """(fold x member, episode) weights of episodes for so many members of each fold, which do not see it."""
-    others = fold[None] != np.arange(fold.max() + 1)[:, None]
-    return np.repeat(others * weights, members, axis=0)
+def fold_weights(data: Demonstrations, fold: Array, weights: Array, *, members: int, seed: int) -> Array:
+    """(fold x member, episode) weights of episodes for so many members of each fold, which do not see it.
+
+    Members for continuous actions are replicates of a Bayesian bootstrap (Rubin, 1981): how far they are apart tells
+    the error of the policy, which would otherwise be laid to people, and to the best of them most.
+    """
+    others = np.repeat((fold[None] != np.arange(fold.max() + 1)[:, None]) * weights, members, axis=0)
+    if data.discrete:
+        return others
+    return others * generator_of(seed, "replicates").exponential(size=others.shape)
+
+
+def generator_of(seed: int, purpose: str) -> np.random.Generator:
+    """A generator of numpy from a named random stream."""
+    return np.random.default_rng(int(torch.randint(2**31, (), generator=stream(seed, purpose))))
 
 
 def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) -> Ratings:
-    """Everybody rated by the likeliest member of each fold, on the episodes of that fold.
+    """Everybody rated by the mean likelihood of the members of each fold, on the episodes of that fold.
 
     The temperature of the policies is that at which the held-out episodes are likeliest, unless one is assumed.
     """
     data, folds = ensemble.data, int(fold.max()) + 1
-    costs = ensemble.nats_per_action.reshape(folds, -1)
+    finite = np.isfinite(ensemble.nats_per_action).reshape(folds, -1)
     blocks: list[Block] = []
-    for number, cost in enumerate(np.where(np.isfinite(costs), costs, np.inf)):
-        member = ensemble.member(number * len(cost) + int(cost.argmin()))
+    for number, own in enumerate(finite):
+        joint = members(ensemble.joint, (number * len(own) + np.flatnonzero(own)).tolist())
         steps = np.flatnonzero(fold[data.episode] == number)
         held_out = data.select(fold[data.episode] == number)
         found = blocks_of_fit(
-            member.joint, ensemble.normaliser, held_out, held_out.demonstrator, ensemble.collapsed.skill_names
+            joint, ensemble.normaliser, held_out, held_out.demonstrator, ensemble.collapsed.skill_names
         )
         blocks += [replace(block, steps=steps[block.steps]) for block in found]
     chosen = held_out_temperature(blocks, data) if temperature is None else temperature

@@ -57,9 +57,13 @@ def blocks_of_fit(
     ]
 
 
+@torch.no_grad()
 def _mean_likelihood(answers: Sequence[Answer], inside: Array) -> Callable[[Tensor, float], Tensor]:
+    apart = answers[0].joint.policy.disagreement([answer.policy for answer in answers])
+
     def at(points: Tensor, temperature: float) -> Tensor:
-        found = torch.stack([answer.log_likelihood_at(points, temperature) for answer in answers])
+        each = zip(answers, apart, strict=True)
+        found = torch.stack([answer.log_likelihood_at(points, temperature, error) for answer, error in each])
         return (found[0] if len(found) == 1 else found.logsumexp(0) - np.log(len(found)))[:, torch.from_numpy(inside)]
 
     return at

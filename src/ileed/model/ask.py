@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ileed._torch import Bool, Float, Int
 from ileed.model.batch import Batch, Sizes
+from ileed.model.context import Context
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.distributions import Choice
 from ileed.model.heads import State
@@ -50,14 +51,21 @@ class Answer:
         """log pi(action | observation) of each row, in nats."""
         return self.policy.taken(self._batch)
 
-    def log_likelihood_at(self, expertise: Float[Tensor, " point"], temperature: float) -> Float[Tensor, "point row"]:
+    def log_likelihood_at(
+        self, expertise: Float[Tensor, " point"], temperature: float, disagreement: Tensor | None = None
+    ) -> Float[Tensor, "point row"]:
         """log p(action | observation, rho) of each row if its demonstrator had one expertise or another, in nats.
 
-        The policy is taken to the power 1 / temperature. For a joint model of one member; in double precision.
+        The policy is taken to the power 1 / temperature; `disagreement` is what `PolicyNet.disagreement` says of its
+        own error, which is added to the demonstrator's. For a joint model of one member; in double precision.
         """
         policy = self.joint.policy.tempered(self.policy, temperature)
         everywhere = expertise[:, None].expand(-1, len(self._batch.weight))
-        return self.joint.parts.demonstrator.log_likelihood(policy, everywhere, self._batch, self.joint.demonstrator)
+        model, module = self.joint.parts.demonstrator, self.joint.demonstrator
+        if disagreement is None:
+            return model.log_likelihood(policy, everywhere, self._batch, module)
+        observed = model.observed(policy, everywhere, Context.of(self._batch, len(expertise), module))
+        return self.joint.policy.broadened(observed, disagreement).log_prob(self._batch.action)
 
     def with_context(self, context: Mapping[str, Tensor]) -> Answer:
         """The same, where the demonstrator model is told what came before each row."""

@@ -102,6 +102,17 @@ class PolicyNet(nn.Module, ABC):
     def tempered(self, distribution: Any, temperature: float) -> Any:
         """A distribution to the power 1 / temperature, in double precision."""
 
+    def disagreement(self, distributions: Sequence[Any]) -> Sequence[Tensor | None]:
+        """How far each of several members' distributions is from the others, to be added to its variance.
+
+        None where their mean alone makes up for it, as it does for discrete actions.
+        """
+        return [None] * len(distributions)
+
+    def broadened(self, distribution: Any, disagreement: Tensor) -> Any:
+        """A distribution whose variance is greater by the policy's own error."""
+        return distribution
+
     @abstractmethod
     def parameters_of(self, distribution: Any) -> tuple[Tensor, ...]:
         """The numbers that define a distribution, in the order in which an exported policy returns them."""

@@ -250,6 +250,21 @@ class GaussianNet(PolicyNet, ABC):
         logits, means, standard_deviations = (part.double() for part in mixture_parts(distribution))
         return mixture(logits, means, standard_deviations * temperature**0.5)
 
+    def disagreement(self, distributions: Sequence[MixtureSameFamily]) -> Sequence[Tensor | None]:
+        """Squared distance of each component's mean from the nearest of another member, averaged over members.
+
+        Between two replicates of a bootstrap it is twice the variance that a replicate's mean has, which is also the
+        expected square of its error: once for the data that it was drawn from, and once for the drawing.
+        """
+        means = [mixture_parts(each)[1].double() for each in distributions]
+        if len(means) < 2:
+            return [None]
+        return [torch.stack([_to_nearest(own, other) for other in means if other is not own]).mean(0) for own in means]
+
+    def broadened(self, distribution: MixtureSameFamily, disagreement: Tensor) -> MixtureSameFamily:
+        logits, means, standard_deviations = mixture_parts(distribution)
+        return mixture(logits, means, (standard_deviations**2 + disagreement).sqrt())
+
     def parameters_of(self, distribution: MixtureSameFamily) -> tuple[Tensor, ...]:
         return mixture_parts(distribution)
 
@@ -263,6 +278,13 @@ class GaussianNet(PolicyNet, ABC):
         chosen = draw_component(distribution, generator)
         shape = distribution.batch_shape + distribution.event_shape
         return component_action(distribution, chosen, torch.randn(shape, generator=generator))
+
+
+def _to_nearest(means: Tensor, others: Tensor) -> Tensor:
+    """(..., mode, dimension) squared distances of means to the nearest of others, both (..., mode, dimension)."""
+    apart = (means.unsqueeze(-2) - others.unsqueeze(-3)).square()  # (..., mode, other mode, dimension)
+    nearest = apart.sum(-1).argmin(-1)[..., None, None].expand(*apart.shape[:-2], 1, apart.shape[-1])
+    return apart.gather(-2, nearest).squeeze(-2)
 
 
 @final
