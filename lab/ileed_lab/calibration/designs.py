@@ -22,6 +22,8 @@ Array = npt.NDArray[Any]
 DEVELOPMENT_SEED = 100_000
 LOWEST, HIGHEST = 0.1, 0.95
 """Between which a person's expertise is drawn uniformly."""
+NEWCOMERS = (5, 5, 20, 20, 100, 100)
+"""Steps of each newcomer."""
 
 
 @final
@@ -30,16 +32,15 @@ class Population:
     """Demonstrations, and what is known of those who gave them."""
 
     data: Demonstrations
-    step_expertise: Array
-    """(step,) the true expertise of each step's demonstrator in its state."""
+    """Of the people that a method is fitted to."""
+    expertise: Array
+    """(person,) true expertise, averaged over the person's own steps."""
+    newcomers: Demonstrations
+    """Of people with few steps, whom no fit has seen."""
+    newcomers_expertise: Array
+    """(newcomer,) true expertise, averaged over their own steps."""
     best_action: Array | None = None
-    """(step,) the expert's most likely action, where actions are discrete."""
-
-    @property
-    def expertise(self) -> Array:
-        """(person,) true expertise, averaged over the person's own steps."""
-        who = self.data.demonstrator
-        return np.bincount(who, weights=self.step_expertise) / np.bincount(who)
+    """(step,) the expert's most likely action at the steps of `data`, where actions are discrete."""
 
     @property
     def relative(self) -> Array:
@@ -66,11 +67,37 @@ class AbstractDesign(ABC):
     def population(self, seed: int) -> Population:
         """People, expert and states drawn from a seed."""
 
+    @property
+    def everybody(self) -> int:
+        """People and newcomers."""
+        return self.people + len(NEWCOMERS)
+
     def _episodes(self, chance: np.random.Generator) -> tuple[Array, Array]:
         """(step,) demonstrator and episode of every step; episodes of one person follow each other."""
-        counts = chance.integers(self.episodes[0], self.episodes[1] + 1, size=self.people)
-        owner = np.repeat(np.arange(self.people), counts)
+        counts = chance.integers(self.episodes[0], self.episodes[1] + 1, size=self.everybody)
+        counts[self.people :] = -(-np.array(NEWCOMERS) // self.length)
+        owner = np.repeat(np.arange(self.everybody), counts)
         return np.repeat(owner, self.length), np.repeat(np.arange(len(owner)), self.length)
+
+    def _population(
+        self, expertise: Array, best_action: Array | None = None, *, action_count: int = 0, **columns: Array
+    ) -> Population:
+        """People and newcomers apart, from columns of everybody's steps; newcomers keep their first steps alone."""
+        who = columns.pop("demonstrator")
+        place = np.arange(len(who)) - np.searchsorted(who, who)
+        allowed = np.array([len(who)] * self.people + list(NEWCOMERS))
+        known, new = who < self.people, (who >= self.people) & (place < allowed[who])
+
+        def part(steps: Array, name: str) -> tuple[Demonstrations, Array]:
+            own: dict[str, Any] = {each: values[steps] for each, values in columns.items()}
+            names = np.array([f"{name} {number + 1:02d}" for number in who[steps]])
+            counts = np.bincount(who[steps])
+            mean = np.bincount(who[steps], weights=expertise[steps])[counts > 0] / counts[counts > 0]
+            return Demonstrations(demonstrator=names, action_count=action_count, **own), mean
+
+        (data, truth), (newcomers, of_newcomers) = part(known, "person"), part(new, "newcomer")
+        best = None if best_action is None else best_action[known]
+        return Population(data, truth, newcomers, of_newcomers, best)
 
 
 @final
@@ -103,8 +130,8 @@ class Tabular(AbstractDesign):
         who, episode = self._episodes(chance)
         features = chance.normal(size=(self.states, self.features)).astype(np.float32)
         preferences = chance.normal(size=(self.states, self.actions)) * 2
-        level = chance.uniform(LOWEST, HIGHEST, size=self.people)
-        slope = chance.normal(size=self.people) * self.by_state
+        level = chance.uniform(LOWEST, HIGHEST, size=self.everybody)
+        slope = chance.normal(size=self.everybody) * self.by_state
         state = chance.integers(self.states, size=len(who))
         logit = np.log(level / (1 - level))[who] + slope[who] * features[state, 0]
         expertise = 1 / (1 + np.exp(-logit))
@@ -115,19 +142,20 @@ class Tabular(AbstractDesign):
         action = np.where(errs, self._errors(chance, who), drawn if self.stochastic else best)
         if self.persistence:
             action = _repeated(action, episode, errs & (chance.random(len(who)) < self.persistence))
-        data = Demonstrations(
+        return self._population(
+            expertise,
+            best,
             observations=features[state],
             actions=action,
-            demonstrator=_names(who),
+            demonstrator=who,
             episode=episode,
             action_count=self.actions,
         )
-        return Population(data, expertise, best)
 
     def _errors(self, chance: np.random.Generator, who: Array) -> Array:
         """(step,) what each step's person does when they err."""
         uniform = chance.integers(self.actions, size=len(who))
-        favourite = chance.integers(self.actions, size=self.people)[who]
+        favourite = chance.integers(self.actions, size=self.everybody)[who]
         return np.where(chance.random(len(who)) < self.bias, favourite, uniform)
 
 
@@ -163,13 +191,12 @@ class Continuous(AbstractDesign):
         offset = chance.normal(size=(1, self.actions))
         first, second = np.tanh(seen @ slopes[0] + offset), np.tanh(seen @ slopes[1] - offset)
         chosen = np.where(chance.random((len(who), 1)) < 0.5, first, second)
-        level = chance.uniform(LOWEST, HIGHEST, size=self.people)
+        level = chance.uniform(LOWEST, HIGHEST, size=self.everybody)
         deviation = self.standard_deviation / np.sqrt(level[who])[:, None]
         action = chosen + deviation * chance.normal(size=chosen.shape)
-        data = Demonstrations(
-            observations=seen, actions=action.astype(np.float32), demonstrator=_names(who), episode=episode
+        return self._population(
+            level[who], observations=seen, actions=action.astype(np.float32), demonstrator=who, episode=episode
         )
-        return Population(data, level[who])
 
 
 @final
@@ -188,7 +215,7 @@ class Recurrent(AbstractDesign):
     @property
     def method(self) -> Ileed:
         policy = MixtureLSTM(hidden=(16,), length=self.length, modes=1, shared_standard_deviations=True)
-        return Ileed(policy=policy, expertise=Constant(), restarts=4, steps=1000, batch_size=64)
+        return Ileed(policy=policy, expertise=Constant(), restarts=4, steps=2000, batch_size=64)
 
     def population(self, seed: int) -> Population:
         chance = np.random.default_rng(seed)
@@ -198,16 +225,10 @@ class Recurrent(AbstractDesign):
         seen[:, 0] = np.where(np.arange(len(who)) % self.length == 0, cue[episode], 0)
         slope = chance.normal(size=self.observations - 1)
         mean = cue[episode] * np.tanh(seen[:, 1:] @ slope)
-        level = chance.uniform(LOWEST, HIGHEST, size=self.people)
+        level = chance.uniform(LOWEST, HIGHEST, size=self.everybody)
         action = mean + self.standard_deviation / np.sqrt(level[who]) * chance.normal(size=len(who))
-        data = Demonstrations(
-            observations=seen, actions=action[:, None].astype(np.float32), demonstrator=_names(who), episode=episode
-        )
-        return Population(data, level[who])
-
-
-def _names(who: Array) -> Array:
-    return np.array([f"person {number + 1}" for number in who])
+        actions = action[:, None].astype(np.float32)
+        return self._population(level[who], observations=seen, actions=actions, demonstrator=who, episode=episode)
 
 
 DESIGNS: dict[str, AbstractDesign] = {
@@ -217,5 +238,8 @@ DESIGNS: dict[str, AbstractDesign] = {
     "recurrent": Recurrent(),
     "few episodes": Tabular(stochastic=True, episodes=(2, 4)),
     "wrong noise": Tabular(persistence=0.5, bias=0.5),
+    "250 steps": Tabular(episodes=(5, 5)),
+    "1,000 steps": Tabular(episodes=(20, 20)),
 }
-"""The six designs. The experts of the third, fourth and fifth are stochastic."""
+"""Six designs, of which the experts of the third, fourth and fifth are stochastic, and the first with other numbers of
+steps a person."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from ileed import Demonstrations, Fitted, Ileed
+from ileed import Demonstrations, Fitted, Ileed, rate
 from ileed.fitting import ProgressCallback
 from ileed_lab.calibration.designs import DESIGNS, Population
 from ileed_lab.grid import AbstractExperiment, Setting
@@ -94,8 +94,34 @@ def measured(fit: Fitted, population: Population) -> Measured:
             str(level): [_rounded(column(level, "low")), _rounded(column(level, "high"))] for level in LEVELS
         },
         "better": _rounded([ratings.probability_better(names[i], names[j]) for i, j in pairs]),
+        **_oracle(population),
+        "newcomers": _newcomers(fit, population),
         "temperature": round(ratings.temperature, 4),
         "dispersion": round(ratings.dispersion, 4),
+    }
+
+
+def _oracle(population: Population) -> Measured:
+    """Estimates of somebody who knows the best action of every state, where there is one."""
+    if population.best_action is None:
+        return {}
+    policy = np.eye(population.data.action_count)[population.best_action]
+    table = rate(policy, population.data).table()
+    order = [table["demonstrator"].to_pylist().index(name) for name in population.data.names]
+    return {"oracle": _rounded(table["expertise"].to_numpy()[order])}
+
+
+def _newcomers(fit: Fitted, population: Population) -> Measured:
+    """Everybody's expertise relative to the fit's people: true, pooled and by their own steps alone."""
+    found = fit.assess(population.newcomers)
+    assert found.pooled is not None
+    assert found.reference is not None
+    return {
+        "steps": found.steps.tolist(),
+        "true": _rounded(population.newcomers_expertise / population.expertise.mean()),
+        "pooled": _rounded(found.pooled.expertise / found.reference),
+        "alone": _rounded(found.alone.expertise / found.reference),
+        "level": _rounded(found.pooled.expertise),
     }
 
 

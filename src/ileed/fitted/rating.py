@@ -68,6 +68,24 @@ def rate(
     return rate_blocks(blocks, demonstrations, pooled=pooled, level=level, by_episode=interval == "episodes")
 
 
+def assess(fit: Fitted, demonstrations: Demonstrations, *, confidence_level: float = 0.95) -> Ratings:
+    """People rated by a fit, as `Fitted.assess` says."""
+    check_demonstrations(demonstrations)
+    level, known = checked_level(confidence_level), fit.expertise.ratings
+    blocks = _blocks(fit, demonstrations, None)
+    if known is None:
+        return rate_blocks(blocks, demonstrations, level=level)
+    found = rate_blocks(
+        blocks,
+        demonstrations,
+        pooled=known.population or True,
+        level=level,
+        temperature=known.temperature,
+        spread=known.dispersion,
+    )
+    return replace(found, reference=float(known.best.expertise.mean()))
+
+
 def rate_blocks(
     blocks: Sequence[Block],
     data: Demonstrations,

@@ -150,7 +150,8 @@ class Ratings:
         groups = self.groups(probability)
         if len(groups) == 1:
             return f"the {len(self.names)} demonstrators cannot be told apart"
-        parts, place = [], 0
+        parts: list[str] = []
+        place = 0
         for group in groups[:-1][:2]:
             place += len(group)
             least = self._boundaries[1][place - 1]

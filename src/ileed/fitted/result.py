@@ -121,6 +121,17 @@ class Fitted:
             costs[steps[inside]] = -log_mean_over_members(answer.log_likelihood, counted).numpy()[inside]
         return costs
 
+    def assess(self, demonstrations: Demonstrations, *, confidence_level: float = 0.95) -> Ratings:
+        """Everybody in `demonstrations` rated by this fit's policy, people whom the fit has not seen above all.
+
+        They are drawn towards the population of the fit's people, at the temperature of its ratings, and `table()`
+        divides their expertise by the mean over the fit's people. Those whom the fit has seen are rated in sample
+        where these are the data that it learned from: `expertise.table()` has them by other policies.
+        """
+        from ileed.fitted.rating import assess  # which rates by fits, and so needs this module
+
+        return assess(self, demonstrations, confidence_level=confidence_level)
+
     def with_ratings(self, ratings: Ratings) -> Fitted:
         """The same fit with ratings of its people, beside which stands their expertise in sample."""
         own = self.expertise.by_demonstrator()
