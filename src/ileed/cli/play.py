@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from tyro.conf import Positional
 
-from ileed.cli.console import Output, at_least_one, bar, fit_bar, print_json
+from ileed.checking import at_least_one
+from ileed.cli.console import Output, bar, fit_bar, print_json
 from ileed.errors import IleedError, SettingsError, require_all
 
 if TYPE_CHECKING:
