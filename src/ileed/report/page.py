@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from ileed import runs
@@ -17,36 +18,23 @@ from ileed.report.people import Person, Shown
 from ileed.report.sections import Content, Section
 from ileed.wording import printable
 
-_STYLE = Path(__file__).with_name("style.css")
+_PAGE = Path(__file__).with_name("page.html")
 _ABSOLUTE = re.compile(r"""(?<![\w./\\:-])(?:~|[A-Za-z]:)?[\\/](?:[^\s'"\\/]+[\\/])*([^\s'"\\/]*)""")
 
 
 def page(title: str, fitted: Fitted, content: Content, drawing: Drawing, *, command: str | None) -> str:
     """The whole page: the verdict, the sections, then the settings and provenance."""
-    sections = "".join(_section(section, drawing) for section in content.sections)
-    return f"""{runs.PAGE_HEAD.decode()}{runs.PAGE_MARK.decode()}
-<title>{_escape(title)}</title>
-<style>
-{_STYLE.read_text(encoding="utf-8")}</style>
-</head>
-<body>
-<main>
-<header>
-<h1>{_escape(title)}</h1>
-<p class="verdict">{_escape(content.verdict)}</p>
-{f'<p class="small">{_with_code(content.caution)}</p>' if content.caution else ""}
-{_key_figures(fitted)}
-<p class="outcome"><b>Outcome of the fit:</b> {_with_code(fitted.outcome.value)}.</p>
-<p>{_with_code(content.introduction)}</p>
-</header>
-{sections}<section>
-<h2>Settings and provenance</h2>
-{_settings(fitted, command)}
-</section>
-</main>
-</body>
-</html>
-"""
+    return Template(_PAGE.read_text(encoding="utf-8")).substitute(
+        head=(runs.PAGE_HEAD + runs.PAGE_MARK).decode(),
+        title=_escape(title),
+        verdict=_escape(content.verdict),
+        caution=_with_code(content.caution),
+        tiles=_key_figures(fitted),
+        outcome=_with_code(fitted.outcome.value),
+        introduction=_with_code(content.introduction),
+        sections="".join(_section(section, drawing) for section in content.sections),
+        settings=_settings(fitted, command),
+    )
 
 
 def _key_figures(fitted: Fitted) -> str:
@@ -65,7 +53,7 @@ def _key_figures(fitted: Fitted) -> str:
 
 
 def _section(section: Section, drawing: Drawing) -> str:
-    first, *others = section.paragraphs
+    first, *others = filter(None, section.paragraphs)
     figure = "" if section.figure is None else f"<figure>{drawing.inline(section.figure)}</figure>\n"
     rest = "".join(f"<p>{_with_code(paragraph)}</p>\n" for paragraph in others)
     numbers = _numbers(section.numbers) if section.numbers else ""
@@ -74,17 +62,16 @@ def _section(section: Section, drawing: Drawing) -> str:
 
 def _numbers(people: Shown) -> str:
     """A table to unfold, with a column of known skill if there is any."""
-    has_known = any(person.known is not None for person in people.persons)
+    columns = {"expertise": "expertise", "10 %": "low", "90 %": "high"}
+    if any(person.known is not None for person in people.persons):
+        columns["known"] = "known"
 
     def row(person: Person) -> str:
-        values = [f"{value:.3f}" for value in (person.expertise, person.low, person.high)]
-        if has_known:
-            values.append("" if person.known is None else f"{person.known:.3f}")
-        cells = "".join(f"<td>{value}</td>" for value in values)
+        values = (getattr(person, name) for name in columns.values())
+        cells = "".join(f"<td>{'' if value is None else f'{value:.3f}'}</td>" for value in values)
         return f"<tr><td>{person.rank}</td><th scope=row>{_escape(person.label)}</th>{cells}</tr>"
 
-    names = ["", "demonstrator", "expertise", "10 %", "90 %", *(["known"] if has_known else [])]
-    head = "".join(f"<th scope=col>{name}</th>" for name in names)
+    head = "".join(f"<th scope=col>{name}</th>" for name in ("", "demonstrator", *columns))
     gap = f'<tr><td></td><td colspan="4">… {people.left_out:,} others …</td></tr>'
     body = "".join(people.with_gap(list(map(row, people.persons)), gap))
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
