@@ -14,7 +14,7 @@ from ileed.evaluation import Scores
 from ileed.fitted import Fitted
 from ileed.methods import load
 from ileed.pseudonyms import pseudonyms
-from ileed.report.charts import Drawing
+from ileed.report.charts import file_of, require_drawing
 from ileed.report.page import page
 from ileed.report.sections import Content
 
@@ -43,12 +43,12 @@ def report(
     """
     rule = "pass the path of a run directory: fitted.save(path), then report(path)"
     run = path_of("path", path, rule=rule)
-    drawing = Drawing()
+    require_drawing()
     target = run / "report.html" if out is None else Path(out)
     runs.check_page(target)
     fitted, truth = _load(run, truth or {}, anonymise)
     title = title or f"Demonstrator report: {run.resolve().name}"
-    content = page(title, fitted, Content.of(fitted, truth, scores or {}), drawing, command=command)
+    content = page(title, fitted, Content.of(fitted, truth, scores or {}), command=command)
     runs.write_file(target, content.encode("utf-8"))
     return target
 
@@ -69,7 +69,7 @@ def figures(
     """
     if format not in ("svg", "png"):
         raise SettingsError(f"format is {format!r}: choose 'svg' or 'png'")
-    drawing = Drawing()
+    require_drawing()
     fitted, truth = _load(path, truth or {}, anonymise)
     sections = Content.of(fitted, truth, scores or {}).sections
     charts = [section.figure for section in sections if section.figure is not None]
@@ -80,7 +80,7 @@ def figures(
         if os.path.lexists(path) and not (head.startswith(begins) and holds in head):
             raise RunError(f"{path} exists and is not a figure of ours: choose another place, or move it away")
     for chart in charts:
-        runs.write_file(paths[chart.name], drawing.file(chart, format))
+        runs.write_file(paths[chart.name], file_of(chart, format))
     return paths
 
 

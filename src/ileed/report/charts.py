@@ -36,33 +36,31 @@ class Figure:
     draw: Callable[[ModuleType, bool], Any]
 
 
-@final
-class Drawing:
-    """The libraries that draw charts, imported before any work is done."""
+def require_drawing() -> None:
+    """Refuse to begin where a library that draws charts is not installed."""
+    require("altair", extra="report")
+    require("vl_convert", extra="report")
 
-    def __init__(self) -> None:
-        self._altair = require("altair", extra="report")
-        self._convert = require("vl_convert", extra="report")
 
-    def file(self, figure: Figure, format: Literal["svg", "png"]) -> bytes:  # noqa: A002 (as `figures` calls it)
-        """The content of a file with the chart."""
-        specification = self._specification(figure, narrow=False)
-        if format == "png":
-            return bytes(self._convert.vegalite_to_png(specification, scale=2))
-        return str(self._convert.vegalite_to_svg(specification)).encode("utf-8")
+def file_of(figure: Figure, format: Literal["svg", "png"]) -> bytes:  # noqa: A002 (as `figures` calls it)
+    """The content of a file with the chart."""
+    convert, chart = require("vl_convert", extra="report"), specification(figure, narrow=False)
+    return convert.vegalite_to_png(chart, scale=2) if format == "png" else convert.vegalite_to_svg(chart).encode()
 
-    def inline(self, figure: Figure) -> str:
-        """The chart for wide and for narrow screens, as elements of a page."""
-        return "".join(
-            _inline_svg(self._convert.vegalite_to_svg(self._specification(figure, narrow=narrow)), figure, kind)
-            for narrow, kind in ((False, "wide"), (True, "narrow"))
-        )
 
-    def _specification(self, figure: Figure, *, narrow: bool) -> dict[str, Any]:
-        chart: dict[str, Any] = figure.draw(self._altair, narrow).to_dict()
-        autosize = {"type": "fit-x", "contains": "padding"}
-        theme = json.loads(_THEME.read_text(encoding="utf-8"))
-        return chart | {"config": theme, "width": 372 if narrow else 800, "autosize": autosize}
+def inline(figure: Figure) -> str:
+    """The chart for wide and for narrow screens, as elements of a page."""
+    convert = require("vl_convert", extra="report")
+    wide, narrow = (convert.vegalite_to_svg(specification(figure, narrow=narrow)) for narrow in (False, True))
+    return _inline_svg(wide, figure, "wide") + _inline_svg(narrow, figure, "narrow")
+
+
+def specification(figure: Figure, *, narrow: bool) -> dict[str, Any]:
+    """What Vega draws: the chart for wide or for narrow screens, as JSON."""
+    chart: dict[str, Any] = figure.draw(require("altair", extra="report"), narrow).to_dict()
+    autosize = {"type": "fit-x", "contains": "padding"}
+    theme = json.loads(_THEME.read_text(encoding="utf-8"))
+    return chart | {"config": theme, "width": 372 if narrow else 800, "autosize": autosize}
 
 
 def bar_chart(

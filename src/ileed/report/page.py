@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from string import Template
@@ -13,7 +13,7 @@ from typing import Any
 
 from ileed import runs
 from ileed.fitted import Fitted
-from ileed.report.charts import Drawing
+from ileed.report.charts import Figure, inline
 from ileed.report.people import Person, Shown
 from ileed.report.sections import Content, Section
 from ileed.wording import printable
@@ -22,7 +22,9 @@ _PAGE = Path(__file__).with_name("page.html")
 _ABSOLUTE = re.compile(r"""(?<![\w./\\:-])(?:~|[A-Za-z]:)?[\\/](?:[^\s'"\\/]+[\\/])*([^\s'"\\/]*)""")
 
 
-def page(title: str, fitted: Fitted, content: Content, drawing: Drawing, *, command: str | None) -> str:
+def page(
+    title: str, fitted: Fitted, content: Content, *, command: str | None, draw: Callable[[Figure], str] = inline
+) -> str:
     """The whole page: the verdict, the sections, then the settings and provenance."""
     return Template(_PAGE.read_text(encoding="utf-8")).substitute(
         head=(runs.PAGE_HEAD + runs.PAGE_MARK).decode(),
@@ -32,7 +34,7 @@ def page(title: str, fitted: Fitted, content: Content, drawing: Drawing, *, comm
         tiles=_key_figures(fitted),
         outcome=_with_code(fitted.outcome.value),
         introduction=_with_code(content.introduction),
-        sections="".join(_section(section, drawing) for section in content.sections),
+        sections="".join(_section(section, draw) for section in content.sections),
         settings=_settings(fitted, command),
     )
 
@@ -52,9 +54,9 @@ def _key_figures(fitted: Fitted) -> str:
     return f'<dl class="tiles">{cells}</dl>'
 
 
-def _section(section: Section, drawing: Drawing) -> str:
+def _section(section: Section, draw: Callable[[Figure], str]) -> str:
     first, *others = filter(None, section.paragraphs)
-    figure = "" if section.figure is None else f"<figure>{drawing.inline(section.figure)}</figure>\n"
+    figure = "" if section.figure is None else f"<figure>{draw(section.figure)}</figure>\n"
     rest = "".join(f"<p>{_with_code(paragraph)}</p>\n" for paragraph in others)
     numbers = _numbers(section.numbers) if section.numbers else ""
     return f"<section>\n<h2>{section.heading}</h2>\n<p>{_with_code(first)}</p>\n{figure}{rest}{numbers}</section>\n"
