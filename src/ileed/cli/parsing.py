@@ -23,45 +23,23 @@ _PHRASES = {  # of tyro, and ours
     r"^Error parsing ": "",
     r"^Missing value for argument '(\S+)'.*": r"\1 needs a value",
     r"^Missing from ([^:]+): ((?:--\S+ )?[A-Z]+\S*) (.*)$": r"`\1` needs \2 (\3)",
+    r"^Unrecognized options: (--?[a-z][^\s=,]*).*": r"there is no option \1",
+    r"^Unrecognized options: (.*?)(, .*)?$": r"'\1' is one word too many",
 }
 
 
 def parse(kind: type, program: str, words: Sequence[str]) -> Any:
     """An instance of `kind` with the options that the words give; prints the help and returns None for --help."""
-    message = io.StringIO()
+    message, config = io.StringIO(), (tyro.conf.FlagCreatePairsOff,)
     try:
         with contextlib.redirect_stderr(message):
-            command, unknown = _parse_known(kind, program, words)
+            return tyro.cli(kind, prog=program, args=list(words), config=config, registry=_REGISTRY)
     except SystemExit as stopped:
         if not stopped.code:
             return None
         if (error := _cause_of_ours(stopped)) is not None:
             raise error from None
-        command, unknown = None, words
-    if command is not None and not unknown:
-        return command
-    advice, options = f"see {program} --help", _options(kind, program)
-    for word in unknown:
-        option = word.partition("=")[0].replace("_", "-")
-        if re.match(r"--?[a-z]", option) and option not in options:
-            raise SettingsError(f"`{program}` has no option {option}{did_you_mean(option, options)}: {advice}")
-    problem = _sentence(message.getvalue()) if command is None else f"{unknown[0]!r} is one word too many"
-    raise SettingsError(f"{problem}: {advice}")
-
-
-def _parse_known(kind: type, program: str, words: Sequence[str]) -> Any:
-    """The command, and the words that are none of its options."""
-    config = (tyro.conf.FlagCreatePairsOff,)
-    return tyro.cli(kind, prog=program, args=list(words), return_unknown_args=True, config=config, registry=_REGISTRY)
-
-
-def _options(kind: type, program: str) -> list[str]:
-    """Every option that the help lists."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        _parse_known(kind, program, ["--help"])
-    listed = re.findall(r"^[^\w-]{1,3}(-\S.*)", _without_colour(printed.getvalue()), re.MULTILINE)
-    return [option for line in listed for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", line)]
+    raise SettingsError(f"{_sentence(message.getvalue())}: see {program} --help")
 
 
 def _cause_of_ours(error: BaseException | None) -> IleedError | None:
@@ -72,21 +50,18 @@ def _cause_of_ours(error: BaseException | None) -> IleedError | None:
 
 
 def _sentence(message: str) -> str:
-    """The first paragraph of a message that tyro has framed, in our words."""
-    _, *lines = _without_colour(message).splitlines()  # the first is a title
+    """The first paragraph of a message that tyro has framed, in our words, and the option that it suggests."""
+    _, *lines = re.sub(r"\x1b\[[0-9;]*m", "", message).splitlines()  # the first is a title
     words = " ".join(line.strip("│ ") for line in lines).split()
-    text = next(filter(None, re.split(r" ?[─-]{3,} ?", " ".join(words))))
+    text, *others = filter(None, re.split(r" ?[─-]{3,} ?", " ".join(words)))
     text = re.sub(r"\.? ?\(required\)", "", text).rstrip(".: ")
     if found := re.fullmatch(r"invalid choice '(.*)' for argument '(.*)'. Expected one of \((.*?),?\)", text):
         value, option, choices = found[1], found[2], re.findall(r"'([^']*)'", found[3])
         return f"{option} is {value!r}{did_you_mean(value, choices)}: it must be one of {', '.join(choices)}"
     for pattern, replacement in _PHRASES.items():
         text = re.sub(pattern, replacement, text)
-    return text
-
-
-def _without_colour(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+    meant = re.match(r"Perhaps you meant: (--[\w-]+)", " ".join(others))
+    return f"{text} (did you mean {meant[1]!r}?)" if meant else text
 
 
 @_REGISTRY.primitive_rule
