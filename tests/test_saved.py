@@ -17,7 +17,7 @@ from strategies import world
 import ileed
 from ileed import CategoricalMLP, Embedded, Ileed, IleedError, MixtureLSTM, MixtureMLP, Skills
 from ileed.fitting import Checkpoint
-from ileed.report.page import page
+from ileed.report import page
 from ileed.report.sections import Content
 
 METHODS = {

@@ -32,8 +32,8 @@ from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.fitting import Outcome
 from ileed.readers import from_table, read_parquet, read_robomimic, write_parquet, write_robomimic
+from ileed.report import page
 from ileed.report.charts import Figure, specification
-from ileed.report.page import page
 from ileed.report.sections import Content
 from ileed.tasks.minigrid import Expert
 from ileed_lab.baselines.gail import GailPolicy
