@@ -102,6 +102,7 @@ class Demo:
         from ileed.methods import Ileed, bc
         from ileed.readers import shipped
         from ileed.report import figures, report
+        from ileed.report.charts import LIBRARIES
         from ileed.tasks.minigrid import MiniGridTask
 
         at_least_one(episodes=self.episodes)
@@ -112,8 +113,7 @@ class Demo:
         runs.check_destination(self.out, overwrite=overwrite)
         runs.check_page(self.out / "report.html")
         task = MiniGridTask("minigrid/obstacles")
-        drawing = {"altair": "report", "vl_convert": "report"}  # used at the end, but checked before the fits
-        require_all(drawing | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {}))
+        require_all(LIBRARIES | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {}))
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
         console = Output(quiet=self.json)
         console.say(repr(data))

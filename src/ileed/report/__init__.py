@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 from ileed import runs
 from ileed.checking import path_of
-from ileed.errors import RunError, SettingsError
+from ileed.errors import RunError, SettingsError, require_all
 from ileed.evaluation import Scores
 from ileed.fitted import Fitted
 from ileed.methods import load
 from ileed.pseudonyms import pseudonyms
-from ileed.report.charts import Figure, file_of, inline, require_drawing
+from ileed.report.charts import LIBRARIES, Figure, file_of, inline
 from ileed.report.people import Person, Shown
 from ileed.report.sections import Content, Section
 from ileed.wording import printable
@@ -51,7 +51,7 @@ def report(
     """
     rule = "pass the path of a run directory: fitted.save(path), then report(path)"
     run = path_of("path", path, rule=rule)
-    require_drawing()
+    require_all(LIBRARIES)
     target = run / "report.html" if out is None else Path(out)
     runs.check_page(target)
     fitted, truth = _load(run, truth or {}, anonymise)
@@ -77,7 +77,7 @@ def figures(
     """
     if format not in _MARKS:
         raise SettingsError(f"format is {format!r}: choose 'svg' or 'png'")
-    require_drawing()
+    require_all(LIBRARIES)
     fitted, truth = _load(path, truth or {}, anonymise)
     sections = Content.of(fitted, truth, scores or {}).sections
     charts = [section.figure for section in sections if section.figure is not None]

@@ -10,12 +10,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, final
 from xml.etree import ElementTree
-
-from ileed.errors import require
 
 Row = dict[str, Any]
 
@@ -23,6 +22,7 @@ _BLUE, _ORANGE, _INK, _GREY = "#0072B2", "#D55E00", "#1f2933", "#a3acb5"  # blue
 _PALE_BLUE, _PALE_GREY = "#7db8da", "#c9d0d6"
 _SVG = "http://www.w3.org/2000/svg"
 
+LIBRARIES = {"altair": "report", "vl_convert": "report"}  # that draw charts, with the extra that brings them
 _THEME = Path(__file__).with_name("theme.json")  # Vega's configuration; padding leaves room for a reader's wider font
 
 
@@ -36,28 +36,22 @@ class Figure:
     draw: Callable[[ModuleType, bool], Any]
 
 
-def require_drawing() -> None:
-    """Refuse to begin where a library that draws charts is not installed."""
-    require("altair", extra="report")
-    require("vl_convert", extra="report")
-
-
 def file_of(figure: Figure, format: Literal["svg", "png"]) -> bytes:  # noqa: A002 (as `figures` calls it)
     """The content of a file with the chart."""
-    convert, chart = require("vl_convert", extra="report"), specification(figure, narrow=False)
+    convert, chart = import_module("vl_convert"), specification(figure, narrow=False)
     return convert.vegalite_to_png(chart, scale=2) if format == "png" else convert.vegalite_to_svg(chart).encode()
 
 
 def inline(figure: Figure) -> str:
     """The chart for wide and for narrow screens, as elements of a page."""
-    convert = require("vl_convert", extra="report")
+    convert = import_module("vl_convert")
     wide, narrow = (convert.vegalite_to_svg(specification(figure, narrow=narrow)) for narrow in (False, True))
     return _inline_svg(wide, figure, "wide") + _inline_svg(narrow, figure, "narrow")
 
 
 def specification(figure: Figure, *, narrow: bool) -> dict[str, Any]:
     """What Vega draws: the chart for wide or for narrow screens, as JSON."""
-    chart: dict[str, Any] = figure.draw(require("altair", extra="report"), narrow).to_dict()
+    chart: dict[str, Any] = figure.draw(import_module("altair"), narrow).to_dict()
     autosize = {"type": "fit-x", "contains": "padding"}
     theme = json.loads(_THEME.read_text(encoding="utf-8"))
     return chart | {"config": theme, "width": 372 if narrow else 800, "autosize": autosize}
