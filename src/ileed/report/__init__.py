@@ -72,8 +72,8 @@ def figures(
 ) -> dict[str, Path]:
     """Write each chart of the report to a file, and return the paths by the names of the charts.
 
-    The names are "ranking", "scores", "restarts", "learning", "states" and "skills", as far as the run has them. An
-    existing chart is replaced; any other file is an error before a chart is written.
+    The names are those of the sections' charts, such as "ranking", "learning" and "states", as far as the run has them.
+    An existing chart is replaced; any other file is an error before a chart is written.
     """
     if format not in _MARKS:
         raise SettingsError(f"format is {format!r}: choose 'svg' or 'png'")

@@ -60,7 +60,8 @@ class Content:
     def of(cls, fitted: Fitted, truth: Mapping[str, float], scores: Mapping[str, Scores]) -> Self:
         """The content for a fit, with the known skill of some demonstrators and the scores of some policies."""
         people = people_of(fitted, truth)
-        how = [*([_rewards(scores)] if scores else []), _restarts(fitted), _learning(fitted)]
+        rewards = [_rewards(scores)] if scores else []
+        how = [*rewards, _restarts(fitted), _learning(fitted)]
         if fitted.estimates_expertise:
             who, where = _ranking(fitted, people), _where(fitted, Shown.of([each for each in people if each.is_ranked]))
             return cls(_verdict(people), _say("caution"), _say("introduction"), [who, *how, where])
@@ -126,7 +127,8 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
 
 def _bar(name: str, value: float, interval: tuple[float, float], tooltip: str) -> Row:
     low, high = interval if all(map(math.isfinite, interval)) else (None, None)
-    return {"name": name, "value": value, "low": low, "high": high, "text": f"{value:.2f}", "tooltip": tooltip}
+    text = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+    return {"name": name, "value": value, "low": low, "high": high, "text": text, "tooltip": tooltip}
 
 
 def _rewards(scores: Mapping[str, Scores]) -> Section:
