@@ -17,7 +17,7 @@ from strategies import world
 import ileed
 from ileed import CategoricalMLP, Embedded, Ileed, IleedError, MixtureLSTM, MixtureMLP, Skills
 from ileed.fitting import Checkpoint
-from ileed.report.page import page
+from ileed.report import page
 from ileed.report.sections import Content
 
 METHODS = {
@@ -270,11 +270,6 @@ def test_settings_that_nest_too_deeply_are_refused(run):
     refusal(run)
 
 
-class Undrawn:
-    def inline(self, figure) -> str:
-        return figure.name
-
-
 def loaded_or_refused(run: Path) -> ileed.Fitted | None:
     """The fit, or nothing where it is refused in one sentence."""
     sentence = ""
@@ -308,7 +303,7 @@ def test_whatever_a_field_is_replaced_by_a_run_that_loads_can_be_used_and_report
             if (found := loaded_or_refused(run)) is None:
                 continue
             repr(found)
-            page("title", found, Content.of(found, {}, {}), Undrawn(), command=None)
+            page("title", found, Content.of(found, {}, {}), command=None, draw=lambda figure: figure.name)
             found.policy.act(np.zeros((2, *found.policy.observation_shape), dtype=np.float32))
 
 
