@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -27,29 +28,16 @@ class OptimiserSettings:
     held_out: float = 0.0
 
     def __post_init__(self) -> None:
-        checked: dict[str, object] = {
-            "steps": whole_number(
-                "steps", self.steps, least=1, rule="a fit takes a whole number of steps, one or more"
-            ),
-            "held_out": number(
-                "held_out",
-                self.held_out,
-                within=lambda share: 0 <= share < 1,
-                rule="it is a share of the episodes, from 0 up to but not 1",
-            ),
-        }
+        checked: dict[str, object] = {}
+        rule = "a fit takes a whole number of steps, one or more"
+        checked["steps"] = whole_number("steps", self.steps, least=1, rule=rule)
+        rule = "it is a share of the episodes, from 0 up to but not 1"
+        checked["held_out"] = number("held_out", self.held_out, within=lambda share: 0 <= share < 1, rule=rule)
         if self.batch_size is not None:
-            checked["batch_size"] = whole_number(
-                "batch_size",
-                self.batch_size,
-                least=1,
-                rule="it must be a whole number, one or more, or None to choose by the data",
-            )
-        for name in ("learning_rate", "skill_learning_rate", "clip"):
-            value = getattr(self, name)
-            if name != "clip" or value is not None:
-                checked[name] = number(
-                    name, value, within=lambda size: 0 < size < float("inf"), rule="it must be a number above zero"
-                )
+            rule = "it must be a whole number, one or more, or None to choose by the data"
+            checked["batch_size"] = whole_number("batch_size", self.batch_size, least=1, rule=rule)
+        rule = "it must be a number above zero"
+        for name in ("learning_rate", "skill_learning_rate", *(["clip"] if self.clip is not None else [])):
+            checked[name] = number(name, getattr(self, name), within=lambda size: 0 < size < math.inf, rule=rule)
         for name, value in checked.items():
             object.__setattr__(self, name, value)

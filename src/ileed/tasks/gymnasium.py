@@ -43,23 +43,24 @@ class GymnasiumTask(AbstractTask):
         if max_steps is not None:
             at_least_one(max_steps=max_steps)
         self._environment, self._max_steps = environment, max_steps
-        given = environment if isinstance(environment, str) else getattr(environment, "__name__", None)
-        self.name: str = given or type(environment).__name__
+        by_id = isinstance(environment, str)
+        self.name = str(environment) if by_id else getattr(environment, "__name__", type(environment).__name__)
         try:
             self._gymnasium = require("gymnasium", extra="gymnasium")
         except IleedError as error:
-            if not isinstance(environment, str):
+            if not by_id:
                 raise
             raise SettingsError(
-                f"there is no task {environment!r} of ours{did_you_mean(environment, all_names())}, and environments "
-                "of gymnasium need that package: pip install 'ileed[gymnasium]'"
+                f"there is no task {self.name!r} of ours{did_you_mean(self.name, all_names())}, and environments of "
+                "gymnasium need that package: pip install 'ileed[gymnasium]'"
             ) from error
         first = self._make()
         try:
             self._arrays = list(_arrays(first.observation_space, self._gymnasium.spaces, self.name))
             self._actions = _actions_of(first.action_space, self._gymnasium.spaces, self.name)
             self._shape = first.observation_space.shape if len(self._arrays) == 1 else None
-            self._ends = getattr(first.spec, "max_episode_steps", None) is not None
+            has_limit = getattr(first.spec, "max_episode_steps", None) is not None
+            self._limit = max_steps or (math.inf if has_limit else ENDLESS)
         finally:
             first.close()
         self.observation_size = sum(math.prod(space.shape) for _, _, space in self._arrays)
@@ -76,7 +77,7 @@ class GymnasiumTask(AbstractTask):
         A policy that says which `observation_shape` or `observation_space` it learned from is shown observations of
         that shape, one with `predict` alone the environment's own, and an actor rows of numbers.
         """
-        asked, answers = _made_for(policy)
+        asked, answers = _made_for(policy, self._gymnasium.spaces)
         flat = (self.observation_size,)
         own = flat if self._shape is None else self._shape
         shape = asked if asked is not None else own if hasattr(policy, "predict") else flat
@@ -104,9 +105,9 @@ class GymnasiumTask(AbstractTask):
         self, actor: Actor, *, episodes: int, seed: int, environments: int = 64, progress: Progress | None = None
     ) -> npt.NDArray[np.float64]:
         at_least_one(episodes=episodes, environments=environments)
-        width, numbers = min(environments, episodes), np.arange(episodes)
+        width = min(environments, episodes)
         with open_rows(partial(self._row, [self._first]), [seed] * width) as rows:
-            return score_rows(self, actor, rows, numbers, width, progress)
+            return score_rows(self, actor, rows, np.arange(episodes), width, progress)
 
     def play(self, actor: Actor, *, steps: int, seeds: Sequence[int], progress: Progress | None = None) -> Playthrough:
         with open_rows(partial(self._row, [self._first]), seeds) as rows:
@@ -169,8 +170,7 @@ class _Actions:
         if self.box is None:
             return action + self.start
         inside = np.clip(np.reshape(action, self.box.shape), self.box.low, self.box.high)
-        whole = np.issubdtype(self.box.dtype, np.integer)
-        return (np.rint(inside) if whole else inside).astype(self.box.dtype)
+        return (np.rint(inside) if self.box.dtype.kind in "iu" else inside).astype(self.box.dtype)
 
 
 def _actions_of(space: Any, spaces: Any, name: str) -> _Actions:
@@ -184,23 +184,22 @@ def _actions_of(space: Any, spaces: Any, name: str) -> _Actions:
     )
 
 
-def _made_for(policy: Any) -> tuple[tuple[int, ...] | None, _Actions]:
+def _made_for(policy: Any, spaces: Any) -> tuple[tuple[int, ...] | None, _Actions]:
     """The shape of observations and the actions that a policy says it was made for; nothing where it does not say.
 
     From our own attributes, or from the spaces that stable-baselines3's policies keep.
     """
-    observed, acted = (getattr(policy, f"{what}_space", None) for what in ("observation", "action"))
+    observed, acted = getattr(policy, "observation_space", None), getattr(policy, "action_space", None)
     if observed is None or acted is None:
         shape = getattr(policy, "observation_shape", None)
-        count, size = (int(getattr(policy, f"action_{what}", 0)) for what in ("count", "size"))
-        return None if shape is None else tuple(shape), _Actions(count, size)
+        actions = _Actions(int(getattr(policy, "action_count", 0)), int(getattr(policy, "action_size", 0)))
+        return (None if shape is None else tuple(shape)), actions
     if observed.shape is None:
         raise SettingsError(
             f"this policy takes observations of several parts ({observed}), and here they are flattened to one row of "
             "numbers: pass a function of (observations, starts) that takes them apart again"
         )
-    count = int(getattr(acted, "n", 0)) if acted.shape == () else 0
-    return tuple(observed.shape), _Actions(count, 0 if count else math.prod(acted.shape or ()))
+    return observed.shape, _actions_of(acted, spaces, "this policy")
 
 
 def _arrays(space: Any, spaces: Any, name: str, path: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any, Any]]:
@@ -236,14 +235,12 @@ class _Row:
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         seen, reward, terminated, truncated, rest = self._environment.step(self._task._actions.of_environment(action))
         self._steps += 1
-        limit = self._task._max_steps
-        over = terminated or truncated
-        if not over and limit is None and not self._task._ends and self._steps >= ENDLESS:
+        cut = self._steps >= self._task._limit and not (terminated or truncated)
+        if cut and self._task._max_steps is None:
             raise SettingsError(
                 f"an episode of {self._task.name} is not over after {ENDLESS:,} steps, and the environment sets no "
                 f"limit: pass max_steps={ENDLESS:_}, or fewer, to end episodes there"
             )
-        cut = not over and limit is not None and self._steps >= limit
         return self._flat(seen), float(reward), bool(terminated), bool(truncated or cut), rest
 
     def _flat(self, observation: Any) -> Array:
