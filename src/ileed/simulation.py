@@ -152,15 +152,13 @@ def _draw(observed: Distribution, chance: Array) -> Array:
 
 def _quantile(probabilities: Array, chance: Array) -> Array:
     """The index at which the sum of probabilities, from the first on, passes each row's own chance."""
-    passed = probabilities.cumsum(axis=-1)[:, :-1] <= chance[:, None]
-    return np.asarray(passed.sum(axis=-1), dtype=np.int64)
+    return np.asarray((probabilities.cumsum(axis=-1)[:, :-1] <= chance[:, None]).sum(axis=-1), dtype=np.int64)
 
 
 def _by_name(skill: Mapping[str, Skill] | Sequence[Skill]) -> Mapping[str, Skill]:
-    if isinstance(skill, str) or not isinstance(skill, Mapping | Sequence | np.ndarray):
-        raise SettingsError(f"skill is {shown(skill)}: pass a list of skills, or a mapping from names to skills")
-    if not len(skill):
-        raise SettingsError("skill names no demonstrator; give at least one a number from 0 to 1")
+    if isinstance(skill, str) or not isinstance(skill, Mapping | Sequence | np.ndarray) or not len(skill):
+        rule = "pass a list of skills, or a mapping from names to skills"
+        raise SettingsError(f"skill is {shown(skill)}, which names no demonstrator: {rule}")
     if isinstance(skill, Mapping):
         return skill
     return {f"demonstrator {number}": value for number, value in enumerate(skill, start=1)}
@@ -184,15 +182,14 @@ def _by_phase(who: str, skill: Skill, task: AbstractTask) -> list[float]:
 
 def _noise(demonstrator: Noise | None, task: AbstractTask) -> Noise:
     default, kind = (VarianceScaling(), "continuous") if task.action_size else (UniformMixture(), "discrete")
-    if demonstrator is None:
-        return default
+    demonstrator = demonstrator or default
     if demonstrator.discrete != default.discrete:
         raise SettingsError(
             f"{demonstrator!r} does not fit the actions of {task.name}, which are {kind}: use {type(default).__name__}"
         )
-    if stray := [each for each in getattr(demonstrator, "exempt", None) or () if not 0 <= each < task.action_size]:
-        size = task.action_size
-        raise SettingsError(f"exempt names dimension {stray[0]} but actions of {task.name} have {size}: leave it out")
+    for each in getattr(demonstrator, "exempt", None) or ():
+        if not 0 <= each < (size := task.action_size):
+            raise SettingsError(f"exempt names dimension {each} but actions of {task.name} have {size}: leave it out")
     return demonstrator
 
 

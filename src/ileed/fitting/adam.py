@@ -14,10 +14,9 @@ from torch import Tensor, nn
 class Adam:
     """Adam (Kingma and Ba, 2015) with a learning rate for each group of parameters, by torch's fused kernel.
 
-    `torch.optim.Adam` calls the same kernel, but importing what surrounds it takes seconds and each of its steps spends
-    longer in Python than on the arithmetic of networks as small as ours. A test holds the two together. The kernel is
-    not part of torch's public interface: where it is missing, or does not do what we expect of it, the same update is
-    made by public functions, more slowly and equal but for rounding.
+    `torch.optim.Adam` calls the same kernel, but takes seconds to import and spends longer in Python than on networks
+    as small as ours. The kernel is not part of torch's public interface: where it is missing, or does not do what we
+    expect of it, the same update is made by public functions, more slowly and equal but for rounding.
     """
 
     def __init__(self, groups: Sequence[tuple[Sequence[nn.Parameter], float]]) -> None:

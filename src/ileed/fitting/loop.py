@@ -16,9 +16,8 @@ from ileed._torch import Float, keep_freed_memory, record_cuda_graph, threads
 from ileed.errors import SettingsError
 from ileed.fitting.adam import Adam
 from ileed.fitting.checkpoint import Checkpoint
-from ileed.fitting.preparing import Prepared
+from ileed.fitting.preparing import OptimiserSettings, Prepared
 from ileed.fitting.results import History, OptimisationResult, Progress, ProgressCallback
-from ileed.fitting.settings import OptimiserSettings
 from ileed.model.joint import Joint, resolve_mirror_symmetry, side_by_side, taken_apart
 
 _RECORDS = 200  # how many points of the learning curve are kept
@@ -38,14 +37,12 @@ def optimise(
     """Optimise `joint` itself, from where it stands or from where `checkpoint` was left."""
     resumed = checkpoint.read() if checkpoint is not None else None
     device = next(joint.parameters()).device
-    count = resumed[1] if resumed is not None else _thread_count(joint, prepared, device)
+    start, count, tensors = resumed or (0, _thread_count(joint, prepared, device), {})
     if device.type == "cpu":
         keep_freed_memory()
     with threads(count):
         optimisation = _Optimisation(joint, prepared, settings)
-        start = 0
         if checkpoint is not None and resumed is not None:
-            start, _, tensors = resumed
             checkpoint.check(tensors, optimisation.state, start, optimisation.recorded)
             for name, tensor in optimisation.state.items():
                 tensor.copy_(tensors[name])
@@ -69,8 +66,7 @@ def _thread_count(joint: Joint, prepared: Prepared, device: torch.device) -> int
     """One thread but for very large networks, which take as many as torch may use.
 
     Threads meet after every kernel, and one that waits for a core keeps the others waiting: beside one busy process on
-    two cores, a fit of small networks takes ten times as long with two threads as with one, and gains little where the
-    cores are idle. One thread also gives the same bits for every number of threads that torch may use.
+    two cores, a fit of small networks takes ten times as long with two threads as with one.
     """
     parameters = sum(parameter.numel() for parameter in joint.parameters())
     products = parameters * prepared.sampler.batch().observations.shape[-1]

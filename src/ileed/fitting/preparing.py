@@ -1,4 +1,4 @@
-"""Data prepared for an optimisation: collapsed, weighed, given to the sampler that suits them, and sure to fit."""
+"""Settings of an optimisation, and the data prepared for it: collapsed, weighed, and given to a sampler."""
 
 from __future__ import annotations
 
@@ -10,16 +10,47 @@ import numpy as np
 import torch
 
 from ileed._torch import available_memory, stream
+from ileed.checking import number, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
 from ileed.fitting.batches import MiniBatches, Sampler, TrainingData, WholeBatch
-from ileed.fitting.settings import OptimiserSettings
 from ileed.fitting.windows import Windows
 from ileed.model.batch import Sizes
 from ileed.model.joint import Joint, Parts
 from ileed.model.normaliser import ActionScale, Normaliser, normaliser_for
 
 _FEW_STEPS = 4096  # data this small are taken whole, whether their observations repeat or not
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OptimiserSettings:
+    """Settings of the optimisation, as `Ileed` describes those of the same name.
+
+    Held-out episodes choose among members, and among each member's steps.
+    """
+
+    steps: int = 2000
+    learning_rate: float = 1e-3
+    skill_learning_rate: float = 1e-2
+    batch_size: int | None = None
+    clip: float | None = None
+    held_out: float = 0.0
+
+    def __post_init__(self) -> None:
+        checked: dict[str, object] = {}
+        rule = "a fit takes a whole number of steps, one or more"
+        checked["steps"] = whole_number("steps", self.steps, least=1, rule=rule)
+        rule = "it is a share of the episodes, from 0 up to but not 1"
+        checked["held_out"] = number("held_out", self.held_out, within=lambda share: 0 <= share < 1, rule=rule)
+        if self.batch_size is not None:
+            rule = "it must be a whole number, one or more, or None to choose by the data"
+            checked["batch_size"] = whole_number("batch_size", self.batch_size, least=1, rule=rule)
+        rule = "it must be a number above zero"
+        for name in ("learning_rate", "skill_learning_rate", *(["clip"] if self.clip is not None else [])):
+            checked[name] = number(name, getattr(self, name), within=lambda size: 0 < size < math.inf, rule=rule)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
 
 @final

@@ -23,9 +23,9 @@ _EVALUATED_AT_ONCE = 512  # windows scored together
 class Windows(Sampler):
     """Mini-batches of windows of one data set, or of several side by side, gathered on the device.
 
-    A window begins at any step and ends after `length` steps or where its episode does; what is missing then weighs
-    nothing. Every step begins a window once an epoch. To score, each episode is cut into windows from its beginning on,
-    so that every step counts once, with the hidden state that the policy would have when it acts.
+    A window ends after `length` steps or where its episode does; what is missing then weighs nothing. Every step begins
+    a window once an epoch. To score, each episode is cut into windows from its beginning on, so that every step counts
+    once, with the hidden state that the policy would have when it acts.
     """
 
     def __init__(self, training_sets: Sequence[TrainingData], *, device: torch.device) -> None:

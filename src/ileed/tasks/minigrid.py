@@ -106,10 +106,7 @@ class MiniGridTask(AbstractTask):
 
 
 def make_environment(name: str) -> Any:
-    """A fresh minigrid environment, bare of wrappers, whose observation is the flat view and nothing else.
-
-    `name` is one of `ENVIRONMENTS`. Reset it with `episode_seed` to see the episodes that `MiniGridTask` plays.
-    """
+    """One of `ENVIRONMENTS`, bare of wrappers, whose observation is the flat view and nothing else."""
     gymnasium = require("gymnasium", extra="minigrid")
     require("minigrid", extra="minigrid")
     world = gymnasium.make(ENVIRONMENTS[name].id, disable_env_checker=True).unwrapped
@@ -163,10 +160,8 @@ class Pool:
 class Expert:
     """A trained policy: two layers of tanh and a score for every action; an `Actor` that runs on numpy alone."""
 
-    layers: tuple[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]], ...]
-    """Weight (out, in) and bias (out,) of each layer, the last one giving the actions' scores."""
-    origin: dict[str, str]
-    """Where it comes from: task, settings, seed, versions, and the reward that it reached."""
+    layers: tuple[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]], ...]  # weight (out, in) and bias (out,)
+    origin: dict[str, str]  # where it comes from: task, settings, seed, versions, and the reward that it reached
 
     def __repr__(self) -> str:
         sizes = [weight.shape[1] for weight, _ in self.layers] + [self.action_count]
