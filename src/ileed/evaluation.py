@@ -63,11 +63,8 @@ class Scores:
         if count == 1:
             return -math.inf, math.inf
         generator = stream(0, "bootstrap", count)
-        blocks = np.array_split(np.empty(RESAMPLES), min(RESAMPLES, 1 + RESAMPLES * count // 1_000_000))
-        for means in blocks:
-            resampled = torch.randint(count, (len(means), count), generator=generator).numpy()
-            means[:] = self.rewards[resampled].mean(axis=1)
-        low, high = np.quantile(np.concatenate(blocks), (0.025, 0.975))
+        resamples = (torch.randint(count, (count,), generator=generator).numpy() for _ in range(RESAMPLES))
+        low, high = np.quantile([self.rewards[episodes].mean() for episodes in resamples], (0.025, 0.975))
         return float(low), float(high)
 
     def __str__(self) -> str:

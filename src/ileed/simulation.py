@@ -194,34 +194,27 @@ def _noise(demonstrator: Noise | None, task: AbstractTask) -> Noise:
 
 
 def _intention(policy: Any, task: AbstractTask, temperature: float | None) -> Any:
-    """A function of (observations, starts) that returns what the policy means to do, as a distribution of actions."""
+    """A function of (observations, starts) that returns what the policy means to do, as a distribution of actions.
+
+    A recurrent policy begins each episode without a hidden state.
+    """
     if temperature is not None and (task.action_size or not temperature > 0):
         rule = "it softens discrete actions alone; leave it out" if task.action_size else "it must be above 0"
         raise SettingsError(f"temperature is {temperature}, but {rule}")
+    if task.action_size and not hasattr(policy, "distribution"):
+        raise SettingsError(f"{policy!r} has no distribution(observations) to widen; pass a policy that has one")
     if temperature is not None and not hasattr(policy, "probabilities"):
         raise SettingsError(f"{policy!r} has no probabilities(observations) to sample; leave out temperature")
-    if task.action_size:
-        return _mixture_of(policy)
-    actor, power = (as_actor(policy), 1.0) if temperature is None else (None, 1 / temperature)
-    certain = torch.eye(task.action_count, dtype=torch.float64)
+    actor = None if task.action_size or temperature is not None else as_actor(policy)
+    certain, state = torch.eye(task.action_count, dtype=torch.float64), None
 
-    def intended(observations: Array, starts: Flags) -> Categorical:
+    def intended(observations: Array, starts: Flags) -> Distribution:
+        nonlocal state
         if actor is not None:
             return Categorical(probs=certain[actions_of(actor, task, observations, starts)], validate_args=False)
-        powers = torch.as_tensor(policy.probabilities(observations), dtype=torch.float64) ** power
-        return Categorical(probs=powers / powers.sum(-1, keepdim=True), validate_args=False)
-
-    return intended
-
-
-def _mixture_of(policy: Any) -> Any:
-    """The policy's own mixture of Gaussians; a recurrent policy begins each episode without a hidden state."""
-    if not hasattr(policy, "distribution"):
-        raise SettingsError(f"{policy!r} has no distribution(observations) to widen; pass a policy that has one")
-    state: Any = None
-
-    def intended(observations: Array, starts: Flags) -> MixtureSameFamily:
-        nonlocal state
+        if temperature is not None:
+            powers = torch.as_tensor(policy.probabilities(observations), dtype=torch.float64) ** (1 / temperature)
+            return Categorical(probs=powers / powers.sum(-1, keepdim=True), validate_args=False)
         if hasattr(policy, "next_distribution"):
             found, state = policy.next_distribution(observations, None if starts.all() else state, starts)
         else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -176,9 +176,7 @@ def _of_member(values: Tensor, parameter: Tensor) -> Tensor:
     return values.view(-1, *[1] * (parameter.ndim - 1))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Start:
+class Start(NamedTuple):
     """Where an optimisation begins: data that are prepared, and every member's initial parameters."""
 
     prepared: Prepared

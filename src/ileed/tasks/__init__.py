@@ -140,16 +140,10 @@ def actions_of(actor: Actor, task: AbstractTask, observations: Array, starts: Fl
             f"takes {f'{size} floating-point numbers' if size else 'one whole number'} for each, shape {shape}"
         )
     unfit = ~np.isfinite(actions).all(axis=-1) if size else (actions < 0) | (actions >= task.action_count)
-    if unfit.any() and size:
-        raise SettingsError(
-            f"the actor answered {actions[unfit][0].tolist()}, but {task.name} takes finite numbers; did its fit "
-            "become non-finite?"
-        )
     if unfit.any():
-        raise SettingsError(
-            f"the actor chose action {actions[unfit][0]}, but {task.name} has {task.action_count} actions, numbered "
-            "from 0; was it made for another task?"
-        )
+        numbered = f"has {task.action_count} actions, numbered from 0; was it made for another task?"
+        rule = "takes finite numbers; did its fit become non-finite?" if size else numbered
+        raise SettingsError(f"the actor chose action {actions[unfit][0].tolist()}, but {task.name} {rule}")
     return actions.astype(np.float64 if size else np.int64)
 
 
@@ -166,8 +160,7 @@ def task(name: str) -> AbstractTask:
     if name in names():
         return MiniGridTask(name)
     _check_known(name)
-    made: AbstractTask = plugins.loaded(plugins.contributed(plugins.TASKS)[name])()
-    return made
+    return cast(AbstractTask, plugins.loaded(plugins.contributed(plugins.TASKS)[name])())
 
 
 def expert(name: str) -> Expert:
