@@ -248,7 +248,7 @@ def test_a_recurrent_policy_that_memory_cannot_hold_is_refused_at_once():
 
 
 def test_a_step_whose_values_memory_cannot_hold_is_refused(monkeypatch):
-    monkeypatch.setattr("ileed.fitting.memory.available_memory", lambda device: 10_000_000)
+    monkeypatch.setattr("ileed.fitting.preparing.available_memory", lambda device: 10_000_000)
     steps = 4000
     rows = np.arange(steps)
     data = Demonstrations(observations=rows[:, None], actions=rows % 2, demonstrator=rows % 2, episode=rows)

@@ -33,10 +33,9 @@ from ileed.fitting import (
     checked_weights,
     optimise,
     prepare,
-    stands_beside,
 )
-from ileed.fitting.memory import check_memory, least_sizes
-from ileed.fitting.together import Start, optimise_each
+from ileed.fitting.loop import Start, optimise_each
+from ileed.fitting.preparing import check_memory, sizes_of
 from ileed.model.demonstrators import (
     AbstractDemonstratorModel,
     UniformMixture,
@@ -189,7 +188,7 @@ class Ileed:
         if not head.compares_widths:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
         parts = self.parts(data)
-        check_memory(parts, least_sizes(parts, data), self.restarts, call.device)  # of the fit that follows
+        check_memory(parts, sizes_of(data, parts), self.restarts, call.device)  # of the fit that follows
         split = Split.of(data, seed=call.seed)
         by_episode = np.ones(data.episode_count) if weights is None else np.atleast_2d(weights).mean(0)
         by_episode = by_episode[data.episode[np.unique(split.data.episode, return_index=True)[1]]]
@@ -240,7 +239,7 @@ class Ileed:
             return [self._start(data, seed, prepared_on) for data, seed in zip(datasets, seeds, strict=True)]
 
         begun = starts(torch.device("cpu"))
-        if not all(stands_beside(start.prepared) for start in begun):
+        if not all(start.prepared.sampler.can_stand_beside for start in begun):
             begun = starts(chosen)
         results = optimise_each(begun, self.optimiser, device=chosen, callback=progress)
         return [
@@ -251,7 +250,7 @@ class Ileed:
     def _start(self, data: Demonstrations, seed: int, device: torch.device, weights: Array | None = None) -> Start:
         """The data prepared, and every restart's initial parameters."""
         parts = self.parts(data)
-        check_memory(parts, least_sizes(parts, data), self.restarts, device)
+        check_memory(parts, sizes_of(data, parts), self.restarts, device)
         prepared = prepare(
             data,
             parts,
@@ -321,14 +320,14 @@ def _ensemble(
         "data": {
             "steps": len(data),
             "episodes": data.episode_count,
-            "places": len(prepared.collapsed.observations),
+            "places": len(training_data.collapsed.observations),
             "fingerprint": data.fingerprint(),
         },
     }
     return Ensemble(
         method=method,
         data=data,
-        collapsed=prepared.collapsed,
+        collapsed=training_data.collapsed,
         normaliser=prepared.normaliser,
         result=replace(result, joint=result.joint.cpu().requires_grad_(False)),
         step_weight=training_data.step_weight.reshape(-1, len(data)),
