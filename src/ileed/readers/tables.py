@@ -26,6 +26,7 @@ from ileed.readers.reader import Labeller, Reader
 _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"  # not a code such as 007
+_TRUE_OR_FALSE = "(?i)^(true|false)$"
 _MOST_CATEGORIES = 1000  # of a feature or an action: a table of (rows, categories) numbers must fit in memory
 _FEW_CATEGORIES = 20  # so many never count as too many, however few rows there are
 
@@ -134,12 +135,16 @@ def _open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[s
         raise DemonstrationError(f"there is no file {path}: check the path")
     if path.suffix.lower() not in _SUFFIXES:
         raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(_SUFFIXES)}")
-    if path.suffix.lower() != ".parquet":
-        return _infer_types(_read_csv(path, as_text=(*as_text, *infer)), infer)
-    file = parquet_files.describe(path)
-    check_names(file.schema.names)
-    names = [name for name in file.schema.names if wanted is None or name in wanted]
-    return as_table(file.read(names) if names else file.schema.empty_table())
+    if path.suffix.lower() == ".parquet":
+        file = parquet_files.describe(path)
+        check_names(file.schema.names)
+        names = [name for name in file.schema.names if wanted is None or name in wanted]
+        return file.read(names) if names else file.schema.empty_table()
+    found = _read_csv(path, as_text=(*as_text, *infer))
+    for name in set(infer) & set(found.column_names):
+        column = _infer_type(found.column(name))
+        found = found.set_column(found.column_names.index(name), name, column)
+    return found
 
 
 def _read_csv(path: Path, *, as_text: Sequence[str]) -> pa.Table:
@@ -164,28 +169,18 @@ def _read_csv(path: Path, *, as_text: Sequence[str]) -> pa.Table:
             csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False),
         )
-        for name, kind in zip(found.column_names, found.schema.types, strict=True):
-            if pa.types.is_binary(kind):
-                raise ValueError(f"column {name!r} is not UTF-8")
-    check_names(found.column_names)
-    return found
+        if binary := [field.name for field in found.schema if pa.types.is_binary(field.type)]:
+            raise ValueError(f"column {binary[0]!r} is not UTF-8")
+        check_names(found.column_names)
+        return found
 
 
-def _infer_types(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The table with columns that were read as text turned to whole numbers, true and false, or numbers."""
-    for name in set(names) & set(table.column_names):
-        column = table.column(name)
-        found = column.drop_null()
-        if not len(found):
-            continue
-        if pc.all(pc.match_substring_regex(found, _WHOLE)).as_py():
-            column = pc.cast(column, pa.int64())
-        elif pc.all(pc.is_in(pc.utf8_lower(found), value_set=pa.array(["true", "false"]))).as_py():
-            column = pc.equal(pc.utf8_lower(column), "true")
-        elif pc.all(pc.match_substring_regex(found, _NUMBER)).as_py():
-            column = pc.cast(column, pa.float64())
-        table = table.set_column(table.column_names.index(name), name, column)
-    return table
+def _infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column that was read as text, as whole numbers, true and false, or numbers where all of its values are."""
+    for pattern, kind in ((_WHOLE, pa.int64()), (_TRUE_OR_FALSE, pa.bool_()), (_NUMBER, pa.float64())):
+        if pc.all(pc.match_substring_regex(column, pattern), min_count=1).as_py():
+            return pc.cast(column, kind)
+    return column
 
 
 def _columns_of_roles(table: pa.Table, roles: Mapping[str, Sequence[str]]) -> dict[str, list[Column]]:
@@ -233,14 +228,9 @@ def _feature(column: Column, missing: str, *, named: bool) -> Feature:
         )
     if missing == "error":
         column.check_present(otherwise=", leave the column out of features, or pass missing='category' to keep them")
-    if column.is_category:
-        return Feature(name, _categories(name, column.text(), named=named))
-    return Feature(name, fill=float(np.float32(np.nanmean(column.numbers()))) if column.missing else None)
-
-
-def _categories(name: str, column: pa.ChunkedArray, *, named: bool) -> tuple[str | None, ...]:
-    """The categories that occur, in order, and None at the end where values are missing."""
-    rows, found = len(column), sorted(pc.unique(column.drop_null()).to_pylist())
+    if not column.is_category:
+        return Feature(name, fill=float(np.float32(np.nanmean(column.numbers()))) if column.missing else None)
+    rows, found = len(column.values), sorted(pc.unique(column.text().drop_null()).to_pylist())
     hardly_repeat = len(found) > max(rows // 2, _FEW_CATEGORIES) or (len(found) == rows and rows > 1)
     if (hardly_repeat and not named) or len(found) > _MOST_CATEGORIES:
         raise DemonstrationError(
@@ -249,7 +239,7 @@ def _categories(name: str, column: pa.ChunkedArray, *, named: bool) -> tuple[str
         )
     if any("," in one for one in found) and all(re.fullmatch(r"[+-]?\d+(,\d+)?", one) for one in found):
         raise DemonstrationError(f"column {name!r} holds numbers with a decimal comma ({found[0]!r}): write a point")
-    return (*found, None) if column.null_count else tuple(found)
+    return Feature(name, (*found, None) if column.missing else tuple(found))
 
 
 def _actions(columns: Sequence[Column], known: Encoding | None, *, continuous: bool) -> tuple[tuple[Label, ...], Array]:
