@@ -18,7 +18,6 @@ from ileed.checking import LONGEST
 from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import Array, listed, too_long
 from ileed.errors import DemonstrationError
-from ileed.parquet_files import is_text
 from ileed.wording import did_you_mean
 
 
@@ -164,3 +163,10 @@ def longest_word(name: str, words: Any) -> int:
     if longest > LONGEST:
         raise too_long(f"column {name!r} holds", words[pc.index(lengths, longest).as_py()].as_py())
     return longest
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds words, also as a dictionary."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

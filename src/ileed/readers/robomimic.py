@@ -23,8 +23,7 @@ from ileed.demonstrations.episodes import join_parts
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, brief
 from ileed.readers import hdf5
-from ileed.readers.notes import read_notes, shape_as_noted
-from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one
+from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one, read_notes, shape_as_noted
 from ileed.wording import did_you_mean, printable
 
 _ROBOT = ("eef_pos", "eef_quat", "gripper_qpos")
@@ -274,7 +273,7 @@ def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[
 
 
 def _repeat(file: _File, owner: dict[str, int]) -> dict[str, Array]:
-    """Each episode's label at each of its steps; actions are read, so that what a file only declares takes no memory."""
+    """Each episode's label at each of its steps; these are read, so that what is only declared takes no memory."""
     return {name: np.full(len(file.values(name, "actions")), number) for name, number in owner.items()}
 
 

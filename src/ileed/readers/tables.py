@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ileed import parquet_files
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
-from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, refuse_damage
-from ileed.readers.reader import Labeller, Reader
+from ileed.readers.parquet import ParquetFile
+from ileed.readers.reader import Labeller, Reader, flat_table
 
 _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
@@ -136,7 +135,7 @@ def _open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[s
     if path.suffix.lower() not in _SUFFIXES:
         raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(_SUFFIXES)}")
     if path.suffix.lower() == ".parquet":
-        file = parquet_files.describe(path)
+        file = ParquetFile(path)
         check_names(file.schema.names)
         names = [name for name in file.schema.names if wanted is None or name in wanted]
         return file.read(names) if names else file.schema.empty_table()
@@ -332,15 +331,6 @@ def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Arr
 def _read_table(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
     """The answer to `read` for a file that does not say which of its columns is which."""
     raise flat_table(Path(path), READER.columns(Path(path)))
-
-
-def flat_table(path: Path, names: Sequence[str]) -> DemonstrationError:
-    """The sentence for a flat table that was given without the roles of its columns."""
-    return DemonstrationError(
-        f"{path} is a flat table with the columns {listed(names, most=20)}: say which is the action and which "
-        "names the demonstrator, with --action and --demonstrator, or in Python with "
-        "ileed.from_table(path, action=..., demonstrator=...)"
-    )
 
 
 READER = Reader("table", (".csv", ".tsv"), _read_table, columns=lambda path: _read_csv(path, as_text=()).column_names)
