@@ -22,23 +22,21 @@ _NAMES = {
 def join_episodes(episodes: Iterable[Any], demonstrator: Any) -> dict[str, Any]:
     """The columns of recorded episodes, end to end, with the label of each episode's demonstrator at its steps."""
     if isinstance(demonstrator, str | bytes | Mapping) or not hasattr(demonstrator, "__len__"):
-        raise DemonstrationError(
-            f"demonstrator is {demonstrator!r}: pass a list with one name or whole number for each episode"
-        )
+        rule = "pass a list with one name or whole number for each episode"
+        raise DemonstrationError(f"demonstrator is {demonstrator!r}: {rule}")
     parts = [_columns(episode, number) for number, episode in enumerate(episodes)]
     if len(parts) != len(demonstrator):
-        raise DemonstrationError(
-            f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels: pass one label for each"
-        )
+        found = f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels"
+        raise DemonstrationError(f"{found}: pass one label for each")
     if not parts:
         raise DemonstrationError("there are no episodes: pass at least one")
-    columns: dict[str, Any] = {}
+    lengths = [len(part["actions"]) for part in parts]
+    columns: dict[str, Any] = {"demonstrator": np.repeat(np.asarray(demonstrator), lengths)}
+    columns["episode"] = np.repeat(np.arange(len(parts)), lengths)
     for name in _NAMES:
         there = {f"episode {number}": part[name] for number, part in enumerate(parts) if name in part}
         columns[name] = join_parts(name, there, len(parts))
-    lengths = [len(part["actions"]) for part in parts]
-    columns["demonstrator"] = np.repeat(np.asarray(demonstrator), lengths)
-    return columns | {"episode": np.repeat(np.arange(len(parts)), lengths)}
+    return columns
 
 
 def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | None:
@@ -50,10 +48,8 @@ def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | 
     (first, begin), *others = parts.items()
     for episode, part in others:
         if part.shape[1:] != begin.shape[1:]:
-            raise DemonstrationError(
-                f"episodes disagree about the shape of a row: {name} has shape {part.shape[1:]} in {episode} and "
-                f"{begin.shape[1:]} in {first}"
-            )
+            found = f"{name} has shape {part.shape[1:]} in {episode} and {begin.shape[1:]} in {first}"
+            raise DemonstrationError(f"episodes disagree about the shape of a row: {found}")
     return np.concatenate([*parts.values()])
 
 

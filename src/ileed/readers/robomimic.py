@@ -109,14 +109,10 @@ def demonstrators_of(path: str | Path) -> tuple[str, ...]:
             raise DemonstrationError(
                 f"{printable(silent[0], 160)} of {path} does not say who demonstrated: ileed.label_robomimic adds it"
             )
-        index = np.concatenate([file.values(name, DEMONSTRATOR).ravel() for name in file.episodes])
-        if index.dtype.kind not in "iu" or index.min() < 0:
-            raise DemonstrationError(f"'demonstrator' of {path} must hold whole numbers from zero: correct them")
-        highest, names = int(index.max()), tuple(file.notes.get("names", ()))
-        if not names and highest < len(index):
-            names = tuple(str(number) for number in range(highest + 1))
-        if highest >= len(names):
-            raise DemonstrationError(f"demonstrator {highest} of {path} has no name: there are {len(names)} names")
+        index = np.concatenate([file.values(name, DEMONSTRATOR) for name in file.episodes])
+        numbered = range(min(max(0, int(index.max())) + 1, len(index)))  # no more people than steps
+        names = tuple(file.notes.get("names", ())) or tuple(map(str, numbered))
+        rules.demonstrator(index, names, len(index))  # refuses a number that has no name
         return names
 
 

@@ -38,19 +38,17 @@ def write_robomimic(
     `flat`). `next_observations` has the shape of `data.observations`, `states` is (step, state). `env_args` says which
     simulator robomimic's rollouts make; without it they cannot be run, but training can.
 
-    Each demonstrator's episodes become a mask of that name; demonstrators called `better_operator_1` and the like give
-    robomimic's tiers (better, okay, worse) and pairs (worse_okay, worse_better, okay_better) too. `masks` adds further
-    ones, by the numbers of their episodes. `valid` lists the episodes to hold out: they become the mask `valid`, the
-    others `train`, and every mask M is divided into `M_train` and `M_valid`. Rewards and terminals that the data lack
-    are left out, and robomimic's loader with its usual cache takes them as zero.
+    Each demonstrator's episodes become a mask of that name; names such as `better_operator_1` give robomimic's tiers
+    (better, okay, worse) and pairs (worse_okay, ...) too. `masks` adds further ones, by the numbers of their episodes.
+    `valid` lists the episodes to hold out: they become the mask `valid`, the others `train`, and every mask M is
+    divided into `M_train` and `M_valid`. Rewards and terminals that the data lack are left out.
     """
     require("h5py", extra="robot")
     if data.discrete:
         raise DemonstrationError("actions are discrete: robomimic's are continuous; use write_parquet for these data")
-    size = data.observation_size
-    keys = {"flat": size} if observations is None else dict(observations)
-    if sum(keys.values()) != size or min(keys.values(), default=0) < 0:
-        found = f"the keys {keys} take {sum(keys.values())} numbers but an observation has {size}"
+    keys = {"flat": data.observation_size} if observations is None else dict(observations)
+    if (taken := sum(keys.values())) != data.observation_size or min(keys.values(), default=0) < 0:
+        found = f"the keys {keys} take {taken} numbers but an observation has {data.observation_size}"
         raise DemonstrationError(f"{found}: they must take them all")
     for name, values in (("next_observations", next_observations), ("states", states)):
         if values is not None and len(values) != len(data):
@@ -63,11 +61,9 @@ def write_robomimic(
         DEMONSTRATOR: data.demonstrator,
         **_by_key("obs", data.observations, keys),
         **({} if next_observations is None else _by_key("next_obs", next_observations, keys)),
-        **{
-            f"skill/{name}": np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
-            for name, values in data.skills.items()
-        },
     }
+    for name, values in data.skills.items():
+        columns[f"skill/{name}"] = np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
     notes = {
         "format": 1,
         "observations": list(keys),
