@@ -55,14 +55,16 @@ def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | 
 
 def _columns(episode: Any, number: int) -> dict[str, Array]:
     """The columns that an episode has, (step, ...) each."""
-    found = {name: _column(episode, name, number) for name in _NAMES}
-    seen, acted = found["observations"], found["actions"]
-    if seen is None or acted is None:
+    found = {name: values for name in _NAMES if (values := _column(episode, name, number)) is not None}
+    if "observations" not in found or "actions" not in found:
         raise DemonstrationError(f"episode {number} lacks observations or actions: each episode needs both")
-    if len(seen) not in (len(acted), len(acted) + 1):
-        counts = f"{len(seen)} observations and {len(acted)} actions"
+    seen, steps = len(found["observations"]), len(found["actions"])
+    if seen not in (steps, steps + 1):
+        counts = f"{seen} observations and {steps} actions"
         raise DemonstrationError(f"episode {number} has {counts}: pass as many of each, or one observation more")
-    return {name: values[: len(acted)] for name, values in found.items() if values is not None}
+    if "terminals" in found and found["terminals"].ndim == 0:
+        found["terminals"] = (np.arange(steps) == steps - 1) & bool(found["terminals"])
+    return {name: values[:steps] for name, values in found.items()}
 
 
 def _column(episode: Any, column: str, number: int) -> Array | None:
@@ -71,36 +73,30 @@ def _column(episode: Any, column: str, number: int) -> Array | None:
     name = next((name for name in _NAMES[column] if found.get(name) is not None), None)
     if name is None:
         return None
-    value: Any = found[name]
     about = f"the {name} of episode {number}"
-    if callable(getattr(value, "items", None)):
-        if column != "observations":
-            raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")
-        return flatten_observations(dict(value.items()), about=about)
-    array = as_array(about, value)
-    if array.ndim == 0 and name == "terminal":  # imitation says in one word whether the last step ended the task
-        actions = _column(episode, "actions", number)
-        steps = 0 if actions is None else len(actions)
-        return (np.arange(steps) == steps - 1) & bool(array)
-    if array.ndim == 0:
+    if column != "observations" and callable(getattr(found[name], "items", None)):
+        raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")
+    array = _flatten(found[name], about)
+    if array.ndim == 0 and name != "terminal":  # imitation says in one word whether the last step ended the task
         raise DemonstrationError(f"{about} are a single number: pass one for each step")
     return array
 
 
-def flatten_observations(entries: Mapping[str, Any], *, about: str = "observations") -> Array:
-    """(row, number) from named arrays of (row, ...), in the order of their sorted names; entries may be nested."""
-    if not entries:
-        raise DemonstrationError(f"{about} are an empty mapping: there must be one array or more")
-    parts = []
-    for name in sorted(entries, key=str):
-        value, here = entries[name], f"{about}, entry {name!r},"
-        nested = callable(getattr(value, "items", None))
-        array = flatten_observations(dict(value.items()), about=here) if nested else as_array(here, value)
+def _flatten(value: Any, about: str) -> Array:
+    """An array as it is; named ones of (row, ...) as (row, number) in the order of their sorted names, also nested."""
+    if not callable(getattr(value, "items", None)):
+        return as_array(about, value)
+    parts = {}
+    for name, entry in sorted(value.items(), key=lambda item: str(item[0])):
+        here = f"{about}, entry {name!r},"
+        array = _flatten(entry, here)
         if array.dtype.kind not in "biuf" or array.ndim == 0:
             found = "a single value" if array.ndim == 0 else f"{array.dtype}, not numbers"
             raise DemonstrationError(f"{here} are {found}: leave the entry out, or pass numbers for each step")
-        parts.append(array.reshape(len(array), -1) if len(array) else array.reshape(0, 1))
-    if len({len(part) for part in parts}) > 1:
-        counts = ", ".join(f"{name} {len(part)}" for name, part in zip(sorted(entries, key=str), parts, strict=True))
-        raise DemonstrationError(f"{about} have entries of different lengths ({counts}): there must be as many of each")
-    return np.concatenate(parts, axis=1)
+        parts[name] = array.reshape(len(array), -1) if len(array) else array.reshape(0, 1)
+    if not parts:
+        raise DemonstrationError(f"{about} are an empty mapping: there must be one array or more")
+    lengths = {name: len(part) for name, part in parts.items()}
+    if len(set(lengths.values())) > 1:
+        raise DemonstrationError(f"{about} have entries of different lengths {lengths}: there must be as many of each")
+    return np.concatenate([*parts.values()], axis=1)

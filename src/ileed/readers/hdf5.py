@@ -71,28 +71,22 @@ def read(item: Any, place: str) -> Array:
     from h5py import check_string_dtype
 
     _check_readable(item, place)
-    if item.dtype.kind != "O":
-        values = np.asarray(item[()])
-        return _decode(values.ravel().tolist(), place).reshape(values.shape) if values.dtype.kind == "S" else values
-    if check_string_dtype(item.dtype) is None or item.ndim > 1:
-        found = f"{item.dtype} of shape {item.shape}"
-        raise DemonstrationError(f"{brief(place)} holds {found}: it must hold numbers, or one word in each row")
-    if item.ndim == 0:
-        return _decode([item[()]], place).reshape(())
+    if check_string_dtype(item.dtype) is None:
+        if item.dtype.kind == "O":
+            raise DemonstrationError(
+                f"{brief(place)} holds {item.dtype}: it must hold numbers, or one word in each row"
+            )
+        return np.asarray(item[()])
     # No word is longer than the file, so that so many rows at a time fit whatever they hold.
     rows = max(1, memory.available_bytes() // (8 * max(1, item.file.id.get_filesize())))
-    kept: dict[bytes | str, bytes | str] = {}
-    words = [kept.setdefault(word, word) for first in range(0, len(item), rows) for word in item[first : first + rows]]
-    return _decode(words, place)
-
-
-def _decode(words: list[Any], place: str) -> Array:
+    text, kept = item.asstr("utf-8"), dict[str, str]()
     try:
-        kept = {word: word.decode() if isinstance(word, bytes) else str(word) for word in dict.fromkeys(words)}
+        parts = (text[first : first + rows] for first in range(0, len(item), rows)) if item.ndim else [text[()]]
+        words = [kept.setdefault(word, word) for part in parts for word in np.ravel(part)]
     except UnicodeDecodeError as error:
         raise DemonstrationError(f"{brief(place)} is not text in UTF-8: write it again, encoded so") from error
-    memory.check_fits(brief(place), len(words) * 4 * max(map(len, kept.values()), default=1))
-    return np.array([kept[word] for word in words], dtype=np.str_)
+    memory.check_fits(brief(place), len(words) * 4 * max(map(len, kept), default=1))
+    return np.array(words, dtype=np.str_).reshape(item.shape)
 
 
 def _check_readable(item: Any, place: str) -> None:
