@@ -75,10 +75,8 @@ def check_finite(name: str, array: Array) -> None:
         sound = np.abs(array) <= _LARGEST  # false for NaN as well
     if not sound.all():
         bad = ~sound.reshape(len(array), -1).all(axis=1)
-        raise DemonstrationError(
-            f"{name} hold NaN, infinite or too large values (beyond {_LARGEST:.1e}) in {bad.sum():,} of "
-            f"{len(array):,} steps (first: step {int(bad.argmax()):,}): drop or repair those steps"
-        )
+        where = f"in {bad.sum():,} of {len(array):,} steps (first: step {int(bad.argmax()):,})"
+        raise DemonstrationError(f"{name} hold NaN, infinite or too large values {where}: drop or repair those steps")
 
 
 def column(name: str, values: Any, steps: int, kinds: Mapping[int, str], rule: str) -> Array:
@@ -86,10 +84,8 @@ def column(name: str, values: Any, steps: int, kinds: Mapping[int, str], rule: s
     array = as_array(name, values, rule)
     found = len(array) if array.ndim else 0
     if found != steps:
-        raise DemonstrationError(
-            f"{steps:,} observations but {found:,} values in {name}: there must be one for each step "
-            "(an observation after an episode's last action does not count: drop it)"
-        )
+        rule = "there must be one for each step; where an observation follows an episode's last action, drop it"
+        raise DemonstrationError(f"{steps:,} observations but {found:,} values in {name}: {rule}")
     if array.dtype.kind not in kinds.get(array.ndim, ""):
         numbers = ", not numbers" if array.dtype.kind in "UST" else ""
         raise DemonstrationError(f"{name} are {array.dtype} of shape {array.shape}{numbers}: pass {rule}")
@@ -118,10 +114,10 @@ def actions(values: Any, steps: int) -> Array:
         fractional = array[array != np.round(array)]
         found = f"fractional (first: {fractional[0]})" if len(fractional) else "floating-point"
         raise DemonstrationError(f"actions in one column are {found}: pass integers, or actions[:, None] if continuous")
-    low, high = int(array.min()), int(array.max())
-    if low < 0 or high > np.iinfo(np.int64).max:
-        found = f"{low} is negative" if low < 0 else f"{high:,} is too large"
-        raise DemonstrationError(f"action {found}: number discrete actions 0, 1, ...")
+    if (low := int(array.min())) < 0:
+        raise DemonstrationError(f"action {low} is negative: number discrete actions 0, 1, ...")
+    if (high := int(array.max())) > np.iinfo(np.int64).max:
+        raise DemonstrationError(f"action {high:,} is too large: number discrete actions 0, 1, ...")
     return array.astype(np.int64)
 
 
@@ -216,18 +212,17 @@ def legal(values: Any, actions: Array, action_count: int) -> Array:
 def skills(values: Any, steps: int) -> dict[str, Array]:
     """Every skill column, by its name: (step,) labels, or (step, skill) weights."""
     rule = "pass a mapping from names to columns, as in {'phase': ...}"
-    columns = instance_of("skills", values, Mapping, rule=rule, error=DemonstrationError)
-    return {name: read_only(_skill(f"skill column {name!r} values", column, steps)) for name, column in columns.items()}
-
-
-def _skill(name: str, values: Any, steps: int) -> Array:
-    array = column(name, values, steps, {1: "biuU", 2: "biuf"}, "one label for each step, or (steps, skills) weights")
-    if array.ndim == 1:
-        return array
-    if (array < 0).any():
-        step = int((array < 0).any(axis=1).argmax())
-        raise DemonstrationError(f"{name} hold {array[step].min():g} (first: step {step:,}): pass weights of 0 or more")
-    return array.astype(np.float32)
+    columns, found = instance_of("skills", values, Mapping, rule=rule, error=DemonstrationError), {}
+    for name, each in columns.items():
+        about = f"skill column {name!r} values"
+        rule = "one label for each step, or (steps, skills) weights"
+        array = column(about, each, steps, {1: "biuU", 2: "biuf"}, rule)
+        if array.ndim == 2 and (array < 0).any():
+            step = int((array < 0).any(axis=1).argmax())
+            least = f"{array[step].min():g} (first: step {step:,})"
+            raise DemonstrationError(f"{about} hold {least}: pass weights of zero or more")
+        found[name] = read_only(array.astype(np.float32) if array.ndim == 2 else array)
+    return found
 
 
 def encoding(values: Encoding, observations: Array, actions: Array, action_count: int) -> Encoding:

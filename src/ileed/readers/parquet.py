@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ileed import memory, runs
+from ileed.checking import instance_of
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import is_text, longest_word
 from ileed.demonstrations.encoding import Feature
@@ -115,10 +116,8 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
 
 def _encoding(note: Any) -> Encoding | None:
     try:
-        found = runs.rebuilt(note, {kind.__name__: kind for kind in (Encoding, Feature)})
-        if found is None or isinstance(found, Encoding):
-            return found
-        raise ValueError(f"it is {type(found).__name__}")
+        found = runs.rebuilt(note, {"Encoding": Encoding, "Feature": Feature})
+        return instance_of("it", found, Encoding | None, rule="an encoding is needed")
     except ValueError as error:
         raise DemonstrationError(f"the file's note on its encoding is damaged ({error}): write it again") from error
 
