@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ileed.checking import path_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
-from ileed.demonstrations.context import step_context
+from ileed.demonstrations.collapsing import step_context
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError
 from ileed.fitted.expertise import Expertise, members_that_know

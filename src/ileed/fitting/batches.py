@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ileed._torch import Float, Int, stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.demonstrations.context import step_context
+from ileed.demonstrations.collapsing import step_context
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Pairs, Sizes, Transitions
 from ileed.model.joint import Parts

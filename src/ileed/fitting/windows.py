@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ileed._torch import Float, Int
 from ileed.demonstrations import Array
-from ileed.demonstrations.context import step_context
+from ileed.demonstrations.collapsing import step_context
 from ileed.fitting.batches import Sampler, TrainingData, tensor, with_features
 from ileed.model.batch import Batch, Pairs, Sizes, padded
 from ileed.nets import Pick

@@ -19,7 +19,7 @@ from torch.distributions import Categorical, Distribution, MixtureSameFamily
 from ileed._torch import Float
 from ileed.checking import one_of, whole_numbers
 from ileed.demonstrations import Demonstrations
-from ileed.demonstrations.context import check_context
+from ileed.demonstrations.collapsing import check_context
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Sizes, per_member
@@ -44,7 +44,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     discrete: bool
     """Whether it models discrete actions."""
     context: tuple[str, ...] = ()
-    """What it depends on beside observation and demonstrator: names of `ileed.demonstrations.context.CONTEXT`."""
+    """What it depends on beside observation and demonstrator: names of `ileed.demonstrations.collapsing.CONTEXT`."""
     defines_expertise: bool = False
     """Whether a person's expertise is a function of the model's parameters, instead of a number that it takes."""
     knows_legal_actions: bool = False
