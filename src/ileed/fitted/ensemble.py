@@ -1,28 +1,150 @@
-"""An ensemble: the members that a fit found, all of them or some, and the fit that they make together."""
+"""A fit: its policy, everybody's expertise and how both came about; and the ensemble of members it is made of."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from statistics import mode
 from typing import Any, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ileed import runs
-from ileed.checking import whole_number
-from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.errors import SettingsError
-from ileed.fitted.expertise import Expertise, expertise_at, own_steps, summarise
-from ileed.fitted.policy import Policy
-from ileed.fitted.result import Fitted, Restarts, answers_at_steps, skill_weights
-from ileed.fitting import OptimisationResult
-from ileed.model.ask import log_mean_over_members
+from ileed.checking import path_of, whole_number
+from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
+from ileed.demonstrations.context import step_context
+from ileed.demonstrations.rules import listed
+from ileed.errors import DemonstrationError, SettingsError
+from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
+from ileed.fitted.policy import Policy, as_tensor
+from ileed.fitting import Checkpoint, History, OptimisationResult, Outcome
+from ileed.fitting.windows import episode_ends, tiles
+from ileed.model.ask import Answer, ask, log_mean_over_members
+from ileed.model.context import context_of_rows
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 from ileed.nets import members
+from ileed.width import WidthComparison
+
+_ROWS_AT_ONCE = 4096
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Restarts:
+    """Every restart's own cost in nats per action (lower is better), and the members that a fit keeps of them.
+
+    `kept` has the likeliest first, where restarts can be compared: where each has episode weights of its own, all are
+    kept in their order.
+    """
+
+    nats_per_action: Array
+    kept: tuple[int, ...]
+
+    @property
+    def chosen(self) -> int:
+        """The first member that is kept: the likeliest, where restarts can be compared."""
+        return self.kept[0]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fit: `policy` acts, `expertise` says who is good where, `restarts`, `history` and `outcome` how it went.
+
+    `policy`, `expertise`, `nats` and `nats_per_action` are of the same members, those that `restarts.kept` names: the
+    mean of their distributions, the mean of their expertise, and the cost under the mean of their likelihoods
+    p(action | observation, demonstrator). With one member that is the member itself.
+    """
+
+    policy: Policy
+    expertise: Expertise
+    restarts: Restarts
+    nats_per_action: float
+    """The cost of these members together: mean over actions of the negative logarithm of their mean likelihood, in
+    nats. It is of the data that restarts are compared by, the fitted or the held-out episodes; each restart's own cost
+    is in `restarts.nats_per_action`."""
+    history: History
+    outcome: Outcome
+    """How most of the members ended; the likeliest of them where there is no majority."""
+    method: Any
+    provenance: Mapping[str, Any]
+    joint: Joint
+    """The parameters of these members."""
+    normaliser: Normaliser
+    width: WidthComparison | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()  # from which this fit can be continued until it is saved
+    ensemble: Ensemble | None = None
+    """Every member of the fit, with the data, to choose others from; None for a fit that was loaded."""
+
+    @property
+    def width_sentence(self) -> str:
+        """What the comparison of widths chose and why, or whether a wider policy would do better; empty without one."""
+        if self.width is None:
+            return ""
+        if self.method.policy is None:
+            return self.width.choice()
+        return self.width.diagnosis(type(self.method.policy).__name__)
+
+    @property
+    def estimates_expertise(self) -> bool:
+        """Whether this is more than behaviour cloning, under which everybody's expertise is one by assumption."""
+        return self.joint.parts.expertise.estimates_expertise
+
+    @torch.no_grad()
+    def nats(self, data: Demonstrations) -> Array:
+        """Cost of each step of other data by the same people, (step,): its negative log-likelihood, in nats.
+
+        With several members, the likelihood is the mean over members. Held-out data tell whether the model, not only
+        its fit, is good. The hidden state of a recurrent policy is reset as when it acts.
+        """
+        check_demonstrations(data)
+        position = {name: number for number, name in enumerate(self.expertise.names)}
+        if strangers := [name for name in data.names if name not in position]:
+            raise DemonstrationError(
+                f"there is no demonstrator {strangers[0]!r}: this fit knows {listed(self.expertise.names)}"
+            )
+        if data.encoding is not None and data.encoding != self.policy.encoding:
+            raise DemonstrationError(
+                "the data were encoded otherwise than those of the fit, so that their numbers mean something else: "
+                "read them with from_table(..., encoding=fitted.policy.encoding)"
+            )
+        demonstrator = np.array([position[name] for name in data.names])[data.demonstrator]
+        learned_from, costs = self.expertise.summary.learned_from, np.empty(len(data))
+        skills = _skill_weights(self.joint, data, self.expertise.skill_names)
+        for steps, inside, answer in _answers_at_steps(self.joint, self.normaliser, data, demonstrator, skills):
+            counted = members_that_know(learned_from, torch.from_numpy(demonstrator[steps]))
+            costs[steps[inside]] = -log_mean_over_members(answer.log_likelihood, counted).numpy()[inside]
+        return costs
+
+    def renamed(self, names: Mapping[str, str]) -> Fitted:
+        """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
+        chosen = tuple(names[name] for name in self.expertise.names)
+        return replace(self, expertise=replace(self.expertise, names=chosen), ensemble=None)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
+
+        A run that is already there is refused, or replaced with `overwrite`; files in it that are not ours stay.
+        """
+        from ileed.fitted.saving import write  # which makes fits of run directories, and so needs this module
+
+        write(self, path_of("path", path, rule="pass the path of a directory to write"), overwrite=overwrite)
+        for checkpoint in self.checkpoints:
+            checkpoint.remove()
+
+    def __repr__(self) -> str:
+        count, kept = len(self.restarts.nats_per_action), len(self.restarts.kept)
+        chosen = f"best of {count} restarts" if kept == 1 else f"mean of {kept} of {count} restarts"
+        return (
+            f"Fitted({type(self.joint.parts.expertise).__name__} expertise of {len(self.expertise.names)} "
+            f"demonstrators, {self.nats_per_action:.4f} nats per action, {chosen}: {self.outcome.value})"
+        )
 
 
 @final
@@ -111,7 +233,7 @@ class Ensemble:
         """The first so many restarts of the fit: what a fit with so many would have found."""
         count = self._checked(count, len(self.result.nats_per_action))
         result = self.result.part(members(self.result.joint, range(count)), 0, self.result.guessing_nats)
-        return replace(self, result=result, step_weight=self.step_weight[:count], restarts=tuple(range(count)))
+        return replace(self, result=result, restarts=tuple(range(count)))
 
     def best(self) -> Ensemble:
         """The likeliest member, as an ensemble of its own."""
@@ -137,26 +259,23 @@ class Ensemble:
     @torch.no_grad()
     def spread(self) -> Spread:
         """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
-        data = self.data
-        index, person, count = own_steps(self.collapsed, data)
-        own = expertise_at(self.joint, self.normaliser, self.collapsed, index, person).double().numpy()
-        steps = np.bincount(person, weights=count, minlength=len(data.names))
-        with np.errstate(invalid="ignore"):
-            means = (
-                np.stack([np.bincount(person, weights=row * count, minlength=len(data.names)) for row in own]) / steps
-            )
-        known = np.broadcast_to(self.learned_from, means.shape)
-        each = [means[known[:, who], who] for who in range(len(data.names))]
-        disagreement = np.empty(len(data))
-        skills = skill_weights(self.joint, data, self.collapsed.skill_names)
-        for rows, inside, answer in answers_at_steps(self.joint, self.normaliser, data, data.demonstrator, skills):
+        disagreement = np.empty(len(self.data))
+        skills = _skill_weights(self.joint, self.data, self.collapsed.skill_names)
+        who = self.data.demonstrator
+        for rows, inside, answer in _answers_at_steps(self.joint, self.normaliser, self.data, who, skills):
             found = answer.policy_log_likelihood
             disagreement[rows[inside]] = (log_mean_over_members(found) - found.mean(0)).numpy()[inside]
+        each = np.stack([member._summary().by_demonstrator for member in self])
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of nobody's expertise
+            deviations = np.nanstd(each, axis=0).tolist()
         return Spread(
             nats_per_action=float(self.nats_per_action.std()),
-            expertise={name: _standard_deviation(own) for name, own in zip(data.names, each, strict=True)},
+            expertise=dict(zip(self.data.names, deviations, strict=True)),
             policy=float(disagreement.mean()),
         )
+
+    def _summary(self) -> ExpertiseSummary:
+        return summarise(self.joint, self.normaliser, self.collapsed, self.data, self.learned_from)
 
     def fitted(self) -> Fitted:
         """The fit that these members make together: `Fitted` says what is averaged over them."""
@@ -166,19 +285,19 @@ class Ensemble:
                 f"ensemble is {len(costs)}, and only {np.isfinite(result.nats_per_action).sum()} of "
                 f"{len(result.nats_per_action)} restarts stayed finite: lower ensemble or learning_rate, or set clip"
             )
-        summary = summarise(self.joint, self.normaliser, self.collapsed, data, self.learned_from)
-        names, skill_names = data.names, self.collapsed.skill_names
+        joint, normaliser, encoding = self.joint, self.normaliser, data.encoding
+        skills = self.collapsed.skill_names
         fitted = Fitted(
-            policy=Policy(self.joint, self.normaliser, data.encoding),
-            expertise=Expertise(self.joint, self.normaliser, names, skill_names, summary, data.encoding),
+            policy=Policy(joint, normaliser, encoding),
+            expertise=Expertise(joint, normaliser, data.names, skills, self._summary(), encoding),
             restarts=Restarts(result.nats_per_action, self.restarts),
             nats_per_action=float(costs[0]),
             history=result.history,
             outcome=mode(result.history.outcome(member, result.guessing_nats) for member in self.restarts),
             method=self.method,
             provenance={**runs.provenance(), **self.provenance},
-            joint=self.joint,
-            normaliser=self.normaliser,
+            joint=joint,
+            normaliser=normaliser,
             ensemble=replace(self, restarts=tuple(range(len(result.nats_per_action)))),
         )
         if len(self) == 1:
@@ -187,5 +306,48 @@ class Ensemble:
         return replace(fitted, nats_per_action=float(np.average(fitted.nats(data), weights=weight)))
 
 
-def _standard_deviation(values: Array) -> float:
-    return float(values.std()) if len(values) else float("nan")
+def _answers_at_steps(
+    joint: Joint, normaliser: Normaliser, data: Demonstrations, demonstrator: Array, skills: Array | None
+) -> Iterator[tuple[Array, Array, Answer]]:
+    """What a model says of all steps of a data set, in blocks: the steps, which of them count, and the answer to them.
+
+    A recurrent policy reads windows, which go on behind an episode's end; the steps there do not count.
+    """
+    length = joint.parts.policy.length
+    step = np.arange(len(data))[None]
+    inside = np.ones_like(step, dtype=bool)
+    if length > 1:
+        begin, ends = tiles(data.episode, length), episode_ends(data.episode)
+        step = begin + np.arange(length)[:, None]  # time steps first, as the network reads them
+        inside = step <= ends[begin]
+        step = np.minimum(step, ends[begin])
+    context = step_context(data, joint.parts.demonstrator.context, np.arange(len(data)))
+
+    def inputs(steps: Array) -> Tensor:
+        return normaliser(as_tensor(data.observations[steps]))
+
+    for block in range(0, step.shape[1], _ROWS_AT_ONCE):
+        rows, real = (part[:, block : block + _ROWS_AT_ONCE].ravel() for part in (step, inside))
+        answer = ask(
+            joint,
+            inputs(rows),
+            demonstrator=torch.from_numpy(demonstrator[rows]),
+            action=as_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
+            legal=None if data.legal is None else as_tensor(data.legal[rows].T),
+            skills=None if skills is None else as_tensor(skills[rows].T),
+        )
+        yield rows, real, answer.with_context(context_of_rows(context, rows, inputs))
+
+
+def _skill_weights(joint: Joint, data: Demonstrations, skill_names: tuple[str, ...]) -> Array | None:
+    """(step, skill) weights of the skills that a model knows by name; None where it reads none."""
+    column = joint.parts.expertise.skill_column
+    if column is None:
+        return None
+    weights, names = data.skill(column)
+    if unknown := [name for name in names if name not in skill_names]:
+        known = ", ".join(map(repr, skill_names))
+        raise DemonstrationError(f"there is no skill {unknown[0]!r}: this fit knows {known}")
+    placed = np.zeros((len(data), len(skill_names)), dtype=np.float32)
+    placed[:, [skill_names.index(name) for name in names]] = weights
+    return placed

@@ -1,4 +1,4 @@
-"""What a fit leaves behind: a policy to act with, an expertise to ask, and how both came about."""
+"""The learned policy, which acts on observations as they come."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from ileed.fitted.exporting import write_onnx
 from ileed.model.ask import ask
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
+
+State = tuple[Array, ...]
+"""The hidden state of a recurrent policy: arrays whose first axis is the row."""
 
 
 @final
@@ -80,21 +83,18 @@ class Policy:
         For a recurrent policy each row is the first observation of an episode: `next_distribution` takes those that
         follow, with the hidden state.
         """
-        return self._next(encode_table(observations, self.encoding), None, None, legal=legal)[0]
+        return self._next(observations, None, None, legal=legal)[0]
 
     def next_distribution(
-        self,
-        observations: Array | Tensor | Any,
-        state: tuple[Array, ...] | None = None,
-        episode_start: Array | None = None,
-    ) -> tuple[Categorical | MixtureSameFamily, tuple[Array, ...] | None]:
+        self, observations: Array | Tensor | Any, state: State | None = None, episode_start: Array | None = None
+    ) -> tuple[Categorical | MixtureSameFamily, State | None]:
         """`distribution` with the hidden state passed in and returned, as `predict` does; the policy keeps none of it.
 
         Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`. A policy
         that is not recurrent returns the state as it was given.
         """
         starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
-        return self._next(encode_table(observations, self.encoding), state, starts)
+        return self._next(observations, state, starts)
 
     def act(
         self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
@@ -103,18 +103,17 @@ class Policy:
 
         A recurrent policy takes each row for the next step of the same episode, until `reset`.
         """
-        seen = encode_table(observations, self.encoding)
-        distribution, self._state = self._next(seen, self._state, None, legal=legal)
+        distribution, self._state = self._next(observations, self._state, None, legal=legal)
         chosen = self._chosen(distribution, sample=sample)
         return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
 
     def predict(
         self,
         observation: Array,
-        state: tuple[Array, ...] | None = None,
+        state: State | None = None,
         episode_start: Array | None = None,
         deterministic: bool = True,
-    ) -> tuple[Array, tuple[Array, ...] | None]:
+    ) -> tuple[Array, State | None]:
         """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
         single = np.shape(observation) == self._normaliser.shape
         batch = np.asarray(observation)[None] if single else observation
@@ -149,15 +148,10 @@ class Policy:
 
     @torch.no_grad()
     def _next(
-        self,
-        observations: Array | Tensor,
-        state: State | None,
-        starts: Array | None,
-        *,
-        legal: Array | Tensor | None = None,
+        self, observations: Any, state: State | None, starts: Array | None, *, legal: Array | Tensor | None = None
     ) -> tuple[Any, State | None]:
         """The distribution of the next actions, and the next state; rows that start an episode have no hidden state."""
-        seen = self._normaliser(observation_tensor(observations, self._normaliser.shape))
+        seen = network_inputs(observations, self._normaliser, self.encoding)
         rows = seen.shape[1]
         before = self._net.initial_state(rows)
         if state is not None and before:
@@ -181,10 +175,6 @@ class Policy:
         return tensor
 
 
-State = tuple[Array, ...]
-"""The hidden state of a recurrent policy: arrays whose first axis is the row."""
-
-
 def _state_of_rows(state: State, starts: Array | None, initial: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The state as tensors, with the initial one in the rows that start an episode."""
     rows, found = len(initial[0]), len(state[0])
@@ -201,14 +191,11 @@ def _state_of_rows(state: State, starts: Array | None, initial: tuple[Tensor, ..
     return tuple(torch.where(anew.view(-1, *(1 for _ in each.shape[1:])), new, each) for new, each in pairs)
 
 
-def encode_table(observations: Any, encoding: Encoding | None) -> Any:
-    """The observations of a table, where the fit knows its columns; arrays as they are."""
-    return observations if encoding is None or not is_table(observations) else encoding.encode(observations)
-
-
-def observation_tensor(observations: Array | Tensor, shape: tuple[int, ...]) -> Tensor:
-    """(row, *shape) observations as a tensor; those of another shape or with NaN are refused."""
-    tensor = as_tensor(observations, "observations")
+def network_inputs(observations: Any, normaliser: Normaliser, encoding: Encoding | None) -> Tensor:
+    """(input, row) what the networks read of (row, *shape) observations, or of a table whose columns the fit knows."""
+    if encoding is not None and is_table(observations):
+        observations = encoding.encode(observations)
+    tensor, shape = as_tensor(observations, "observations"), normaliser.shape
     if tuple(tensor.shape[1:]) != shape:
         raise DemonstrationError(
             f"observations have shape {tuple(tensor.shape)}: this policy learned from observations of shape {shape}, "
@@ -216,7 +203,7 @@ def observation_tensor(observations: Array | Tensor, shape: tuple[int, ...]) -> 
         )
     if tensor.is_floating_point() and not torch.isfinite(tensor).all():
         raise DemonstrationError("observations hold NaN or infinite values: leave those out, or repair them")
-    return tensor
+    return normaliser(tensor)
 
 
 def as_tensor(values: Array | Tensor, name: str = "values") -> Tensor:

@@ -45,6 +45,7 @@ __all__ = [
     "check_page",
     "checkpoint_path",
     "damaged",
+    "is_a",
     "plain",
     "provenance",
     "read_head",
@@ -53,6 +54,7 @@ __all__ = [
     "rebuilt",
     "refuse_uncommitted",
     "remove_file",
+    "type_name",
     "write_file",
     "write_run",
     "write_tensors",
@@ -311,7 +313,7 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
     """Settings from JSON; an unknown kind or field is an error that names it."""
     if isinstance(value, list):
         return tuple(rebuilt(item, kinds) for item in value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or "kind" not in value:
         return value
     value = current_names(value)
     kind = kinds.get(str(value.get("kind")))
@@ -326,31 +328,35 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
         raise SettingsError(f"unknown setting(s) {brief(unknown)}: {kind.__name__} has {known}")
     hints = get_type_hints(kind)
     for name, item in given.items():
-        if not _is_a(item, hints[name]):
-            raise SettingsError(f"{name} of {kind.__name__} is {brief(item)}: it must be {_type_name(hints[name])}")
+        if not is_a(item, hints[name]):
+            raise SettingsError(f"{name} of {kind.__name__} is {brief(item)}: it must be {type_name(hints[name])}")
     try:
         return kind(**given)
     except TypeError as error:
         raise SettingsError(f"settings of {kind.__name__} are incomplete: {brief(error)}") from error
 
 
-def _is_a(value: Any, hint: Any) -> bool:
+def is_a(value: Any, hint: Any) -> bool:
     """Whether a value from JSON is of an annotated type; an int is also a float, as in Python."""
     kind, inner = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
-        return any(_is_a(value, each) for each in inner)
+        return any(is_a(value, each) for each in inner)
     if kind is Literal:
         return any(type(value) is type(each) and value == each for each in inner)
     if kind is tuple and inner and isinstance(value, tuple):
         hints = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        return len(value) == len(hints) and all(map(_is_a, value, hints))
+        return len(value) == len(hints) and all(map(is_a, value, hints))
     if kind is Any:
         return True
-    if kind in (int, float):
-        number = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
-        return number and -(2**63) <= value < 2**63
+    if isinstance(value, bool) and kind is not bool:
+        return False
+    if kind is float:
+        return isinstance(value, int | float) and -1e308 < value < 1e308
+    if kind is int:
+        return isinstance(value, int) and -(2**63) <= value < 2**63
     return isinstance(value, kind)
 
 
-def _type_name(hint: Any) -> str:
+def type_name(hint: Any) -> str:
+    """An annotated type in words."""
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else re.sub(r"\w+\.", "", str(hint))
