@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from ileed.nets import members
 from ileed.width import WidthComparison
 
 _ROWS_AT_ONCE = 4096
+_Value = Callable[[Answer, Tensor], Tensor]  # (row,) from the answer of every member, and who acted in each row
 
 
 @final
@@ -66,9 +67,7 @@ class Fitted:
     expertise: Expertise
     restarts: Restarts
     nats_per_action: float
-    """The cost of these members together: mean over actions of the negative logarithm of their mean likelihood, in
-    nats. It is of the data that restarts are compared by, the fitted or the held-out episodes; each restart's own cost
-    is in `restarts.nats_per_action`."""
+    """The cost of these members together, on the data that restarts are compared by: fitted or held-out episodes."""
     history: History
     outcome: Outcome
     """How most of the members ended; the likeliest of them where there is no majority."""
@@ -115,12 +114,12 @@ class Fitted:
                 "read them with from_table(..., encoding=fitted.policy.encoding)"
             )
         demonstrator = np.array([position[name] for name in data.names])[data.demonstrator]
-        learned_from, costs = self.expertise.summary.learned_from, np.empty(len(data))
-        skills = _skill_weights(self.joint, data, self.expertise.skill_names)
-        for steps, inside, answer in _answers_at_steps(self.joint, self.normaliser, data, demonstrator, skills):
-            counted = members_that_know(learned_from, torch.from_numpy(demonstrator[steps]))
-            costs[steps[inside]] = -log_mean_over_members(answer.log_likelihood, counted).numpy()[inside]
-        return costs
+
+        def cost(answer: Answer, who: Tensor) -> Tensor:
+            counted = members_that_know(self.expertise.summary.learned_from, who)
+            return -log_mean_over_members(answer.log_likelihood, counted)
+
+        return _at_steps(self, data, demonstrator, self.expertise.skill_names, cost)
 
     def renamed(self, names: Mapping[str, str]) -> Fitted:
         """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
@@ -168,13 +167,9 @@ class Spread:
 class Ensemble:
     """Members of a fit, each with its own parameters: restarts from different initial values.
 
-    `best()` is the likeliest, `top(k)` are the k likeliest, `first(k)` what a fit with k restarts would have had, and
-    `member(i)` and iteration give one member: each is an ensemble again. `fitted()` is the fit that the members make
-    together, and `spread()` says how much they differ.
-
-    Members that have different episode weights, as the replicates of a bootstrap have, are never compared by their
-    costs: a cost is a mean over the member's own weights, and may be low since the episodes are easy. `best` and `top`
-    refuse them. `Ileed.fit` then keeps every member, and `fitted()` averages over all of them.
+    `best`, `top`, `first`, `member` and iteration give ensembles of some members, and `fitted()` the fit that the
+    members make together. Members with different episode weights, as the replicates of a bootstrap have, are never
+    compared by their costs, which are of different data: `best` and `top` refuse them.
     """
 
     method: Any
@@ -259,19 +254,18 @@ class Ensemble:
     @torch.no_grad()
     def spread(self) -> Spread:
         """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
-        disagreement = np.empty(len(self.data))
-        skills = _skill_weights(self.joint, self.data, self.collapsed.skill_names)
-        who = self.data.demonstrator
-        for rows, inside, answer in _answers_at_steps(self.joint, self.normaliser, self.data, who, skills):
-            found = answer.policy_log_likelihood
-            disagreement[rows[inside]] = (log_mean_over_members(found) - found.mean(0)).numpy()[inside]
+
+        def disagreement(answer: Answer, _: Tensor) -> Tensor:
+            return log_mean_over_members(answer.policy_log_likelihood) - answer.policy_log_likelihood.mean(0)
+
+        data, skill_names = self.data, self.collapsed.skill_names
         each = np.stack([member._summary().by_demonstrator for member in self])
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of nobody's expertise
             deviations = np.nanstd(each, axis=0).tolist()
         return Spread(
             nats_per_action=float(self.nats_per_action.std()),
-            expertise=dict(zip(self.data.names, deviations, strict=True)),
-            policy=float(disagreement.mean()),
+            expertise=dict(zip(data.names, deviations, strict=True)),
+            policy=float(_at_steps(self, data, data.demonstrator, skill_names, disagreement).mean()),
         )
 
     def _summary(self) -> ExpertiseSummary:
@@ -306,17 +300,18 @@ class Ensemble:
         return replace(fitted, nats_per_action=float(np.average(fitted.nats(data), weights=weight)))
 
 
-def _answers_at_steps(
-    joint: Joint, normaliser: Normaliser, data: Demonstrations, demonstrator: Array, skills: Array | None
-) -> Iterator[tuple[Array, Array, Answer]]:
-    """What a model says of all steps of a data set, in blocks: the steps, which of them count, and the answer to them.
+def _at_steps(
+    model: Fitted | Ensemble, data: Demonstrations, demonstrator: Array, skill_names: tuple[str, ...], value: _Value
+) -> Array:
+    """(step,) a value of what a model answers at each step of a data set; `demonstrator` are its numbers of people.
 
     A recurrent policy reads windows, which go on behind an episode's end; the steps there do not count.
     """
-    length = joint.parts.policy.length
+    joint, found = model.joint, np.empty(len(data))
+    skills = _skill_weights(joint, data, skill_names)
     step = np.arange(len(data))[None]
     inside = np.ones_like(step, dtype=bool)
-    if length > 1:
+    if (length := joint.parts.policy.length) > 1:
         begin, ends = tiles(data.episode, length), episode_ends(data.episode)
         step = begin + np.arange(length)[:, None]  # time steps first, as the network reads them
         inside = step <= ends[begin]
@@ -324,19 +319,21 @@ def _answers_at_steps(
     context = step_context(data, joint.parts.demonstrator.context, np.arange(len(data)))
 
     def inputs(steps: Array) -> Tensor:
-        return normaliser(as_tensor(data.observations[steps]))
+        return model.normaliser(as_tensor(data.observations[steps]))
 
     for block in range(0, step.shape[1], _ROWS_AT_ONCE):
         rows, real = (part[:, block : block + _ROWS_AT_ONCE].ravel() for part in (step, inside))
+        who = torch.from_numpy(demonstrator[rows])
         answer = ask(
             joint,
             inputs(rows),
-            demonstrator=torch.from_numpy(demonstrator[rows]),
+            demonstrator=who,
             action=as_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
             legal=None if data.legal is None else as_tensor(data.legal[rows].T),
             skills=None if skills is None else as_tensor(skills[rows].T),
         )
-        yield rows, real, answer.with_context(context_of_rows(context, rows, inputs))
+        found[rows[real]] = value(answer.with_context(context_of_rows(context, rows, inputs)), who).numpy()[real]
+    return found
 
 
 def _skill_weights(joint: Joint, data: Demonstrations, skill_names: tuple[str, ...]) -> Array | None:

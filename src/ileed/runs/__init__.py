@@ -23,42 +23,14 @@ from torch import Tensor
 
 from ileed.deprecation import current_names
 from ileed.errors import RunError, SettingsError, brief
-from ileed.runs.files import (
-    PARTIAL,
-    atomic_write,
-    read_head,
-    read_tensors,
-    remove_file,
-    remove_partial,
-    sync,
-    unwritable,
-    write_file,
-    write_tensors,
-)
-from ileed.runs.provenance import FORMAT, provenance, refuse_uncommitted
-
-__all__ = [
-    "PAGE_HEAD",
-    "PAGE_MARK",
-    "Run",
-    "check_destination",
-    "check_page",
-    "checkpoint_path",
-    "damaged",
-    "is_a",
-    "plain",
-    "provenance",
-    "read_head",
-    "read_run",
-    "read_tensors",
-    "rebuilt",
-    "refuse_uncommitted",
-    "remove_file",
-    "type_name",
-    "write_file",
-    "write_run",
-    "write_tensors",
-]
+from ileed.runs.files import PARTIAL, atomic_write, remove_partial, sync, unwritable
+from ileed.runs.files import read_head as read_head
+from ileed.runs.files import read_tensors as read_tensors
+from ileed.runs.files import remove_file as remove_file
+from ileed.runs.files import write_file as write_file
+from ileed.runs.files import write_tensors as write_tensors
+from ileed.runs.provenance import FORMAT
+from ileed.runs.provenance import provenance as provenance
 
 _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
 _FILES = (_WEIGHTS, _HISTORY, _PROVENANCE, _SETTINGS)
@@ -96,18 +68,14 @@ def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
     with atomic_write(target, directory=True, shown=path) as partial:
         if replaces:
             _finish_replacement(path)
-        _write_files(partial, run)
+        (partial / _SETTINGS).write_text(json.dumps({**_MARK, **run.settings}, indent=2) + "\n")
+        (partial / _PROVENANCE).write_text(json.dumps(run.provenance, indent=2) + "\n")
+        (partial / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
+        (partial / _WEIGHTS).write_bytes(tensors_to_bytes(dict(run.weights), metadata={"format": str(FORMAT)}))
     if replaces:
         _use_replacement(path)
         remove_partial(target)
     remove_partial(path)
-
-
-def _write_files(folder: Path, run: Run) -> None:
-    (folder / _SETTINGS).write_text(json.dumps({**_MARK, **run.settings}, indent=2) + "\n")
-    (folder / _PROVENANCE).write_text(json.dumps(run.provenance, indent=2) + "\n")
-    (folder / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
-    (folder / _WEIGHTS).write_bytes(tensors_to_bytes(dict(run.weights), metadata={"format": str(FORMAT)}))
 
 
 def _use_replacement(path: Path) -> None:
@@ -181,11 +149,9 @@ def _read_files(path: Path) -> Run:
     if not os.path.isfile(_current_file(path, _SETTINGS)):
         raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
     try:
-        for name in _FILES:
-            _check_regular(_current_file(path, name))
-        texts = [_current_file(path, name).read_text("utf-8") for name in (_SETTINGS, _PROVENANCE, _HISTORY)]
-        settings, provenance = map(_parse_json, texts[:2])
-        history = [_parse_json(line) for line in texts[2].split("\n") if line.strip()]
+        files = {name: _regular(_current_file(path, name)) for name in _FILES}
+        settings, provenance = (_parse_json(files[name].read_text("utf-8")) for name in (_SETTINGS, _PROVENANCE))
+        history = [_parse_json(line) for line in files[_HISTORY].read_text("utf-8").split("\n") if line.strip()]
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, links in a circle
         raise damaged(path, brief(error)) from error
     if not isinstance(settings, dict) or not isinstance(provenance, dict):
@@ -197,15 +163,16 @@ def _read_files(path: Path) -> Run:
         release = brief(provenance.get("ileed")).strip("'")
         raise RunError(f"{path} was written by a newer ileed ({release}): upgrade to read it")
     settings = {name: value for name, value in settings.items() if name not in _MARK}
-    return Run(settings, provenance, history, read_tensors(_current_file(path, _WEIGHTS))[0])
+    return Run(settings, provenance, history, read_tensors(files[_WEIGHTS])[0])
 
 
-def _check_regular(file: Path) -> None:
-    """Refuse a link to another directory, and what is not a regular file."""
+def _regular(file: Path) -> Path:
+    """The file, unless it is a link to another directory, or not a regular file."""
     if file.is_symlink() and file.resolve().parent != file.parent.resolve():
         raise ValueError(f"{file.name} is a link to a file outside the directory")
     if file.exists() and not file.is_file():
         raise ValueError(f"{file.name} is not a plain file")
+    return file
 
 
 def _parse_json(text: str) -> Any:
