@@ -1,8 +1,4 @@
-"""Renamed settings: an old name works for one more release, and files that hold it stay readable.
-
-`renamed_settings` lets a frozen dataclass be made with an old keyword and read by an old attribute, both with a
-`DeprecationWarning`. `current_names` translates the settings of a saved run or of a record of results.
-"""
+"""Renamed settings: an old name works for one more release, with a warning, and files that hold it stay readable."""
 
 from __future__ import annotations
 
@@ -17,17 +13,16 @@ __all__ = ["current_names", "renamed_arguments", "renamed_property", "renamed_se
 _Settings = TypeVar("_Settings", bound=type)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_NAMES: dict[str, Mapping[str, str]] = {}  # class name -> old name -> new name
-_VALUES: dict[str, Mapping[str, Mapping[str, str]]] = {}  # class name -> setting -> old value -> new value
+_Names = Mapping[str, str]  # old to new
+_Values = Mapping[str, _Names]  # of each setting
+_RENAMED: dict[str, tuple[_Names, _Values]] = {}  # by the name of the class
 
 
-def renamed_settings(
-    values: Mapping[str, Mapping[str, str]] | None = None, /, **names: str
-) -> Callable[[_Settings], _Settings]:
+def renamed_settings(values: _Values | None = None, /, **names: str) -> Callable[[_Settings], _Settings]:
     """A class decorator for frozen dataclasses, `renamed_settings(old="new")`; it stands above `@dataclass`.
 
-    `values` renames values of a setting in the same way: {"setting": {"old": "new"}}. Where both names are passed the
-    old one counts, since `dataclasses.replace(settings, old=...)` passes both.
+    `values` renames values of a setting: {"setting": {"old": "new"}}. Where both names are passed the old one counts,
+    since `dataclasses.replace(settings, old=...)` passes both.
 
     >>> from dataclasses import dataclass
     >>> @renamed_settings(width="units")
@@ -44,7 +39,7 @@ def renamed_settings(
     def decorate(settings: _Settings) -> _Settings:
         owner = settings.__name__
         setattr(settings, "__signature__", inspect.signature(settings))  # noqa: B010 (of which mypy does not know)
-        _NAMES[owner], _VALUES[owner] = names, values or {}
+        _RENAMED[owner] = names, values or {}
         settings.__init__ = _with_old_names(settings.__init__, "setting", owner, names, values or {})  # type: ignore[misc]
         for old, new in names.items():
             setattr(settings, old, renamed_property(f"the setting {old} of {owner}", new))
@@ -63,9 +58,7 @@ def renamed_arguments(**names: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def _with_old_names(
-    function: _Function, what: str, owner: str, names: Mapping[str, str], values: Mapping[str, Mapping[str, str]]
-) -> _Function:
+def _with_old_names(function: _Function, what: str, owner: str, names: _Names, values: _Values) -> _Function:
     def renaming(*arguments: Any, **given: Any) -> Any:
         for old in given.keys() & names.keys():
             _warn_of_old_name(f"the {what} {old} of {owner}", names[old])
@@ -91,13 +84,13 @@ def renamed_property(what: str, new: str) -> property:
 
 
 def current_names(value: Any) -> Any:
-    """Settings as JSON holds them, with every old name and value in place of which there is a new one renamed."""
+    """The settings of a saved run or of a record of results, with every old name and value renamed."""
     if isinstance(value, list):
         return [current_names(item) for item in value]
     if not isinstance(value, Mapping):
         return value
     kind = str(value.get("kind"))
-    names, values = _NAMES.get(kind, {}), _VALUES.get(kind, {})
+    names, values = _RENAMED.get(kind, ({}, {}))
     renamed = {names.get(name, name): current_names(item) for name, item in value.items()}
     return {name: _renamed_value(values.get(name, {}), item) for name, item in renamed.items()}
 

@@ -34,9 +34,6 @@ from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths
 
 __all__ = ["Ileed", "bc", "bc_rnn", "load"]
 
-ENSEMBLE = 1
-"""How many of the likeliest restarts a fit keeps, unless it is told; 1 is the paper's choice."""
-
 _PARTS: dict[str, tuple[Any, str]] = {
     "policy": (AbstractPolicyHead | None, "CategoricalMLP(...), MixtureMLP(...) or MixtureLSTM(...), or None"),
     "demonstrator": (
@@ -70,8 +67,8 @@ class Ileed:
     """Independent fits, from different initial values."""
     steps: int = 2000
     """Gradient steps of each."""
-    ensemble: int = ENSEMBLE
-    """How many of the likeliest restarts are kept; `Fitted` says how policy and expertise are averaged over them."""
+    ensemble: int = 1
+    """How many of the likeliest restarts are kept; `Fitted` says how they are averaged. 1 is the paper's choice."""
     learning_rate: float = 1e-3
     """Of the networks."""
     skill_learning_rate: float = 1e-2
@@ -148,29 +145,37 @@ class Ileed:
             checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
         rule = "pass seconds, zero or more"
         number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
-        call = _Call(seed_of(seed), resolve_device(device), progress, checkpoint, checkpoint_seconds)
+        seed, chosen = seed_of(seed), resolve_device(device)
         weighed: Array | None = None
         if weights is not None:
             weighed = fitting.checked_weights(_numbers(weights), demonstrations, self.restarts)
         method, width, checkpoints = self, None, list[fitting.Checkpoint]()
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
-            width, checkpoints = self._compared_widths(demonstrations, weighed, call)
+            report = (progress, checkpoint, checkpoint_seconds)
+            width, checkpoints = self._compared_widths(demonstrations, weighed, seed, chosen, *report)
             if self.policy is None and width is not None:
                 method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
-        start = method._start(demonstrations, call.seed, call.device, weighed)
+        start = method._start(demonstrations, seed, chosen, weighed)
         file = None
-        if call.checkpoint is not None:
-            fingerprint = _fingerprint(method, demonstrations, call, weighed)
-            file = fitting.Checkpoint(call.checkpoint, fingerprint=fingerprint, seconds=checkpoint_seconds)
+        if checkpoint is not None:
+            fingerprint = _fingerprint(method, demonstrations, seed, chosen, weighed)
+            file = fitting.Checkpoint(checkpoint, fingerprint=fingerprint, seconds=checkpoint_seconds)
             checkpoints.append(file)
-        joint = start.joint.to(call.device)
+        joint = start.joint.to(chosen)
         result = fitting.optimise(joint, start.prepared, method.optimiser, checkpoint=file, callback=progress)
-        ensemble = _ensemble(self, start.prepared, result, call.device, time.monotonic() - began)
+        ensemble = _ensemble(self, start.prepared, result, chosen, time.monotonic() - began)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
         return replace(kept.fitted(), width=width, checkpoints=tuple(checkpoints))
 
     def _compared_widths(
-        self, data: Demonstrations, weights: Array | None, call: _Call
+        self,
+        data: Demonstrations,
+        weights: Array | None,
+        seed: int,
+        device: torch.device,
+        progress: fitting.ProgressCallback | None,
+        checkpoint: Path | None,
+        checkpoint_seconds: float,
     ) -> tuple[WidthComparison | None, list[fitting.Checkpoint]]:
         """Policies of several widths on held-out episodes, and the checkpoints of their fits.
 
@@ -180,8 +185,8 @@ class Ileed:
         if not head.compares_widths:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
         parts = self.parts(data)
-        check_memory(parts, least_sizes(parts, data), self.restarts, call.device)  # of the fit that follows
-        split = Split.of(data, seed=call.seed)
+        check_memory(parts, least_sizes(parts, data), self.restarts, device)  # of the fit that follows
+        split = Split.of(data, seed=seed)
         by_episode = np.ones(data.episode_count) if weights is None else np.atleast_2d(weights).mean(0)
         by_episode = by_episode[data.episode[np.unique(split.data.episode, return_index=True)[1]]]
         checkpoints: list[fitting.Checkpoint] = []
@@ -193,13 +198,13 @@ class Ileed:
             method = replace(self, policy=head.resized(hidden), restarts=fewer, ensemble=1)
             fitted = method.fit(
                 split.data,
-                seed=call.seed,
-                device=str(call.device),
+                seed=seed,
+                device=str(device),
                 weights=by_episode * split.kept,
                 check_width=False,
-                progress=call.progress and partial(_in_stage, call.progress, f"trying {layers(hidden)}"),
-                checkpoint=call.checkpoint and f"{call.checkpoint}-{'-'.join(map(str, hidden))}",
-                checkpoint_seconds=call.checkpoint_seconds,
+                progress=progress and partial(_in_stage, progress, f"trying {layers(hidden)}"),
+                checkpoint=checkpoint and f"{checkpoint}-{'-'.join(map(str, hidden))}",
+                checkpoint_seconds=checkpoint_seconds,
             )
             checkpoints.extend(fitted.checkpoints)
             return fitted.nats(split.held_out)
@@ -270,18 +275,6 @@ def _numbers(values: npt.ArrayLike) -> Array:
     raise SettingsError(f"weights {found}: pass one number for each episode")
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """How `fit` was called, for the fits that compare widths."""
-
-    seed: int
-    device: torch.device
-    progress: fitting.ProgressCallback | None
-    checkpoint: Path | None
-    checkpoint_seconds: float
-
-
 def _ensemble(
     method: Ileed, prepared: fitting.Prepared, result: fitting.OptimisationResult, device: torch.device, seconds: float
 ) -> Ensemble:
@@ -328,9 +321,9 @@ def bc_rnn(**settings: Any) -> Ileed:
     return Ileed(**(usual | settings))
 
 
-def _fingerprint(method: Ileed, data: Demonstrations, call: _Call, weights: Array | None) -> str:
+def _fingerprint(method: Ileed, data: Demonstrations, seed: int, device: torch.device, weights: Array | None) -> str:
     """Names everything that an optimisation's bits depend on, but the number of threads, which its checkpoint holds."""
-    about = [runs.plain(method), data.fingerprint(), call.seed, call.device.type]
+    about = [runs.plain(method), data.fingerprint(), seed, device.type]
     digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
     if weights is not None:
         digest.update(np.ascontiguousarray(weights).tobytes())

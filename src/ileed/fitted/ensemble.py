@@ -38,14 +38,11 @@ _Value = Callable[[Answer, Tensor], Tensor]  # (row,) from the answer of every m
 @final
 @dataclass(frozen=True, eq=False)
 class Restarts:
-    """Every restart's own cost in nats per action (lower is better), and the members that a fit keeps of them.
-
-    `kept` has the likeliest first, where restarts can be compared: where each has episode weights of its own, all are
-    kept in their order.
-    """
+    """Every restart's own cost in nats per action (lower is better), and the members that a fit keeps of them."""
 
     nats_per_action: Array
     kept: tuple[int, ...]
+    """The likeliest first; where each has episode weights of its own, all of them in their order."""
 
     @property
     def chosen(self) -> int:
@@ -58,9 +55,8 @@ class Restarts:
 class Fitted:
     """A fit: `policy` acts, `expertise` says who is good where, `restarts`, `history` and `outcome` how it went.
 
-    `policy`, `expertise`, `nats` and `nats_per_action` are of the same members, those that `restarts.kept` names: the
-    mean of their distributions, the mean of their expertise, and the cost under the mean of their likelihoods
-    p(action | observation, demonstrator). With one member that is the member itself.
+    `policy`, `expertise`, `nats` and `nats_per_action` are of the members that `restarts.kept` names: the mean of their
+    distributions, the mean of their expertise, and the cost under their mean likelihood.
     """
 
     policy: Policy
@@ -97,11 +93,7 @@ class Fitted:
 
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
-        """Cost of each step of other data by the same people, (step,): its negative log-likelihood, in nats.
-
-        With several members, the likelihood is the mean over members. Held-out data tell whether the model, not only
-        its fit, is good. The hidden state of a recurrent policy is reset as when it acts.
-        """
+        """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
         check_demonstrations(data)
         position = {name: number for number, name in enumerate(self.expertise.names)}
         if strangers := [name for name in data.names if name not in position]:
@@ -151,10 +143,9 @@ class Fitted:
 class Spread:
     """How much the members of an ensemble differ; all of it is zero for one member.
 
-    `nats_per_action` is the standard deviation over members of their costs, and `expertise` that of each demonstrator's
-    expertise, averaged over the person's own steps (NaN where fewer than one member learned from the person). `policy`
-    is in nats: by how much the members' mean cost of the data's actions under their policies alone exceeds the cost
-    under the mean of these policies. It is the disagreement of Krogh and Vedelsby (1995) for the log-likelihood.
+    `nats_per_action` and `expertise` are standard deviations over members, of their costs and of each person's mean
+    expertise (NaN where no member learned from the person). `policy`, in nats, is by how much the members' mean cost of
+    the actions under their policies alone exceeds the cost under the mean policy (Krogh and Vedelsby, 1995).
     """
 
     nats_per_action: float
@@ -343,8 +334,7 @@ def _skill_weights(joint: Joint, data: Demonstrations, skill_names: tuple[str, .
         return None
     weights, names = data.skill(column)
     if unknown := [name for name in names if name not in skill_names]:
-        known = ", ".join(map(repr, skill_names))
-        raise DemonstrationError(f"there is no skill {unknown[0]!r}: this fit knows {known}")
+        raise DemonstrationError(f"there is no skill {unknown[0]!r}: this fit knows {listed(skill_names)}")
     placed = np.zeros((len(data), len(skill_names)), dtype=np.float32)
     placed[:, [skill_names.index(name) for name in names]] = weights
     return placed

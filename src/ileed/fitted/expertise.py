@@ -26,19 +26,13 @@ QUANTILES = 21
 @final
 @dataclass(frozen=True, eq=False)
 class ExpertiseSummary:
-    """Expertise at the observations of the data, kept beside the model so that a report needs no data.
+    """Expertise at the observations of the data, kept beside the model so that a report needs no data."""
 
-    `by_demonstrator` averages over each person's own steps, and `quantiles` (demonstrator, 21) are over the same steps;
-    `states` (demonstrator, state) holds expertise at the most frequent observations, and `visits` (demonstrator, state)
-    each person's steps there. `learned_from` (member, demonstrator) says which members learned from whom, where that
-    differs between members.
-    """
-
-    by_demonstrator: Tensor
-    quantiles: Tensor
-    states: Tensor
-    visits: Tensor
-    learned_from: Tensor | None = None
+    by_demonstrator: Tensor  # mean over each person's own steps
+    quantiles: Tensor  # (demonstrator, 21) over the same steps
+    states: Tensor  # (demonstrator, state) at the most frequent observations
+    visits: Tensor  # (demonstrator, state) each person's steps there
+    learned_from: Tensor | None = None  # (member, demonstrator) which learned from whom, where members differ
 
 
 @final
@@ -46,11 +40,8 @@ class ExpertiseSummary:
 class Expertise:
     """Estimated expertise: of every demonstrator, at any observation, in [0, 1].
 
-    Where a fit keeps several members, it is the mean over them, the same members whose distributions `Policy` averages:
-    over those alone that learned from the person, where members have different episode weights.
-
-    Read it as a comparison. Under every demonstrator model the likelihood fixes ratios of expertise, and only a sharp
-    policy fixes their absolute level.
+    Where a fit keeps several members, it is the mean over those that learned from the person. Read it as a comparison:
+    under every demonstrator model the likelihood fixes ratios of expertise, and only a sharp policy their level.
     """
 
     joint: Joint
@@ -61,10 +52,7 @@ class Expertise:
     encoding: Encoding | None = None
 
     def by_demonstrator(self) -> dict[str, float]:
-        """Each demonstrator's expertise, averaged over that person's own steps.
-
-        Somebody of whom no step was learned from (none is in the data, or all have weight 0) has none: NaN.
-        """
+        """Each demonstrator's expertise, averaged over that person's own steps; NaN where none was learned from."""
         return dict(zip(self.names, self.summary.by_demonstrator.tolist(), strict=True))
 
     def ranking(self) -> list[tuple[str, float]]:

@@ -30,45 +30,28 @@ State = tuple[Array, ...]
 class Policy:
     """The learned policy: takes observations as they come, in their own units and with all their numbers.
 
-    Where a fit keeps several members, it is the mean of their distributions.
-
-    `act` returns the most likely actions, or samples with `sample=True` from a random stream of the policy's own, which
-    `reset(seed)` starts again. `predict` is the same for the evaluators of stable-baselines3.
+    Where a fit keeps several members, it is the mean of their distributions. Samples are drawn from a random stream of
+    the policy's own, which `reset(seed)` starts again.
 
     A recurrent policy has a hidden state. `act` keeps it from one call to the next: each row is an episode that
     continues, until `reset`. `predict` and `next_distribution` leave it to the caller, who passes the state that they
     returned. In `distribution` each row begins an episode.
 
-    A policy that learned from a table has an `encoding`, and takes tables as well: a DataFrame of pandas or polars, an
-    Arrow table, or a mapping of columns, with the columns that it learned from. `act` returns the action's labels for a
-    table, and their numbers for an array.
+    A policy that learned from a table has an `encoding`, and takes tables with the columns that it learned from as
+    well. `act` returns the action's labels for a table, and their numbers for an array.
     """
 
     def __init__(self, joint: Joint, normaliser: Normaliser, encoding: Encoding | None = None) -> None:
-        self.encoding = encoding
-        self._joint, self._normaliser = joint, normaliser
-        self._net, self._sizes = joint.policy.eval(), joint.sizes
+        self._joint, self._normaliser, self._net = joint, normaliser, joint.policy.eval()
         self._generator = stream(0, "act")
         self._state: State | None = None
-
-    @property
-    def observation_shape(self) -> tuple[int, ...]:
-        return self._normaliser.shape
-
-    @property
-    def action_count(self) -> int:
+        self.encoding, self.observation_shape = encoding, normaliser.shape
+        self.action_count = joint.sizes.actions if joint.sizes.discrete else 0
         """How many discrete actions it chooses among; 0 where actions are continuous."""
-        return self._sizes.actions if self._sizes.discrete else 0
-
-    @property
-    def action_size(self) -> int:
+        self.action_size = joint.sizes.actions - self.action_count
         """How many numbers a continuous action has; 0 where actions are discrete."""
-        return 0 if self._sizes.discrete else self._sizes.actions
-
-    @property
-    def recurrent(self) -> bool:
+        self.recurrent = bool(self._net.initial_state(0))
         """Whether it has a hidden state."""
-        return bool(self._net.initial_state(0))
 
     def reset(self, seed: int = 0) -> None:
         """Begin new episodes, and start the stream of sampled actions again from a seed."""
@@ -78,20 +61,15 @@ class Policy:
     def distribution(
         self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
-        """The distribution of actions after each of (row, *shape) observations; asking again gives the same answer.
-
-        For a recurrent policy each row is the first observation of an episode: `next_distribution` takes those that
-        follow, with the hidden state.
-        """
+        """The distribution of actions after each of (row, *shape) observations, each the first of its episode."""
         return self._next(observations, None, None, legal=legal)[0]
 
     def next_distribution(
         self, observations: Array | Tensor | Any, state: State | None = None, episode_start: Array | None = None
     ) -> tuple[Categorical | MixtureSameFamily, State | None]:
-        """`distribution` with the hidden state passed in and returned, as `predict` does; the policy keeps none of it.
+        """`distribution` with the hidden state passed in and returned; the policy keeps none of it.
 
-        Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`. A policy
-        that is not recurrent returns the state as it was given.
+        Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`.
         """
         starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
         return self._next(observations, state, starts)
@@ -99,10 +77,7 @@ class Policy:
     def act(
         self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
     ) -> Array:
-        """One action for each observation: the most likely one, or a sample of the policy.
-
-        A recurrent policy takes each row for the next step of the same episode, until `reset`.
-        """
+        """One action for each observation: the most likely one, or a sample of the policy."""
         distribution, self._state = self._next(observations, self._state, None, legal=legal)
         chosen = self._chosen(distribution, sample=sample)
         return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
@@ -115,7 +90,7 @@ class Policy:
         deterministic: bool = True,
     ) -> tuple[Array, State | None]:
         """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
-        single = np.shape(observation) == self._normaliser.shape
+        single = np.shape(observation) == self.observation_shape
         batch = np.asarray(observation)[None] if single else observation
         starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
         distribution, state = self._next(batch, state, starts)
@@ -123,12 +98,11 @@ class Policy:
         return (actions[0] if single else actions), state
 
     def to_module(self) -> PolicyModule:
-        """The policy as a `torch.nn.Module` that takes observations as they come, with weights of its own.
+        """The policy as a `torch.nn.Module` of its own weights; `torch.export` makes it run without this package.
 
-        It can be trained further, and what `torch.export.save` writes of it runs without this package. For discrete
-        actions `module(observations)` is their log-probabilities (batch, action), for continuous ones the log-weights,
-        means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well, at first
-        `module.initial_state(batch)`, and returns the next. Where a fit keeps several members, it is their mean.
+        For discrete actions `module(observations)` is their log-probabilities (batch, action), for continuous ones the
+        log-weights, means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well,
+        at first `module.initial_state(batch)`, and returns the next.
         """
         return self._net.export(self._normaliser).eval()
 
@@ -166,10 +140,9 @@ class Policy:
 
     def _legal(self, legal: Array | Tensor, rows: int) -> Tensor:
         tensor = as_tensor(legal).bool()
-        if tensor.shape != (rows, self._sizes.actions):
-            raise DemonstrationError(
-                f"legal actions have shape {tuple(tensor.shape)}: pass ({rows}, {self._sizes.actions})"
-            )
+        if tensor.shape != (rows, self._joint.sizes.actions):
+            wanted = (rows, self._joint.sizes.actions)
+            raise DemonstrationError(f"legal actions have shape {tuple(tensor.shape)}: pass {wanted}")
         if not tensor.any(1).all():
             raise DemonstrationError("some observation has no legal action: there must be one or more for each")
         return tensor

@@ -45,9 +45,7 @@ class Rating(NamedTuple):
     high: float
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Estimates:
+class Estimates(NamedTuple):
     """Everybody's expertise and interval, in the order of the names; three arrays (person,)."""
 
     expertise: Array
@@ -104,7 +102,7 @@ class Ratings:
     def __getitem__(self, name: str) -> Rating:
         if name not in self.names:
             raise KeyError(f"nobody named {name!r} was rated")
-        return Rating(*(float(values[self.names.index(name)]) for values in vars(self.best).values()))
+        return Rating(*(float(values[self.names.index(name)]) for values in self.best))
 
     def by_demonstrator(self) -> dict[str, float]:
         """Each person's expertise, pooled where it was asked for."""
@@ -116,11 +114,11 @@ class Ratings:
             row: dict[str, Any] = {"name": name, "steps": int(self.steps[person])}
             for kind, estimates in (("alone", self.alone), ("pooled", self.pooled)):
                 if estimates is not None:
-                    row |= {f"{kind}_{part}": float(values[person]) for part, values in vars(estimates).items()}
+                    row |= {f"{kind}_{part}": float(values[person]) for part, values in estimates._asdict().items()}
             yield row
 
     def __str__(self) -> str:
-        lines = zip(self.names, *vars(self.best).values(), self.steps, strict=True)
+        lines = zip(self.names, *self.best, self.steps, strict=True)
         return "\n".join(
             f"{name}: {expertise:.3f} ({low:.3f} to {high:.3f}, {steps:,} steps)"
             for name, expertise, low, high, steps in sorted(lines, key=lambda line: -line[1])
@@ -184,8 +182,9 @@ def rate(
 
 def _model(policy: Any, demonstrator: AbstractDemonstratorModel[Any] | None) -> AbstractDemonstratorModel[Any]:
     """The demonstrator model to rate by: one that takes expertise as a number, and needs nothing else."""
-    usual = policy.joint.parts.demonstrator if isinstance(policy, Fitted) else UniformMixture()
-    model = usual if demonstrator is None else demonstrator
+    model = demonstrator
+    if model is None:
+        model = policy.joint.parts.demonstrator if isinstance(policy, Fitted) else UniformMixture()
     rule = "pass UniformMixture(), OneVersusRest() or Boltzmann()"
     instance_of("demonstrator", model, AbstractDemonstratorModel, rule=rule)
     if model.defines_expertise or model.context or not model.discrete:
@@ -199,23 +198,24 @@ _LogPolicy = Callable[[slice], Tensor]
 
 def _log_policy(policy: Any, data: Demonstrations) -> _LogPolicy:
     """The log-probabilities of a fit, of an object with `distribution`, or of a table of probabilities."""
-    sizes = policy.joint.sizes if isinstance(policy, Fitted) else None
-    if not data.discrete or (sizes is not None and not sizes.discrete):
+    if not data.discrete or (isinstance(policy, Fitted) and not policy.joint.sizes.discrete):
         raise SettingsError("rating needs discrete actions, and these are continuous: read fitted.expertise instead")
-    if sizes is not None and sizes.has_legal_actions != (data.legal is not None):
-        one, other = ("was", "do not say") if sizes.has_legal_actions else ("was not", "say")
-        raise SettingsError(
-            f"the policy {one} told which actions are legal and the demonstrations {other}: make both alike"
-        )
-    policy = policy.policy if isinstance(policy, Fitted) else policy
+    if isinstance(policy, Fitted):
+        told, policy = policy.joint.sizes.has_legal_actions, policy.policy
+        if told != (data.legal is not None):
+            one, other = ("was", "do not say") if told else ("was not", "say")
+            raise SettingsError(
+                f"the policy {one} told which actions are legal and the demonstrations {other}: make both alike"
+            )
     if getattr(policy, "recurrent", False):
         raise SettingsError("policy is recurrent, and is asked step by step: pass every action's probability instead")
-    asked = getattr(policy, "distribution", None)
-    table = _log_table(policy, data) if asked is None else torch.empty(0)
+    if not hasattr(policy, "distribution"):
+        table = _log_table(policy, data)
+        return lambda block: table[block].double()
 
     def of_block(block: slice) -> Tensor:
         legal = None if data.legal is None else data.legal[block]
-        found = table[block] if asked is None else asked(data.observations[block], legal=legal).logits
+        found = policy.distribution(data.observations[block], legal=legal).logits
         if found.shape[-1] != data.action_count:
             raise SettingsError(
                 f"the policy chooses among {found.shape[-1]} actions and the data among {data.action_count}: "

@@ -1,9 +1,8 @@
 """Run directories: JSON and safetensors files that are written atomically and that later versions can read.
 
-A run directory may hold other files of the user, which are never touched. A run is replaced in place. The new files are
-written to a folder inside the run directory, which is renamed to `_REPLACEMENT` when it is complete. From then on the
-new run is read; its files replace the old ones, one by one. So if the process is killed at any moment, one complete run
-remains, the old or the new, on every file system that can rename.
+Other files of the user in it are never touched. A run is replaced in place: the new files are written to a folder in
+the run directory, which is renamed to `_REPLACEMENT` when it is complete. From then on the new run is read; its files
+replace the old ones, one by one. So a process that is killed at any moment leaves one complete run, the old or the new.
 """
 
 from __future__ import annotations
@@ -215,7 +214,12 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror or error}): choose another place") from error
     settings = _read_object(_current_file(path, _SETTINGS))
-    if _MARK.items() <= settings.items() or _is_unmarked_run(path, settings, others):
+    unmarked = (  # a run from before runs had a mark: all files of a run, with their fields, and no other file
+        set(_FILES) <= set(others) <= {*_FILES, _REPORT}
+        and {"method", "parts", "sizes", "demonstrators", "outcome"} <= settings.keys()
+        and {"format", "ileed", "torch", "seed", "data"} <= _read_object(path / _PROVENANCE).keys()
+    )
+    if _MARK.items() <= settings.items() or unmarked:
         if not overwrite:
             raise RunError(
                 f"{path} already holds a run: choose another place (--out), or replace it "
@@ -225,16 +229,6 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
         raise RunError(
             f"{path} exists and is not a run directory: choose another place, or move away what it holds ({others[0]})"
         )
-
-
-def _is_unmarked_run(path: Path, settings: Mapping[str, Any], names: Sequence[str]) -> bool:
-    """Whether this is a run from before runs had a mark: all files of a run, with their fields, and no other file."""
-    provenance = _read_object(path / _PROVENANCE)
-    return (
-        set(_FILES) <= set(names) <= {*_FILES, _REPORT}
-        and {"method", "parts", "sizes", "demonstrators", "outcome"} <= settings.keys()
-        and {"format", "ileed", "torch", "seed", "data"} <= provenance.keys()
-    )
 
 
 def _read_object(path: Path) -> dict[str, Any]:
