@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed import runs
+from ileed import fitting, runs
 from ileed._torch import resolve_device, stream
 from ileed.checking import callable_or_none, instance_of, number, path_of, seed_of, shown, true_or_false, whole_number
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
@@ -23,24 +23,9 @@ from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.saving import load, register
-from ileed.fitting import (
-    Checkpoint,
-    OptimisationResult,
-    OptimiserSettings,
-    Prepared,
-    Progress,
-    ProgressCallback,
-    checked_weights,
-    optimise,
-    prepare,
-)
 from ileed.fitting.loop import Start, optimise_each
 from ileed.fitting.preparing import check_memory, sizes_of
-from ileed.model.demonstrators import (
-    AbstractDemonstratorModel,
-    UniformMixture,
-    VarianceScaling,
-)
+from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Embedded, Perfect
 from ileed.model.joint import Joint, Parts
@@ -49,8 +34,15 @@ from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths
 
 __all__ = ["Ileed", "bc", "bc_rnn", "load"]
 
-ENSEMBLE = 1
-"""How many of the likeliest restarts a fit keeps, unless it is told; 1 is the paper's choice."""
+_PARTS: dict[str, tuple[Any, str]] = {
+    "policy": (AbstractPolicyHead | None, "CategoricalMLP(...), MixtureMLP(...) or MixtureLSTM(...), or None"),
+    "demonstrator": (
+        AbstractDemonstratorModel | None,
+        "UniformMixture(), OneVersusRest(), Boltzmann() or VarianceScaling(), or None for the usual one",
+    ),
+    "expertise": (AbstractExpertise, "Embedded(), Constant(), Skills(column), or Perfect() for behaviour cloning"),
+    "dynamics": (LatentDynamics | None, "LatentDynamics(), or None"),
+}
 
 
 @final
@@ -75,8 +67,8 @@ class Ileed:
     """Independent fits, from different initial values."""
     steps: int = 2000
     """Gradient steps of each."""
-    ensemble: int = ENSEMBLE
-    """How many of the likeliest restarts are kept; `Fitted` says how policy and expertise are averaged over them."""
+    ensemble: int = 1
+    """How many of the likeliest restarts are kept; `Fitted` says how they are averaged. 1 is the paper's choice."""
     learning_rate: float = 1e-3
     """Of the networks."""
     skill_learning_rate: float = 1e-2
@@ -93,27 +85,24 @@ class Ileed:
     """Inputs in units of their own spread; None does so for floating-point observations, not for whole numbers."""
 
     def __post_init__(self) -> None:
-        _check_parts(self)
-        restarts = whole_number(
-            "restarts", self.restarts, least=1, rule="a fit needs a whole number of them, one or more"
-        )
+        for name, (kind, choices) in _PARTS.items():
+            instance_of(name, getattr(self, name), kind, rule=f"pass {choices}")
+        rule = "a fit needs a whole number of them, one or more"
+        restarts = whole_number("restarts", self.restarts, least=1, rule=rule)
         rule = f"it takes between one and all {restarts} of the restarts"
         ensemble = whole_number("ensemble", self.ensemble, least=1, rule=rule)
         if ensemble > restarts:
             raise SettingsError(f"ensemble is {ensemble}: {rule}")
-        settings = self.optimiser  # refuses impossible settings now rather than at the fit
-        checked = {item.name: getattr(settings, item.name) for item in fields(OptimiserSettings)} | {
-            "restarts": restarts,
-            "ensemble": ensemble,
-            "normalise": true_or_false("normalise", self.normalise, or_none=True),
-        }
+        normalise = true_or_false("normalise", self.normalise, or_none=True)
+        checked = vars(self.optimiser) | {"restarts": restarts, "ensemble": ensemble, "normalise": normalise}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     @property
-    def optimiser(self) -> OptimiserSettings:
+    def optimiser(self) -> fitting.OptimiserSettings:
         """The part of the settings that says how to optimise."""
-        return OptimiserSettings(**{item.name: getattr(self, item.name) for item in fields(OptimiserSettings)})
+        names = [item.name for item in fields(fitting.OptimiserSettings)]
+        return fitting.OptimiserSettings(**{name: getattr(self, name) for name in names})
 
     def parts(self, data: Demonstrations) -> Parts:
         """The model's parts, with what was left to the data filled in."""
@@ -132,7 +121,7 @@ class Ileed:
         device: str = "auto",
         weights: npt.ArrayLike | None = None,
         check_width: bool | None = None,
-        progress: ProgressCallback | None = None,
+        progress: fitting.ProgressCallback | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 5.0,
     ) -> Fitted:
@@ -153,33 +142,41 @@ class Ileed:
         check_demonstrations(demonstrations)
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
         if checkpoint is not None:
-            checkpoint = Path(path_of("checkpoint", checkpoint, rule="pass the path of a file, or None"))
+            checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
         rule = "pass seconds, zero or more"
         number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
-        call = _Call(seed_of(seed), resolve_device(device), progress, checkpoint, checkpoint_seconds)
-        weighed = None
+        seed, chosen = seed_of(seed), resolve_device(device)
+        weighed: Array | None = None
         if weights is not None:
-            weighed = checked_weights(_numbers("weights", weights), demonstrations, self.restarts)
-        method, width, checkpoints = self, None, list[Checkpoint]()
+            weighed = fitting.checked_weights(_numbers(weights), demonstrations, self.restarts)
+        method, width, checkpoints = self, None, list[fitting.Checkpoint]()
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
-            width, checkpoints = self._compared_widths(demonstrations, weighed, call)
+            report = (progress, checkpoint, checkpoint_seconds)
+            width, checkpoints = self._compared_widths(demonstrations, weighed, seed, chosen, *report)
             if self.policy is None and width is not None:
                 method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
-        start = method._start(demonstrations, call.seed, call.device, weighed)
+        start = method._start(demonstrations, seed, chosen, weighed)
         file = None
-        if call.checkpoint is not None:
-            fingerprint = _fingerprint(method, demonstrations, call, weighed)
-            file = Checkpoint(call.checkpoint, fingerprint=fingerprint, seconds=checkpoint_seconds)
+        if checkpoint is not None:
+            fingerprint = _fingerprint(method, demonstrations, seed, chosen, weighed)
+            file = fitting.Checkpoint(checkpoint, fingerprint=fingerprint, seconds=checkpoint_seconds)
             checkpoints.append(file)
-        joint = start.joint.to(call.device)
-        result = optimise(joint, start.prepared, method.optimiser, checkpoint=file, callback=progress)
-        ensemble = _ensemble(self, start.prepared, result, call.device, time.monotonic() - began)
+        joint = start.joint.to(chosen)
+        result = fitting.optimise(joint, start.prepared, method.optimiser, checkpoint=file, callback=progress)
+        ensemble = _ensemble(self, start.prepared, result, chosen, time.monotonic() - began)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
         return replace(kept.fitted(), width=width, checkpoints=tuple(checkpoints))
 
     def _compared_widths(
-        self, data: Demonstrations, weights: Array | None, call: _Call
-    ) -> tuple[WidthComparison | None, list[Checkpoint]]:
+        self,
+        data: Demonstrations,
+        weights: Array | None,
+        seed: int,
+        device: torch.device,
+        progress: fitting.ProgressCallback | None,
+        checkpoint: Path | None,
+        checkpoint_seconds: float,
+    ) -> tuple[WidthComparison | None, list[fitting.Checkpoint]]:
         """Policies of several widths on held-out episodes, and the checkpoints of their fits.
 
         There is no comparison where no episode of any weight can be held out.
@@ -188,11 +185,11 @@ class Ileed:
         if not head.compares_widths:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
         parts = self.parts(data)
-        check_memory(parts, sizes_of(data, parts), self.restarts, call.device)  # of the fit that follows
-        split = Split.of(data, seed=call.seed)
+        check_memory(parts, sizes_of(data, parts), self.restarts, device)  # of the fit that follows
+        split = Split.of(data, seed=seed)
         by_episode = np.ones(data.episode_count) if weights is None else np.atleast_2d(weights).mean(0)
         by_episode = by_episode[data.episode[np.unique(split.data.episode, return_index=True)[1]]]
-        checkpoints: list[Checkpoint] = []
+        checkpoints: list[fitting.Checkpoint] = []
         if not by_episode[split.kept].any() or not by_episode[~split.kept].any():
             return None, checkpoints
 
@@ -201,13 +198,13 @@ class Ileed:
             method = replace(self, policy=head.resized(hidden), restarts=fewer, ensemble=1)
             fitted = method.fit(
                 split.data,
-                seed=call.seed,
-                device=str(call.device),
+                seed=seed,
+                device=str(device),
                 weights=by_episode * split.kept,
                 check_width=False,
-                progress=call.progress and partial(_in_stage, call.progress, f"trying {layers(hidden)}"),
-                checkpoint=call.checkpoint and f"{call.checkpoint}-{'-'.join(map(str, hidden))}",
-                checkpoint_seconds=call.checkpoint_seconds,
+                progress=progress and partial(_in_stage, progress, f"trying {layers(hidden)}"),
+                checkpoint=checkpoint and f"{checkpoint}-{'-'.join(map(str, hidden))}",
+                checkpoint_seconds=checkpoint_seconds,
             )
             checkpoints.extend(fitted.checkpoints)
             return fitted.nats(split.held_out)
@@ -221,7 +218,7 @@ class Ileed:
         *,
         seeds: Sequence[int],
         device: str = "auto",
-        progress: ProgressCallback | None = None,
+        progress: fitting.ProgressCallback | None = None,
     ) -> list[Ensemble]:
         """Every member of the fit of each data set with its own seed; all data sets are fitted side by side.
 
@@ -242,16 +239,14 @@ class Ileed:
         if not all(start.prepared.sampler.can_stand_beside for start in begun):
             begun = starts(chosen)
         results = optimise_each(begun, self.optimiser, device=chosen, callback=progress)
-        return [
-            _ensemble(self, start.prepared, result, chosen, seconds)
-            for start, (result, seconds) in zip(begun, results, strict=True)
-        ]
+        ended = zip(begun, results, strict=True)
+        return [_ensemble(self, start.prepared, result, chosen, seconds) for start, (result, seconds) in ended]
 
     def _start(self, data: Demonstrations, seed: int, device: torch.device, weights: Array | None = None) -> Start:
         """The data prepared, and every restart's initial parameters."""
         parts = self.parts(data)
         check_memory(parts, sizes_of(data, parts), self.restarts, device)
-        prepared = prepare(
+        prepared = fitting.prepare(
             data,
             parts,
             self.optimiser,
@@ -269,46 +264,19 @@ class Ileed:
         return Start(prepared, joint)
 
 
-def _check_parts(method: Ileed) -> None:
-    """Refuse what is no part of a model, or not the part that it stands for."""
-    if method.policy is not None:
-        rule = "pass CategoricalMLP(...), MixtureMLP(...) or MixtureLSTM(...), or None to follow the kind of actions"
-        instance_of("policy", method.policy, AbstractPolicyHead, rule=rule)
-    if method.demonstrator is not None:
-        rule = "pass UniformMixture(), OneVersusRest(), Boltzmann() or VarianceScaling(), or None for the usual one"
-        instance_of("demonstrator", method.demonstrator, AbstractDemonstratorModel, rule=rule)
-    rule = "pass Embedded(), Constant(), Skills(column), or Perfect() for behaviour cloning"
-    instance_of("expertise", method.expertise, AbstractExpertise, rule=rule)
-    if method.dynamics is not None:
-        instance_of("dynamics", method.dynamics, LatentDynamics, rule="pass LatentDynamics(), or None")
-
-
-def _numbers(name: str, values: npt.ArrayLike) -> Array:
-    """`values` in double precision."""
-    masked = isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values)
+def _numbers(values: npt.ArrayLike) -> Array:
+    """Weights in double precision."""
     try:
-        if not masked:
+        if not np.ma.is_masked(values):
             return np.asarray(values, dtype=np.float64)
+        found = "hold masked values"
     except (TypeError, ValueError, RuntimeError):
-        pass
-    found = "hold masked values" if masked else f"are {shown(values)}"
-    raise SettingsError(f"{name} {found}: pass one number for each episode")
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """How `fit` was called, for the fits that compare widths."""
-
-    seed: int
-    device: torch.device
-    progress: ProgressCallback | None
-    checkpoint: Path | None
-    checkpoint_seconds: float
+        found = f"are {shown(values)}"
+    raise SettingsError(f"weights {found}: pass one number for each episode")
 
 
 def _ensemble(
-    method: Ileed, prepared: Prepared, result: OptimisationResult, device: torch.device, seconds: float
+    method: Ileed, prepared: fitting.Prepared, result: fitting.OptimisationResult, device: torch.device, seconds: float
 ) -> Ensemble:
     """Every member that an optimisation found; everything is on the CPU from here on."""
     training_data = prepared.training_data
@@ -337,7 +305,7 @@ def _ensemble(
     )
 
 
-def _in_stage(callback: ProgressCallback, stage: str, progress: Progress) -> None:
+def _in_stage(callback: fitting.ProgressCallback, stage: str, progress: fitting.Progress) -> None:
     """Report a fit that is a stage of another."""
     callback(progress._replace(stage=stage))
 
@@ -353,12 +321,10 @@ def bc_rnn(**settings: Any) -> Ileed:
     return Ileed(**(usual | settings))
 
 
-def _fingerprint(method: Ileed, data: Demonstrations, call: _Call, weights: Array | None) -> str:
+def _fingerprint(method: Ileed, data: Demonstrations, seed: int, device: torch.device, weights: Array | None) -> str:
     """Names everything that an optimisation's bits depend on, but the number of threads, which its checkpoint holds."""
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(
-        json.dumps([runs.plain(method), data.fingerprint(), call.seed, call.device.type], sort_keys=True).encode()
-    )
+    about = [runs.plain(method), data.fingerprint(), seed, device.type]
+    digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
     if weights is not None:
         digest.update(np.ascontiguousarray(weights).tobytes())
     return digest.hexdigest()

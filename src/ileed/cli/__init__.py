@@ -85,7 +85,7 @@ def commands() -> Mapping[str, Command]:
     return found
 
 
-def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None) -> int:
+def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: None) -> int:
     """Run one command and return its exit code.
 
     `at_work` is called after the command is parsed and everything it needs is imported, before its work begins.

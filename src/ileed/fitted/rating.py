@@ -24,7 +24,7 @@ from ileed.checking import instance_of, number, one_of, shown
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.deprecation import renamed_arguments, renamed_property
 from ileed.errors import SettingsError
-from ileed.fitted.result import Fitted
+from ileed.fitted.ensemble import Fitted
 from ileed.model.ask import log_likelihood
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
 
@@ -45,9 +45,7 @@ class Rating(NamedTuple):
     high: float
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Estimates:
+class Estimates(NamedTuple):
     """Everybody's expertise and interval, in the order of the names; three arrays (person,)."""
 
     expertise: Array
@@ -104,9 +102,7 @@ class Ratings:
     def __getitem__(self, name: str) -> Rating:
         if name not in self.names:
             raise KeyError(f"nobody named {name!r} was rated")
-        person = self.names.index(name)
-        best = self.best
-        return Rating(float(best.expertise[person]), float(best.low[person]), float(best.high[person]))
+        return Rating(*(float(values[self.names.index(name)]) for values in self.best))
 
     def by_demonstrator(self) -> dict[str, float]:
         """Each person's expertise, pooled where it was asked for."""
@@ -118,12 +114,11 @@ class Ratings:
             row: dict[str, Any] = {"name": name, "steps": int(self.steps[person])}
             for kind, estimates in (("alone", self.alone), ("pooled", self.pooled)):
                 if estimates is not None:
-                    row |= {f"{kind}_{part}": float(values[person]) for part, values in vars(estimates).items()}
+                    row |= {f"{kind}_{part}": float(values[person]) for part, values in estimates._asdict().items()}
             yield row
 
     def __str__(self) -> str:
-        best = self.best
-        lines = zip(self.names, best.expertise, best.low, best.high, self.steps, strict=True)
+        lines = zip(self.names, *self.best, self.steps, strict=True)
         return "\n".join(
             f"{name}: {expertise:.3f} ({low:.3f} to {high:.3f}, {steps:,} steps)"
             for name, expertise, low, high, steps in sorted(lines, key=lambda line: -line[1])
@@ -140,23 +135,21 @@ def rate(
     confidence_level: float = 0.95,
     interval: Literal["likelihood", "episodes"] = "likelihood",
 ) -> Ratings:
-    """How expert everybody in `demonstrations` is by a policy, whether or not it was learned from them.
+    """How expert everybody in `demonstrations` is by a policy: one number each; discrete actions only.
 
-    One number for each person, also where the expertise of a fit depends on the state. Discrete actions only.
-
-    `policy` is a fit; or an object whose `distribution(observations, legal=)` returns a categorical distribution, as
-    `Fitted.policy` has it; or the probability of every action at every step: an array (step, action), or a categorical
-    distribution of as many rows. `demonstrator` is the model of how a person of given expertise acts: by default that
-    of the fit, and `UniformMixture()` where there is no fit.
+    `policy` is a fit; or an object whose `distribution(observations, legal=)` returns a categorical distribution; or
+    the probability of every action at every step: an array (step, action), or a categorical distribution of as many
+    rows. `demonstrator` models how a person of given expertise acts: by default as the fit does, and `UniformMixture()`
+    where there is no fit.
 
     `pooled` adds estimates that are shrunk towards the mean of the population, the more the fewer steps somebody has.
     Everybody rated here makes that population, unless one is passed: rate a newcomer with the `population` of earlier
     ratings, since one person alone says nothing of others.
 
     `interval` is that of the estimates in `alone`. "likelihood" takes every rho whose log-likelihood is within half a
-    chi-square quantile of the greatest: right for any number of steps but the fewest, at the ends of the range too, if
-    steps are independent given rho. "episodes" resamples whole episodes instead, which allows for dependence between
-    the steps of an episode; it needs some twenty episodes a person, and is the whole range for a single one.
+    chi-square quantile of the greatest, and assumes that steps are independent given rho. "episodes" resamples whole
+    episodes instead, so steps of an episode may depend on each other; it needs some twenty episodes a person, and is
+    the whole range for a single one.
     """
     check_demonstrations(demonstrations)
     if not isinstance(pooled, bool):
@@ -166,24 +159,32 @@ def rate(
     one_of("interval", interval, ("likelihood", "episodes"))
     log_policy = _log_policy(policy, demonstrations)
     model = _model(policy, demonstrator)
-    steps = demonstrations.steps_each
+    names, steps = demonstrations.names, demonstrations.steps_each
     if (steps == 0).any():
-        nobody = demonstrations.names[int((steps == 0).argmax())]
+        nobody = names[int((steps == 0).argmax())]
         raise SettingsError(f"{nobody!r} has no step to be rated by: leave that name out with demonstrations.by(...)")
-    curves, by_episode = _curves(log_policy, model, demonstrations, keep_episodes=interval == "episodes")
-    alone = _likeliest(curves, level)
-    if by_episode is not None:
-        alone = _resampled(alone, by_episode, demonstrations.episode_demonstrator, level)
+    if interval == "likelihood":
+        curves = _curves(log_policy, model, demonstrations, demonstrations.demonstrator)
+        alone = _likeliest(curves, level)
+    else:
+        by_episode, owner = (
+            _curves(log_policy, model, demonstrations, demonstrations.episode),
+            demonstrations.episode_demonstrator,
+        )
+        curves = np.zeros((len(names), len(_GRID)))
+        np.add.at(curves, owner, by_episode)
+        alone = _resampled(curves, by_episode, owner, level)
     if pooled is False:
-        return Ratings(demonstrations.names, steps, level, alone)
+        return Ratings(names, steps, level, alone)
     posterior, population = _posterior(curves[:, 1:-1], None if pooled is True else pooled)
-    return Ratings(demonstrations.names, steps, level, alone, _mean_and_interval(posterior, level), population)
+    return Ratings(names, steps, level, alone, _mean_and_interval(posterior, level), population)
 
 
 def _model(policy: Any, demonstrator: AbstractDemonstratorModel[Any] | None) -> AbstractDemonstratorModel[Any]:
     """The demonstrator model to rate by: one that takes expertise as a number, and needs nothing else."""
-    usual = policy.joint.parts.demonstrator if isinstance(policy, Fitted) else UniformMixture()
-    model = usual if demonstrator is None else demonstrator
+    model = demonstrator
+    if model is None:
+        model = policy.joint.parts.demonstrator if isinstance(policy, Fitted) else UniformMixture()
     rule = "pass UniformMixture(), OneVersusRest() or Boltzmann()"
     instance_of("demonstrator", model, AbstractDemonstratorModel, rule=rule)
     if model.defines_expertise or model.context or not model.discrete:
@@ -197,23 +198,24 @@ _LogPolicy = Callable[[slice], Tensor]
 
 def _log_policy(policy: Any, data: Demonstrations) -> _LogPolicy:
     """The log-probabilities of a fit, of an object with `distribution`, or of a table of probabilities."""
-    sizes = policy.joint.sizes if isinstance(policy, Fitted) else None
-    if not data.discrete or (sizes is not None and not sizes.discrete):
+    if not data.discrete or (isinstance(policy, Fitted) and not policy.joint.sizes.discrete):
         raise SettingsError("rating needs discrete actions, and these are continuous: read fitted.expertise instead")
-    if sizes is not None and sizes.has_legal_actions != (data.legal is not None):
-        one, other = ("was", "do not say") if sizes.has_legal_actions else ("was not", "say")
-        raise SettingsError(
-            f"the policy {one} told which actions are legal and the demonstrations {other}: make both alike"
-        )
-    policy = policy.policy if sizes is not None else policy
+    if isinstance(policy, Fitted):
+        told, policy = policy.joint.sizes.has_legal_actions, policy.policy
+        if told != (data.legal is not None):
+            one, other = ("was", "do not say") if told else ("was not", "say")
+            raise SettingsError(
+                f"the policy {one} told which actions are legal and the demonstrations {other}: make both alike"
+            )
     if getattr(policy, "recurrent", False):
         raise SettingsError("policy is recurrent, and is asked step by step: pass every action's probability instead")
-    asked = getattr(policy, "distribution", None)
-    table = _log_table(policy, data) if asked is None else torch.empty(0)
+    if not hasattr(policy, "distribution"):
+        table = _log_table(policy, data)
+        return lambda block: table[block].double()
 
     def of_block(block: slice) -> Tensor:
         legal = None if data.legal is None else data.legal[block]
-        found = table[block] if asked is None else asked(data.observations[block], legal=legal).logits
+        found = policy.distribution(data.observations[block], legal=legal).logits
         if found.shape[-1] != data.action_count:
             raise SettingsError(
                 f"the policy chooses among {found.shape[-1]} actions and the data among {data.action_count}: "
@@ -245,12 +247,9 @@ def _log_table(policy: Any, data: Demonstrations) -> Tensor:
 
 
 @torch.no_grad()
-def _curves(
-    log_policy: _LogPolicy, model: AbstractDemonstratorModel[Any], data: Demonstrations, *, keep_episodes: bool
-) -> tuple[Array, Array | None]:
-    """(person, point) log-likelihood of everybody's steps along the grid, and (episode, point) where they are kept."""
+def _curves(log_policy: _LogPolicy, model: AbstractDemonstratorModel[Any], data: Demonstrations, owner: Array) -> Array:
+    """(owner, point) log-likelihood along the grid, summed over the steps of each owner: a person, or an episode."""
     grid = torch.from_numpy(_GRID)
-    owner = data.episode if keep_episodes else data.demonstrator
     summed = torch.zeros(int(owner.max()) + 1, len(grid), dtype=torch.float64)
     at_once = max(1, 8192 // data.action_count) if model.reads_every_action else 1024
     for first in range(0, len(data), at_once):
@@ -263,31 +262,23 @@ def _curves(
             None if data.legal is None else torch.tensor(data.legal[block]),
         )
         summed.index_add_(0, torch.tensor(owner[block]), found.T.contiguous())
-    curves = summed.numpy()
-    if not keep_episodes:
-        return curves, None
-    people = np.zeros((len(data.names), len(_GRID)))
-    np.add.at(people, data.episode_demonstrator, curves)
-    return people, curves
+    return summed.numpy()
 
 
 def _likeliest(curves: Array, level: float) -> Estimates:
     """The top of each curve, and where it has fallen by half a chi-square quantile of one degree of freedom."""
-    top = curves.argmax(1)
-    person = np.arange(len(curves))
     fall = NormalDist().inv_cdf((1 + level) / 2) ** 2 / 2
-    above = curves - (curves[person, top] - fall)[:, None]
+    above = curves - (curves.max(1) - fall)[:, None]
     inside = above >= 0
-    first, last = inside.argmax(1), len(_GRID) - 1 - inside[:, ::-1].argmax(1)
-    return Estimates(
-        expertise=_peak(curves, top),
-        low=_crossing(above, np.maximum(first - 1, 0), first),
-        high=_crossing(above, np.minimum(last + 1, len(_GRID) - 1), last),
-    )
+    end = len(_GRID) - 1
+    first, last = inside.argmax(1), end - inside[:, ::-1].argmax(1)
+    low, high = _crossing(above, np.maximum(first - 1, 0), first), _crossing(above, np.minimum(last + 1, end), last)
+    return Estimates(_peak(curves), low, high)
 
 
-def _peak(curves: Array, top: Array) -> Array:
+def _peak(curves: Array) -> Array:
     """The top of the parabola through the highest point and its neighbours; an end of the grid as it is."""
+    top = curves.argmax(1)
     middle = np.clip(top, 1, len(_GRID) - 2)
     person = np.arange(len(curves))
     near = np.stack([middle - 1, middle, middle + 1])
@@ -306,19 +297,17 @@ def _crossing(above: Array, outside: Array, inside: Array) -> Array:
     return _GRID[inside] + part * (_GRID[outside] - _GRID[inside])
 
 
-def _resampled(alone: Estimates, by_episode: Array, who: Array, level: float) -> Estimates:
-    """The same estimates with intervals from resampled episodes; from 0 to 1 for a single one."""
-    low, high = np.zeros_like(alone.low), np.ones_like(alone.high)
-    for person in range(len(low)):
-        curves = by_episode[who == person]
-        if len(curves) < 2:
-            continue
-        generator = np.random.default_rng(int(torch.randint(2**31, (), generator=stream(0, "rating", len(curves)))))
-        drawn = generator.multinomial(len(curves), np.full(len(curves), 1 / len(curves)), size=RESAMPLES)
-        sums = drawn.astype(np.float64) @ curves
-        tails = ((1 - level) / 2, (1 + level) / 2)
-        low[person], high[person] = np.quantile(_peak(sums, sums.argmax(1)), tails)
-    return Estimates(alone.expertise, low, high)
+def _resampled(curves: Array, by_episode: Array, who: Array, level: float) -> Estimates:
+    """The top of each curve, with an interval from resampled episodes; from 0 to 1 for a single one."""
+    low, high = np.zeros(len(curves)), np.ones(len(curves))
+    for person in range(len(curves)):
+        own = by_episode[who == person]
+        if (count := len(own)) > 1:
+            generator = np.random.default_rng(int(torch.randint(2**31, (), generator=stream(0, "rating", count))))
+            drawn = generator.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+            sums = drawn.astype(np.float64) @ own
+            low[person], high[person] = np.quantile(_peak(sums), ((1 - level) / 2, (1 + level) / 2))
+    return Estimates(_peak(curves), low, high)
 
 
 def _posterior(curves: Array, population: Population | None) -> tuple[Array, Population]:
@@ -364,6 +353,5 @@ def _possible_populations() -> tuple[Array, Array]:
 def _mean_and_interval(posterior: Array, level: float) -> Estimates:
     """Mean and equal-tailed interval of each row of shares."""
     below = np.cumsum(posterior, axis=1) - posterior / 2
-    tails = ((1 - level) / 2, (1 + level) / 2)
-    low, high = np.array([np.interp(tails, row, _INSIDE) for row in below]).T
+    low, high = np.array([np.interp(((1 - level) / 2, (1 + level) / 2), row, _INSIDE) for row in below]).T
     return Estimates(posterior @ _INSIDE, low, high)
