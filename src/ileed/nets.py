@@ -74,8 +74,8 @@ class MLP(nn.Module):
         return outputs
 
 
-Memory = tuple[Tensor, Tensor]
-"""What a recurrent layer remembers of each row: hidden values and cells, both (member, unit, row)."""
+LSTMState = tuple[Tensor, Tensor]
+"""The hidden values and the cells of a layer of long short-term memory, both (member, unit, row)."""
 
 
 @final
@@ -92,23 +92,24 @@ class LSTM(nn.Module):
         self.units = units
         self.seen = nn.Parameter(uniform((4 * units, inputs), bound, generators))
         self.remembered = nn.Parameter(uniform((4 * units, units), bound, generators))
-        self.bias = nn.Parameter(
-            uniform((4 * units, 1), bound, generators) + uniform((4 * units, 1), bound, generators)
-        )
+        biases = [uniform((4 * units, 1), bound, generators) for _ in range(2)]
+        self.bias = nn.Parameter(biases[0] + biases[1])
 
-    def forward(
-        self, inputs: Tensor, length: int, memory: Memory | None = None
-    ) -> tuple[Float[Tensor, "member unit observation"], Memory]:
-        """Outputs of `length` time steps from `memory`, or from zeros; the last axis is (time step, row)."""
+    def forward(self, inputs: Tensor, length: int) -> Float[Tensor, "member unit observation"]:
+        """Outputs of `length` time steps from a hidden state of zeros; the last axis is (time step, row)."""
         whole = _affine(self.seen, self.bias, inputs)
-        if memory is None:
-            nothing = whole.new_zeros(len(whole), self.units, whole.shape[-1] // length)
-            memory = nothing, nothing
-        walked, *after = _Walk.apply(whole, self.remembered, *memory, length)  # type: ignore[no-untyped-call]
-        return walked, (after[0], after[1])
+        return _Recurrence.apply(whole, self.remembered, length)  # type: ignore[no-untyped-call]
+
+    def step(self, inputs: Tensor, state: LSTMState) -> LSTMState:
+        """One time step of every row: the next hidden state, whose hidden values are the outputs."""
+        hidden, cell = state
+        gates = torch.baddbmm(_affine(self.seen, self.bias, inputs), self.remembered, hidden)
+        enter, forget, leave = gates[:, : 3 * self.units].sigmoid().split(self.units, dim=1)
+        after = torch.addcmul(enter * gates[:, 3 * self.units :].tanh(), forget, cell)
+        return leave * after.tanh(), after
 
 
-class _Walk(torch.autograd.Function):
+class _Recurrence(torch.autograd.Function):
     """The recurrence of an LSTM, from what each time step adds to the gates.
 
     Its own backward pass has one product for the gradient of `remembered`, where autograd would add up one of each
@@ -116,14 +117,11 @@ class _Walk(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        context: Any, whole: Tensor, remembered: Tensor, hidden: Tensor, cell: Tensor, length: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(context: Any, whole: Tensor, remembered: Tensor, length: int) -> Tensor:
         units = remembered.shape[-1]
-        gates = _by_time(whole, length)
-        hiddens = gates.new_empty(length + 1, len(whole), units, gates.shape[-1])
-        cells, bent = torch.empty_like(hiddens), torch.empty_like(hiddens)
-        hiddens[0], cells[0] = hidden, cell
+        gates = whole.unflatten(-1, (length, -1)).permute(2, 0, 1, 3).clone(memory_format=torch.contiguous_format)
+        hiddens = gates.new_zeros(length + 1, len(whole), units, gates.shape[-1])
+        cells, bent = torch.zeros_like(hiddens), torch.empty_like(hiddens)
         for time in range(length):
             now = gates[time].baddbmm_(remembered, hiddens[time])
             now[:, : 3 * units].sigmoid_()
@@ -132,15 +130,15 @@ class _Walk(torch.autograd.Function):
             after = torch.mul(enter, candidate, out=cells[time + 1]).addcmul_(forget, cells[time])
             torch.mul(leave, torch.tanh(after, out=bent[time + 1]), out=hiddens[time + 1])
         context.save_for_backward(remembered, gates, hiddens, cells, bent)
-        return _time_last(hiddens[1:]), hiddens[-1].clone(), cells[-1].clone()
+        return _time_last(hiddens[1:])
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         remembered, gates, hiddens, cells, bent = context.saved_tensors
         units, length = remembered.shape[-1], len(gates)
-        walked, hidden, cell = gradients
-        shown = walked.unflatten(-1, (length, -1))
+        shown = gradients[0].unflatten(-1, (length, -1))
         back = torch.empty_like(gates)
+        hidden = cell = torch.zeros_like(hiddens[0])
         for time in reversed(range(length)):
             enter, forget, leave, candidate = gates[time].split(units, dim=1)
             tip = bent[time + 1]
@@ -157,12 +155,7 @@ class _Walk(torch.autograd.Function):
             to_candidate.addcmul_(to_candidate * candidate, candidate, value=-1)
             hidden, cell = remembered.mT @ now, cell * forget
         whole = _time_last(back)
-        return whole, whole @ _time_last(hiddens[:-1]).mT, hidden, cell, None
-
-
-def _by_time(whole: Float[Tensor, "member value observation"], length: int) -> Float[Tensor, "time member value row"]:
-    """A copy, time steps first, that may be written to."""
-    return whole.unflatten(-1, (length, -1)).permute(2, 0, 1, 3).clone(memory_format=torch.contiguous_format)
+        return whole, whole @ _time_last(hiddens[:-1]).mT, None
 
 
 def _time_last(values: Float[Tensor, "time member value row"]) -> Float[Tensor, "member value observation"]:

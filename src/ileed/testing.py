@@ -166,7 +166,7 @@ def _check_acting(head: AbstractPolicyHead, net: PolicyNet, seen: Tensor, rows: 
         at = torch.arange(rows) + (time % head.length) * rows
         found, state = net.step(seen[:, at], state)
         for ours, theirs in zip(net.parameters_of(found), net.parameters_of(whole), strict=True):
-            _close(ours, theirs[:, at], "step after step must give what the network gives for a window", atol=1e-5)
+            _close(ours, theirs[at], "step after step must give what the network gives for a window", atol=1e-5)
     action = net.sample(net.average(found), stream(seed, "act"))
     again = net.sample(net.average(found), stream(seed, "act"))
     likely = net.most_likely(net.average(found), stream(seed, "act"))

@@ -16,8 +16,7 @@ from ileed.demonstrations import Array, Encoding
 from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import as_array
 from ileed.errors import DemonstrationError
-from ileed.exported import PolicyModule
-from ileed.fitted.exporting import write_onnx
+from ileed.fitted.exporting import PolicyModule, write_onnx
 from ileed.model.ask import ask
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
@@ -131,7 +130,7 @@ class Policy:
         means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well, at first
         `module.initial_state(batch)`, and returns the next. Where a fit keeps several members, it is their mean.
         """
-        return self._net.export(self._normaliser).eval()
+        return PolicyModule(self._net, self._normaliser).eval()
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
@@ -140,12 +139,7 @@ class Policy:
         returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
         unless onnxruntime's answers agree with the policy's within 1e-4.
         """
-        write_onnx(self.to_module(), Path(path), expected=self._numbers)
-
-    def _numbers(self, observations: Array, state: State | None, starts: Array) -> tuple[tuple[Tensor, ...], Any]:
-        """The numbers that define the next distributions, and the next state."""
-        distribution, state = self._next(observations, state, starts)
-        return self._net.parameters_of(distribution), state
+        write_onnx(self.to_module(), Path(path))
 
     @torch.no_grad()
     def _next(

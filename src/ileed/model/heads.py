@@ -1,9 +1,9 @@
-"""Policy heads: what a policy network must provide, to learn, to act and to be exported."""
+"""Policy heads: what a policy network must provide, to learn and to act."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from ileed._torch import Bool, Float
 from ileed.checking import whole_numbers
 from ileed.errors import SettingsError
-from ileed.exported import PolicyModule
 from ileed.model.batch import Sizes
-from ileed.model.normaliser import ActionScale, Normaliser
+from ileed.model.normaliser import ActionScale
 from ileed.nets import MLP
 
 
@@ -65,8 +64,8 @@ class PolicyNet(nn.Module, ABC):
     """
 
     body: MLP
-    exported: Callable[[Any, Normaliser], PolicyModule] | None = None
-    """Makes a module of torch alone from the network and a normaliser, where there is one."""
+    parameter_names: tuple[str, ...]
+    """The names of what `parameters_of` returns."""
 
     def skill_parameters(self) -> list[nn.Parameter]:
         """The parameters that measure people, as w does, and are learned at the skill learning rate."""
@@ -84,6 +83,11 @@ class PolicyNet(nn.Module, ABC):
         for parameter in (self.body.last.weight, self.body.last.bias):
             parameter[members] = parameter[members].flip(1)
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the tensors of a hidden state."""
+        return tuple(f"state_{number}" for number, _ in enumerate(self.initial_state(1)))
+
     def initial_state(self, rows: int) -> State:
         """The hidden state at the start of as many episodes; empty where the policy is not recurrent."""
         return ()
@@ -100,7 +104,7 @@ class PolicyNet(nn.Module, ABC):
 
     @abstractmethod
     def parameters_of(self, distribution: Any) -> tuple[Tensor, ...]:
-        """The numbers that define a distribution, in the order in which an exported policy returns them."""
+        """The numbers that define the mean over members of their distributions, each with the row as its first axis."""
 
     @abstractmethod
     def most_likely(self, distribution: Any, generator: torch.Generator) -> Tensor:
@@ -109,12 +113,6 @@ class PolicyNet(nn.Module, ABC):
     @abstractmethod
     def sample(self, distribution: Any, generator: torch.Generator) -> Tensor:
         """One action for each row, drawn from its distribution."""
-
-    def export(self, normaliser: Normaliser) -> PolicyModule:
-        """The mean over members as a module of torch alone, which takes observations as they come."""
-        if self.exported is None:
-            raise SettingsError(f"{type(self).__name__} cannot be exported: set its `exported`, or define `export`")
-        return self.exported(self, normaliser)
 
 
 def hidden_layers(hidden: object) -> tuple[int, ...]:

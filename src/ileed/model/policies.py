@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,11 @@ from ileed._torch import Bool, Float
 from ileed.checking import number, true_or_false, whole_number
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
-from ileed.exported import DiscretePolicy, MixturePolicy, RecurrentPolicy
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
 from ileed.model.heads import AbstractPolicyHead, PolicyNet, State, hidden_layers
 from ileed.model.normaliser import ActionScale
-from ileed.nets import LSTM, MLP, Memory, uniform
+from ileed.nets import LSTM, MLP, uniform
 
 __all__ = [
     "AbstractPolicyHead",
@@ -145,6 +144,8 @@ def _standard_deviation(head: MixtureMLP | MixtureLSTM, name: str, otherwise: st
 class CategoricalNet(PolicyNet, ABC):
     """A network whose outputs are scores of discrete actions."""
 
+    parameter_names = ("log_probabilities",)
+
     def read(
         self,
         scores: Float[Tensor, "member action observation"],
@@ -156,12 +157,12 @@ class CategoricalNet(PolicyNet, ABC):
         return Choice(scores.log_softmax(-2))
 
     def average(self, distribution: Categorical) -> Categorical:
-        logits = distribution.logits
-        mean = logits[0] if len(logits) == 1 else logits.logsumexp(0) - log(len(logits))
+        (mean,) = self.parameters_of(distribution)
         return Categorical(logits=mean, validate_args=None if mean.numel() else False)  # torch cannot check no rows
 
     def parameters_of(self, distribution: Categorical) -> tuple[Tensor, ...]:
-        return (distribution.logits,)
+        logits = distribution.logits
+        return (logits[0] if len(logits) == 1 else logits.logsumexp(0) - log(len(logits)),)
 
     def most_likely(self, distribution: Categorical, generator: torch.Generator) -> Tensor:
         return distribution.logits.argmax(-1)
@@ -172,8 +173,6 @@ class CategoricalNet(PolicyNet, ABC):
 
 @final
 class _CategoricalNet(CategoricalNet):
-    exported = DiscretePolicy
-
     def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
@@ -189,6 +188,7 @@ class _CategoricalNet(CategoricalNet):
 class GaussianNet(PolicyNet, ABC):
     """A network whose outputs are the weights, means and standard deviations of Gaussians, in the actions' units."""
 
+    parameter_names = ("log_weights", "means", "standard_deviations")
     action_shift: Tensor
     action_scale: Tensor
     bounded = False
@@ -243,7 +243,7 @@ class GaussianNet(PolicyNet, ABC):
         return mixture(weights, torch.cat(means, -2), torch.cat(standard_deviations, -2))
 
     def parameters_of(self, distribution: MixtureSameFamily) -> tuple[Tensor, ...]:
-        return mixture_parts(distribution)
+        return mixture_parts(self.average(distribution))
 
     def most_likely(self, distribution: MixtureSameFamily, generator: torch.Generator) -> Tensor:
         """The mean of the component of greatest weight; with `low_noise`, of one drawn by its weight."""
@@ -259,8 +259,6 @@ class GaussianNet(PolicyNet, ABC):
 
 @final
 class _MixtureNet(GaussianNet):
-    exported = MixturePolicy
-
     def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__(settings, sizes, generators)
         self.body = MLP((sizes.inputs, *settings.hidden, self.outputs), generators=generators)
@@ -276,7 +274,6 @@ class RecurrentNet(GaussianNet):
     action_middle: Tensor
     action_reach: Tensor
     bounded = True
-    exported = RecurrentPolicy
 
     def __init__(self, settings: MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
         super().__init__(settings, sizes, generators)
@@ -289,7 +286,15 @@ class RecurrentNet(GaussianNet):
         self.body = MLP((widths[-1], self.outputs), generators=generators)
 
     def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
-        return self._walk(observations, self.length, [None for _ in self.layers])[0]
+        values = observations
+        for layer in self.layers:
+            values = layer(values, self.length)
+        return self.read(self.body(values))
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        layers = range(1, len(self.layers) + 1)
+        return (*(f"{part}_{layer}" for layer in layers for part in ("hidden", "cell")), "age")
 
     def initial_state(self, rows: int) -> State:
         """Zeros: hidden values and cells of every layer in turn, (row, member, unit), and the age of the episode."""
@@ -301,11 +306,14 @@ class RecurrentNet(GaussianNet):
         self, observations: Float[Tensor, "input row"], state: State, legal: Bool[Tensor, "action row"] | None = None
     ) -> tuple[MixtureSameFamily, State]:
         """One step of every row; the hidden state is zero again after every `length` steps, as in learning."""
-        *values, age = state
-        goes_on = age % self.length > 0
-        before = [each.permute(1, 2, 0) * goes_on for each in values]
-        distribution, after = self._walk(observations, 1, list(zip(before[::2], before[1::2], strict=True)))
-        return distribution, (*(each.permute(2, 0, 1) for pair in after for each in pair), age + 1)
+        *before, age = state
+        hidden_values = [each.permute(1, 2, 0) * (age % self.length > 0) for each in before]
+        values, after = observations, list[Tensor]()
+        layer: Any
+        for layer, hidden, cell in zip(self.layers, hidden_values[::2], hidden_values[1::2], strict=True):
+            values, next_cell = layer.step(values, (hidden, cell))
+            after += [values, next_cell]
+        return self.read(self.body(values)), (*(each.permute(2, 0, 1) for each in after), age + 1)
 
     def measure(self, scale: ActionScale) -> None:
         super().measure(scale)
@@ -314,12 +322,3 @@ class RecurrentNet(GaussianNet):
     @property
     def mean_scale(self) -> tuple[Tensor, Tensor]:
         return self.action_middle, self.action_reach
-
-    def _walk(
-        self, values: Tensor, length: int, memory: Sequence[Memory | None]
-    ) -> tuple[MixtureSameFamily, list[Memory]]:
-        after: list[Memory] = []
-        for layer, before in zip(self.layers, memory, strict=True):
-            values, own = layer(values, length, before)
-            after.append(own)
-        return self.read(self.body(values)), after
