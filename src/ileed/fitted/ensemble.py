@@ -17,7 +17,7 @@ from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
 from ileed.fitted.expertise import Expertise, expertise_at, own_steps, summarise
 from ileed.fitted.policy import Policy
-from ileed.fitted.result import Fitted, Restarts, answers_at_steps, skill_weights
+from ileed.fitted.result import Fitted, Restarts, batches_of_steps, skill_weights
 from ileed.fitting import OptimisationResult
 from ileed.model.ask import log_mean_over_members
 from ileed.model.joint import Joint
@@ -149,8 +149,8 @@ class Ensemble:
         each = [means[known[:, who], who] for who in range(len(data.names))]
         disagreement = np.empty(len(data))
         skills = skill_weights(self.joint, data, self.collapsed.skill_names)
-        for rows, inside, answer in answers_at_steps(self.joint, self.normaliser, data, data.demonstrator, skills):
-            found = answer.policy_log_likelihood
+        for rows, inside, batch in batches_of_steps(self.joint, self.normaliser, data, data.demonstrator, skills):
+            found = self.joint.policy(batch.observations, batch.legal).taken(batch)
             disagreement[rows[inside]] = (log_mean_over_members(found) - found.mean(0)).numpy()[inside]
         return Spread(
             nats_per_action=float(self.nats_per_action.std()),

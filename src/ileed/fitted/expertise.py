@@ -15,7 +15,8 @@ from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted.policy import as_tensor, encode_table, observation_tensor
-from ileed.model.ask import ask, mean_over_members
+from ileed.model.ask import mean_over_members
+from ileed.model.batch import Batch
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 
@@ -130,8 +131,8 @@ class Expertise:
         if isnan(self.summary.by_demonstrator[person]) or not rows:
             return torch.full((rows,), torch.nan)
         who = torch.full((rows,), person)
-        found = ask(self._joint, seen, demonstrator=who, skills=skills).expertise
-        return mean_over_members(found, members_that_know(self.summary.learned_from, who))
+        batch = Batch.of(sizes=self._joint.sizes, observations=seen, demonstrator=who, skills=skills)
+        return mean_over_members(self._joint.expertise_at(batch), members_that_know(self.summary.learned_from, who))
 
 
 def members_that_know(learned_from: Tensor | None, demonstrator: Tensor) -> Tensor | None:
@@ -198,10 +199,11 @@ def expertise_at(
     joint: Joint, normaliser: Normaliser, collapsed: Collapsed, observation_index: Array, demonstrator: Array
 ) -> Tensor:
     """(member, row) expertise of the given demonstrators at the given unique observations of the data."""
-    return ask(
-        joint,
-        normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))),
+    batch = Batch.of(
+        sizes=joint.sizes,
+        observations=normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))),
+        observation_index=torch.from_numpy(observation_index),
         demonstrator=torch.from_numpy(demonstrator),
         skills=None if collapsed.skills is None else torch.from_numpy(np.ascontiguousarray(collapsed.skills.T)),
-        observation_index=torch.from_numpy(observation_index),
-    ).expertise
+    )
+    return joint.expertise_at(batch)

@@ -17,7 +17,6 @@ from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import as_array
 from ileed.errors import DemonstrationError
 from ileed.fitted.exporting import PolicyModule, write_onnx
-from ileed.model.ask import ask
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 
@@ -42,7 +41,7 @@ class Policy:
 
     def __init__(self, joint: Joint, normaliser: Normaliser, encoding: Encoding | None = None) -> None:
         self.encoding = encoding
-        self._joint, self._normaliser = joint, normaliser
+        self._normaliser = normaliser
         self._net, self._sizes = joint.policy.eval(), joint.sizes
         self._generator = stream(0, "act")
         self._state: State | None = None
@@ -157,7 +156,7 @@ class Policy:
         if state is not None and before:
             before = _state_of_rows(state, starts, before)
         allowed = None if legal is None else self._legal(legal, rows).T
-        distribution, after = ask(self._joint, seen, legal=allowed, state=before).next_action
+        distribution, after = self._net.step(seen, before, allowed)
         return self._net.average(distribution), tuple(each.numpy() for each in after) if before else state
 
     def _chosen(self, distribution: Any, *, sample: bool) -> Array:

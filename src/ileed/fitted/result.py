@@ -20,7 +20,8 @@ from ileed.fitted.expertise import Expertise, members_that_know
 from ileed.fitted.policy import Policy, as_tensor
 from ileed.fitting import Checkpoint, History, Outcome
 from ileed.fitting.windows import episode_ends, tiles
-from ileed.model.ask import Answer, ask, log_mean_over_members
+from ileed.model.ask import log_mean_over_members
+from ileed.model.batch import Batch
 from ileed.model.context import context_of_rows
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
@@ -115,9 +116,9 @@ class Fitted:
         demonstrator = np.array([position[name] for name in data.names])[data.demonstrator]
         learned_from, costs = self.expertise.summary.learned_from, np.empty(len(data))
         skills = skill_weights(self.joint, data, self.expertise.skill_names)
-        for steps, inside, answer in answers_at_steps(self.joint, self.normaliser, data, demonstrator, skills):
+        for steps, inside, batch in batches_of_steps(self.joint, self.normaliser, data, demonstrator, skills):
             counted = members_that_know(learned_from, torch.from_numpy(demonstrator[steps]))
-            costs[steps[inside]] = -log_mean_over_members(answer.log_likelihood, counted).numpy()[inside]
+            costs[steps[inside]] = -log_mean_over_members(self.joint.log_likelihood(batch), counted).numpy()[inside]
         return costs
 
     def renamed(self, names: Mapping[str, str]) -> Fitted:
@@ -149,10 +150,10 @@ class Fitted:
         )
 
 
-def answers_at_steps(
+def batches_of_steps(
     joint: Joint, normaliser: Normaliser, data: Demonstrations, demonstrator: Array, skills: Array | None
-) -> Iterator[tuple[Array, Array, Answer]]:
-    """What a model says of all steps of a data set, in blocks: the steps, which of them count, and the answer to them.
+) -> Iterator[tuple[Array, Array, Batch]]:
+    """All steps of a data set in blocks, as a model reads them: the steps, which of them count, and the batch.
 
     A recurrent policy reads windows, which go on behind an episode's end; the steps there do not count.
     """
@@ -171,15 +172,15 @@ def answers_at_steps(
 
     for block in range(0, step.shape[1], _ROWS_AT_ONCE):
         rows, real = (part[:, block : block + _ROWS_AT_ONCE].ravel() for part in (step, inside))
-        answer = ask(
-            joint,
-            inputs(rows),
+        batch = Batch.of(
+            sizes=joint.sizes,
+            observations=inputs(rows),
             demonstrator=torch.from_numpy(demonstrator[rows]),
             action=as_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
             legal=None if data.legal is None else as_tensor(data.legal[rows].T),
             skills=None if skills is None else as_tensor(skills[rows].T),
         )
-        yield rows, real, answer.with_context(context_of_rows(context, rows, inputs))
+        yield rows, real, replace(batch, context=context_of_rows(context, rows, inputs))
 
 
 def skill_weights(joint: Joint, data: Demonstrations, skill_names: tuple[str, ...]) -> Array | None:

@@ -26,8 +26,7 @@ from ileed.fitted.expertise import QUANTILES, Expertise, ExpertiseSummary
 from ileed.fitted.policy import Policy
 from ileed.fitted.result import Fitted, Restarts
 from ileed.fitting import History, Outcome
-from ileed.model.ask import ask
-from ileed.model.batch import Sizes
+from ileed.model.batch import Batch, Sizes
 from ileed.model.joint import Joint, Parts
 from ileed.model.normaliser import Normaliser
 from ileed.model.parts import OWN_PARTS, check_part
@@ -371,6 +370,7 @@ def _check_answers(joint: Joint) -> None:
     """Weights may be finite and yet so large that no answer is: ask at the mean input, and one unit to either side."""
     sizes = joint.sizes
     seen = torch.tensor([0.0, 1.0, -1.0]).expand(sizes.inputs, 3).contiguous()
-    answer = ask(joint, seen, skills=torch.ones(sizes.skills, 3) if sizes.skills else None)
-    answers = [*joint.policy.parameters_of(answer.next_action[0]), answer.expertise]
+    batch = Batch.of(sizes=sizes, observations=seen, skills=torch.ones(sizes.skills, 3) if sizes.skills else None)
+    policy, _ = joint.policy.step(seen, joint.policy.initial_state(3))
+    answers = [*joint.policy.parameters_of(policy), joint.expertise_at(batch)]
     _expect(not any(bool(answer.isnan().any()) for answer in answers), "the policy's answer", "NaN", "a number")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ileed._torch import Float
 from ileed.checking import number
-from ileed.model.batch import Sizes, Transitions
+from ileed.model.batch import Sizes, Transitions, per_member
 from ileed.model.heads import hidden_layers
 from ileed.nets import MLP
 
@@ -54,7 +54,8 @@ class LatentDynamicsNet(nn.Module):
         self, embedding: Float[Tensor, "member dimension observation"], transitions: Transitions
     ) -> Float[Tensor, " member"]:
         """The loss of each member, averaged over transitions by weight."""
-        action = transitions.actions_of(len(embedding))
+        action, members = transitions.action, len(embedding)
+        action = action.expand(members, -1, -1) if action.ndim == 2 else per_member(action, members)
         predicted = self.body(torch.cat([transitions.observation_index(embedding), action], dim=-2))
         following = transitions.next_observation_index(embedding)
         return transitions.mean(nn.functional.smooth_l1_loss(predicted, following, reduction="none").mean(-2))
