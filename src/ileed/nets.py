@@ -20,6 +20,9 @@ from ileed._torch import Float, Int
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
+Generators = Sequence[torch.Generator]
+"""One for each member, from which that member's parameters are drawn."""
+
 _TABLE_AS_PRODUCT = 64  # a table this short is read fastest as a product with a one-hot matrix
 _LARGEST_ONE_HOT = 1 << 25  # numbers in such a matrix, beyond which it would be what fills the memory
 _LARGEST_DRAWN_ONE_HOT = 1 << 20  # the same for longer tables, where it is made for one step alone
@@ -29,7 +32,7 @@ _LARGEST_DRAWN_ONE_HOT = 1 << 20  # the same for longer tables, where it is made
 class Linear(nn.Module):
     """One affine map for each member, drawn as `torch.nn.Linear` draws its own: uniform within 1/sqrt(inputs)."""
 
-    def __init__(self, inputs: int, outputs: int, *, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, inputs: int, outputs: int, *, generators: Generators) -> None:
         super().__init__()
         bound = max(inputs, 1) ** -0.5
         self.weight = nn.Parameter(uniform((outputs, inputs), bound, generators))
@@ -55,7 +58,7 @@ def _affine(
 class MLP(nn.Module):
     """Affine maps with rectifiers between them."""
 
-    def __init__(self, sizes: Sequence[int], *, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, sizes: Sequence[int], *, generators: Generators) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Linear(before, after, generators=generators) for before, after in pairwise(sizes))
 
@@ -86,7 +89,7 @@ class LSTM(nn.Module):
     logistic function serves three of them.
     """
 
-    def __init__(self, inputs: int, units: int, *, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, inputs: int, units: int, *, generators: Generators) -> None:
         super().__init__()
         bound = units**-0.5
         self.units = units
@@ -244,7 +247,7 @@ class _PickRows(torch.autograd.Function):
         return sums.view(*gradient.shape[:-1], pick.entries), None
 
 
-def uniform(shape: tuple[int, ...], bound: float, generators: Sequence[torch.Generator]) -> Tensor:
+def uniform(shape: tuple[int, ...], bound: float, generators: Generators) -> Tensor:
     """(member, *shape) numbers within `bound` of zero, each member's from its own generator.
 
     Without generators there are no members, and nothing but the shape: it costs no memory, whatever the size.

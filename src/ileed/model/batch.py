@@ -17,6 +17,9 @@ from ileed._torch import Bool, Float, Int
 from ileed.deprecation import renamed_settings
 from ileed.nets import Pick
 
+PerCount = Float[Tensor, "member count"]
+"""What every member says of each count."""
+
 _NO_WEIGHT = 1e-30  # what a member divides by whose weights leave nothing of a batch: nothing is then learned from it
 
 
@@ -132,11 +135,11 @@ class Batch:
         """Each count's share of the whole weight: a mean over actions is a product with this. No weight, no share."""
         return self.weight / self.total_weight.clamp_min(_NO_WEIGHT).unsqueeze(-1)
 
-    def mean(self, values: Float[Tensor, "member count"]) -> Float[Tensor, " member"]:
+    def mean(self, values: PerCount) -> Float[Tensor, " member"]:
         """Mean over actions, each count by its weight."""
         return _dot(values, self.share)
 
-    def mean_cost(self, log_likelihood: Float[Tensor, "member count"]) -> Float[Tensor, " member"]:
+    def mean_cost(self, log_likelihood: PerCount) -> Float[Tensor, " member"]:
         """Mean negative log-likelihood, in nats per action."""
         return -self.mean(log_likelihood)
 
@@ -229,5 +232,5 @@ def padded(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.nn.functional.pad(tensor, [side for length in reversed(missing) for side in (0, length)])
 
 
-def _dot(values: Float[Tensor, "member count"], share: Float[Tensor, "*member count"]) -> Float[Tensor, " member"]:
+def _dot(values: PerCount, share: Float[Tensor, "*member count"]) -> Float[Tensor, " member"]:
     return values @ share if share.ndim == 1 else (values * share).sum(-1)

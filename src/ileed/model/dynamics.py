@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -13,7 +12,7 @@ from ileed._torch import Float
 from ileed.checking import number
 from ileed.model.batch import Sizes, Transitions, per_member
 from ileed.model.heads import hidden_layers
-from ileed.nets import MLP
+from ileed.nets import MLP, Generators
 
 
 @final
@@ -29,16 +28,12 @@ class LatentDynamics:
     hidden: tuple[int, ...] = (4, 4)
 
     def __post_init__(self) -> None:
-        weight = number(
-            "the weight of the latent dynamics",
-            self.weight,
-            within=lambda weight: 0 <= weight < float("inf"),
-            rule="it must be a number, zero or more",
-        )
+        name, rule = "the weight of the latent dynamics", "it must be a number, zero or more"
+        weight = number(name, self.weight, within=lambda weight: 0 <= weight < float("inf"), rule=rule)
         object.__setattr__(self, "weight", weight)
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
 
-    def build(self, dim: int, sizes: Sizes, generators: Sequence[torch.Generator]) -> LatentDynamicsNet:
+    def build(self, dim: int, sizes: Sizes, generators: Generators) -> LatentDynamicsNet:
         return LatentDynamicsNet(self, dim, sizes, generators)
 
 
@@ -46,7 +41,7 @@ class LatentDynamics:
 class LatentDynamicsNet(nn.Module):
     """g of every member."""
 
-    def __init__(self, settings: LatentDynamics, dim: int, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: LatentDynamics, dim: int, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.body = MLP((dim + sizes.actions, *settings.hidden, dim), generators=generators)
 

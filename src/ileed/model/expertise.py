@@ -7,7 +7,6 @@ Reference: Beliaev et al., ICML 2022.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -17,9 +16,9 @@ from torch import Tensor, nn
 from ileed._torch import Bool, Float
 from ileed.checking import text, true_or_false, whole_number
 from ileed.errors import SettingsError
-from ileed.model.batch import Batch, Sizes, per_member
+from ileed.model.batch import Batch, PerCount, Sizes, per_member
 from ileed.model.heads import hidden_layers
-from ileed.nets import MLP, uniform
+from ileed.nets import MLP, Generators, uniform
 
 
 class AbstractExpertise(ABC):
@@ -62,7 +61,7 @@ class AbstractExpertise(ABC):
             raise SettingsError(f"{type(self).__name__}({self.skill_column!r}) needs that column in the data's skills")
 
     @abstractmethod
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
         """The module of f and w, with one member for each generator."""
 
 
@@ -76,7 +75,7 @@ class ExpertiseNet(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         """rho of every count."""
 
     def skill_parameters(self) -> list[nn.Parameter]:
@@ -97,7 +96,7 @@ class Perfect(AbstractExpertise):
     estimates_expertise = False
     depends_on_state = False
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
         return _Perfect(len(generators))
 
 
@@ -112,7 +111,7 @@ class Constant(AbstractExpertise):
     depends_on_state = False
     can_be_mirrored = True
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
         return _Constant(sizes, generators)
 
 
@@ -131,10 +130,8 @@ class Embedded(AbstractExpertise):
     can_be_mirrored = True
 
     def __post_init__(self) -> None:
-        dim = whole_number(
-            "dim", self.dim, least=1, rule="an embedding needs a whole number of dimensions, one or more"
-        )
-        object.__setattr__(self, "dim", dim)
+        rule = "an embedding needs a whole number of dimensions, one or more"
+        object.__setattr__(self, "dim", whole_number("dim", self.dim, least=1, rule=rule))
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
         object.__setattr__(self, "shared", true_or_false("shared", self.shared))
 
@@ -146,7 +143,7 @@ class Embedded(AbstractExpertise):
     def embedding_dimension(self) -> int:
         return self.dim
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
         return _Embedded(self, sizes, generators)
 
 
@@ -170,7 +167,7 @@ class Skills(AbstractExpertise):
     def skill_column(self) -> str:
         return self.column
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
         return _Skilled(sizes, generators)
 
 
@@ -180,17 +177,17 @@ class _Perfect(ExpertiseNet):
         super().__init__()
         self.skill = nn.Parameter(torch.zeros(members, 0))
 
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         return batch.observations.new_ones(len(self.skill), batch.observation_index.index.shape[-1])
 
 
 @final
 class _Constant(ExpertiseNet):
-    def __init__(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.skill = nn.Parameter(uniform((sizes.demonstrators,), 1.0, generators))
 
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         return batch.demonstrator(self.skill.sigmoid())
 
 
@@ -199,7 +196,7 @@ class _ByState(ExpertiseNet):
 
     shared = False
 
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         assert embedding is not None
         skill = self.skill if self.shared else batch.pairs.demonstrator(self.skill)
         return batch.pairs.pair_index((batch.pairs.observation_index(embedding) * skill).sum(-2).sigmoid())
@@ -207,7 +204,7 @@ class _ByState(ExpertiseNet):
 
 @final
 class _Embedded(_ByState):
-    def __init__(self, settings: Embedded, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: Embedded, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.shared = settings.shared
         self.body = MLP((sizes.inputs, *settings.hidden, settings.dim), generators=generators)
@@ -220,7 +217,7 @@ class _Embedded(_ByState):
 
 @final
 class _Skilled(_ByState):
-    def __init__(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.skill = nn.Parameter(uniform((sizes.skills, sizes.demonstrators), 1.0, generators))
 

@@ -15,7 +15,7 @@ from ileed.checking import whole_numbers
 from ileed.errors import SettingsError
 from ileed.model.batch import Sizes
 from ileed.model.normaliser import ActionScale
-from ileed.nets import MLP
+from ileed.nets import MLP, Generators
 
 
 class AbstractPolicyHead(ABC):
@@ -48,7 +48,7 @@ class AbstractPolicyHead(ABC):
             )
 
     @abstractmethod
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
+    def build(self, sizes: Sizes, generators: Generators) -> PolicyNet:
         """The network, ready to be called as `module(observations, legal)`."""
 
 

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from ileed._torch import Float, beside
 from ileed.errors import SettingsError
-from ileed.model.batch import Batch, Sizes, padded
+from ileed.model.batch import Batch, PerCount, Sizes, padded
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Perfect
 from ileed.model.heads import AbstractPolicyHead
+from ileed.nets import Generators
 
 
 @final
@@ -71,7 +72,7 @@ class Objective:
 class Joint(nn.Module):
     """Policy and expertise of every member, learned together from what demonstrators did."""
 
-    def __init__(self, parts: Parts, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, parts: Parts, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         parts.check(sizes)
         self.parts = parts
@@ -79,13 +80,12 @@ class Joint(nn.Module):
         self.policy = parts.policy.build(sizes, generators)
         expertise = Perfect() if parts.model_defines_expertise else parts.expertise
         self.expertise = expertise.build(sizes, generators)
-        dimension = parts.embedding_dimension
-        self.dynamics = (
-            None if parts.dynamics is None or dimension is None else parts.dynamics.build(dimension, sizes, generators)
-        )
+        self.dynamics = None
+        if parts.dynamics is not None and parts.embedding_dimension is not None:
+            self.dynamics = parts.dynamics.build(parts.embedding_dimension, sizes, generators)
         self.demonstrator = parts.demonstrator.build(sizes, generators)
 
-    def log_likelihood(self, batch: Batch) -> Float[Tensor, "member count"]:
+    def log_likelihood(self, batch: Batch) -> PerCount:
         """log p(action | observation, demonstrator) of every count, in nats."""
         embedding = self.expertise.embedding(batch)
         return self._log_likelihood(batch, lambda: embedding)
@@ -99,13 +99,13 @@ class Joint(nn.Module):
         latent = self.dynamics(embedding(), batch.transitions)
         return Objective(cost, latent, cost + self.parts.dynamics.weight * latent)
 
-    def expertise_at(self, batch: Batch) -> Float[Tensor, "member count"]:
+    def expertise_at(self, batch: Batch) -> PerCount:
         """rho of every count."""
         if self.parts.model_defines_expertise and self.demonstrator is not None:
             return self.parts.demonstrator.expertise(batch, self.demonstrator)
         return self.expertise(self.expertise.embedding(batch), batch)
 
-    def _log_likelihood(self, batch: Batch, embedding: Callable[[], Tensor | None]) -> Float[Tensor, "member count"]:
+    def _log_likelihood(self, batch: Batch, embedding: Callable[[], Tensor | None]) -> PerCount:
         policy = self.policy(batch.observations, batch.legal)
         if not self.parts.expertise.estimates_expertise:  # every demonstrator model is the policy itself there
             return policy.taken(batch)

@@ -21,7 +21,7 @@ from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
 from ileed.model.heads import AbstractPolicyHead, PolicyNet, State, hidden_layers
 from ileed.model.normaliser import ActionScale
-from ileed.nets import LSTM, MLP, uniform
+from ileed.nets import LSTM, MLP, Generators, uniform
 
 __all__ = [
     "AbstractPolicyHead",
@@ -47,7 +47,7 @@ class CategoricalMLP(AbstractPolicyHead):
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
+    def build(self, sizes: Sizes, generators: Generators) -> PolicyNet:
         return _CategoricalNet(self, sizes, generators)
 
 
@@ -58,11 +58,9 @@ _renamed = renamed_settings(
 )
 
 
-@final
-@_renamed
 @dataclass(frozen=True, kw_only=True)
-class MixtureMLP(AbstractPolicyHead):
-    """A multi-layer perceptron with a mixture of `modes` diagonal Gaussians over continuous actions.
+class AbstractMixtureHead(AbstractPolicyHead):
+    """Settings of a network that ends in a mixture of `modes` diagonal Gaussians over continuous actions.
 
     Actions are modelled in units of their spread in the data, so their scale does not matter;
     `standard_deviation_floor` is the least standard deviation, in those units. With `shared_standard_deviations` each
@@ -73,7 +71,6 @@ class MixtureMLP(AbstractPolicyHead):
     a gripper costs more than all else that was learned.
     """
 
-    compares_widths = True
     hidden: tuple[int, ...] = (64, 64)
     modes: int = 5
     standard_deviation_floor: float = 1e-3
@@ -82,16 +79,44 @@ class MixtureMLP(AbstractPolicyHead):
     discrete = False
 
     def __post_init__(self) -> None:
-        _check_mixture(self)
+        floor, fixed = "standard_deviation_floor", "fixed_standard_deviation"
+        shared = true_or_false("shared_standard_deviations", self.shared_standard_deviations)
+        checked: dict[str, object] = {
+            "hidden": hidden_layers(self.hidden),
+            "modes": whole_number("modes", self.modes, least=1, rule="a mixture needs one or more, a whole number"),
+            floor: _above_zero(floor, self.standard_deviation_floor),
+            "shared_standard_deviations": shared,
+        }
+        if self.fixed_standard_deviation is not None:
+            checked[fixed] = _above_zero(fixed, self.fixed_standard_deviation, ", or None to learn it")
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
+
+def _above_zero(name: str, value: object, otherwise: str = "") -> float:
+    rule = f"it must be a number above zero{otherwise}"
+    return number(name, value, within=lambda size: 0 < size < float("inf"), rule=rule)
+
+
+@final
+@_renamed
+@dataclass(frozen=True, kw_only=True)
+class MixtureMLP(AbstractMixtureHead):
+    """A multi-layer perceptron with a mixture of `modes` diagonal Gaussians over continuous actions.
+
+    `AbstractMixtureHead` says what the settings mean.
+    """
+
+    compares_widths = True
+
+    def build(self, sizes: Sizes, generators: Generators) -> PolicyNet:
         return _MixtureNet(self, sizes, generators)
 
 
 @final
 @_renamed
 @dataclass(frozen=True, kw_only=True)
-class MixtureLSTM(AbstractPolicyHead):
+class MixtureLSTM(AbstractMixtureHead):
     """Layers of long short-term memory that end in a mixture of `modes` diagonal Gaussians over continuous actions.
 
     It learns from windows of `length` steps, each begun without a hidden state, and when it acts its hidden state is
@@ -102,43 +127,18 @@ class MixtureLSTM(AbstractPolicyHead):
 
     hidden: tuple[int, ...] = (400, 400)
     length: int = 10
-    modes: int = 5
-    standard_deviation_floor: float = 1e-3
-    shared_standard_deviations: bool = False
-    fixed_standard_deviation: float | None = 0.25
     low_noise: bool = True
-    discrete = False
 
     def __post_init__(self) -> None:
-        _check_mixture(self)
+        super().__post_init__()
         if not self.hidden:
             raise SettingsError("hidden layers are (): a recurrent policy needs one or more")
         length = whole_number("length", self.length, least=1, rule="a window needs one step or more, a whole number")
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "low_noise", true_or_false("low_noise", self.low_noise))
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> RecurrentNet:
+    def build(self, sizes: Sizes, generators: Generators) -> RecurrentNet:
         return RecurrentNet(self, sizes, generators)
-
-
-def _check_mixture(head: MixtureMLP | MixtureLSTM) -> None:
-    checked: dict[str, object] = {
-        "hidden": hidden_layers(head.hidden),
-        "modes": whole_number("modes", head.modes, least=1, rule="a mixture needs one or more, a whole number"),
-        "standard_deviation_floor": _standard_deviation(head, "standard_deviation_floor", ""),
-        "shared_standard_deviations": true_or_false("shared_standard_deviations", head.shared_standard_deviations),
-    }
-    if head.fixed_standard_deviation is not None:
-        checked["fixed_standard_deviation"] = _standard_deviation(
-            head, "fixed_standard_deviation", ", or None to learn it"
-        )
-    for name, value in checked.items():
-        object.__setattr__(head, name, value)
-
-
-def _standard_deviation(head: MixtureMLP | MixtureLSTM, name: str, otherwise: str) -> float:
-    rule = f"it must be a number above zero{otherwise}"
-    return number(name, getattr(head, name), within=lambda size: 0 < size < float("inf"), rule=rule)
 
 
 class CategoricalNet(PolicyNet, ABC):
@@ -173,7 +173,7 @@ class CategoricalNet(PolicyNet, ABC):
 
 @final
 class _CategoricalNet(CategoricalNet):
-    def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
 
@@ -195,7 +195,7 @@ class GaussianNet(PolicyNet, ABC):
     """Whether means stay within the range of the actions in the data."""
     low_noise = False
 
-    def __init__(self, settings: MixtureMLP | MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: AbstractMixtureHead, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.modes, self.floor = settings.modes, settings.standard_deviation_floor
         self.shared = settings.shared_standard_deviations
@@ -259,7 +259,7 @@ class GaussianNet(PolicyNet, ABC):
 
 @final
 class _MixtureNet(GaussianNet):
-    def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Generators) -> None:
         super().__init__(settings, sizes, generators)
         self.body = MLP((sizes.inputs, *settings.hidden, self.outputs), generators=generators)
 
@@ -275,7 +275,7 @@ class RecurrentNet(GaussianNet):
     action_reach: Tensor
     bounded = True
 
-    def __init__(self, settings: MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: MixtureLSTM, sizes: Sizes, generators: Generators) -> None:
         super().__init__(settings, sizes, generators)
         self.register_buffer("action_middle", torch.zeros(sizes.actions))
         self.register_buffer("action_reach", torch.ones(sizes.actions))
