@@ -175,9 +175,10 @@ def _width(found: Any) -> WidthComparison | None:
     if found is None:
         return None
     _expect(isinstance(found, WidthComparison), "width", found, "settings of WidthComparison")
-    counts = {len(column) if isinstance(column, tuple) else -1 for column in (found.hidden, *found.measured)}
+    measured = (found.nats_per_action, found.standard_errors)
+    counts = {len(column) if isinstance(column, tuple) else -1 for column in (found.hidden, *measured)}
     _expect(len(counts) == 1 and min(counts) > 0, "width", found, "one cost and one error for each width")
-    numbers = all(_is_number(value) for column in found.measured for value in column)
+    numbers = all(_is_number(value) for column in measured for value in column)
     sizes = all(isinstance(each, tuple) and all(_is_whole(size, 1) for size in each) for each in found.hidden)
     _expect(numbers and sizes and _is_whole(found.held_out_steps), "width", found, "numbers")
     return found
