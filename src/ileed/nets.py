@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar, final
 
@@ -188,25 +188,21 @@ class Pick:
         if entries == index.shape[-1] and bool((index == torch.arange(entries, device=index.device)).all()):
             return cls(index, entries, identity=True)
         if finite and entries <= _TABLE_AS_PRODUCT and entries * index.numel() <= _LARGEST_ONE_HOT:
-            return cls(index, entries, one_hot=torch.nn.functional.one_hot(index, entries).mT.float().contiguous())
-        if not index.is_cuda:
-            return cls(index, entries)
-        is_sorted = bool((index[..., 1:] >= index[..., :-1]).all())
-        counts = index.new_zeros(*index.shape[:-1], entries).scatter_add_(-1, index, torch.ones_like(index))
-        return cls(
-            index,
-            entries,
-            order=None if is_sorted else torch.argsort(index, dim=-1, stable=True),
-            offsets=torch.nn.functional.pad(counts.cumsum(-1), (1, 0)),
-        )
+            return cls(index, entries, one_hot=_one_hot(index, entries).contiguous())
+        found = cls._in_order(index, entries)
+        return replace(found, order=None) if bool((index[..., 1:] >= index[..., :-1]).all()) else found
 
     @classmethod
     def drawn(cls, index: Int[Tensor, "*group read"], entries: int) -> Pick:
         """Indices that are drawn for one step: made of what a CUDA graph can record, in memory that grows with them."""
         if entries <= _TABLE_AS_PRODUCT or entries * index.numel() <= _LARGEST_DRAWN_ONE_HOT:
-            one_hot = (index.unsqueeze(-1) == torch.arange(entries, device=index.device)).float().mT
+            one_hot = _one_hot(index, entries)
             return cls(index, entries, one_hot=one_hot.contiguous() if index.ndim == 1 else one_hot)
-        if not index.is_cuda:
+        return cls._in_order(index, entries)
+
+    @classmethod
+    def _in_order(cls, index: Int[Tensor, "*group read"], entries: int) -> Pick:
+        if not index.is_cuda:  # a CPU adds one after the other as it is
             return cls(index, entries)
         ordered, order = index.sort(dim=-1, stable=True)
         positions = torch.arange(entries + 1, device=index.device).expand(*index.shape[:-1], -1).contiguous()
@@ -223,6 +219,10 @@ class Pick:
         else:
             read = _PickRows.apply(rows.reshape(*self.index.shape[:-1], -1, self.entries), self)  # type: ignore[no-untyped-call]
         return read.reshape(*table.shape[:-1], -1)
+
+
+def _one_hot(index: Int[Tensor, "*group read"], entries: int) -> Float[Tensor, "*group entry read"]:
+    return (index.unsqueeze(-1) == torch.arange(entries, device=index.device)).float().mT
 
 
 def _read(rows: Tensor, index: Int[Tensor, "*group read"]) -> Tensor:

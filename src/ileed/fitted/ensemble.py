@@ -19,8 +19,7 @@ from ileed.fitted.expertise import Expertise, expertise_at, own_steps, summarise
 from ileed.fitted.policy import Policy
 from ileed.fitted.result import Fitted, Restarts, batches_of_steps, skill_weights
 from ileed.fitting import OptimisationResult
-from ileed.model.ask import log_mean_over_members
-from ileed.model.joint import Joint
+from ileed.model.joint import Joint, log_mean_over_members
 from ileed.model.normaliser import Normaliser
 from ileed.nets import members
 

@@ -15,9 +15,8 @@ from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted.policy import as_tensor, encode_table, observation_tensor
-from ileed.model.ask import mean_over_members
 from ileed.model.batch import Batch
-from ileed.model.joint import Joint
+from ileed.model.joint import Joint, mean_over_members
 from ileed.model.normaliser import Normaliser
 
 _STATES = 60  # how many of the most frequent observations a summary keeps

@@ -25,8 +25,8 @@ from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.deprecation import renamed_arguments, renamed_property
 from ileed.errors import SettingsError
 from ileed.fitted.result import Fitted
-from ileed.model.ask import log_likelihood
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
+from ileed.model.joint import log_likelihood
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]
 

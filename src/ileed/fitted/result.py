@@ -20,10 +20,9 @@ from ileed.fitted.expertise import Expertise, members_that_know
 from ileed.fitted.policy import Policy, as_tensor
 from ileed.fitting import Checkpoint, History, Outcome
 from ileed.fitting.windows import episode_ends, tiles
-from ileed.model.ask import log_mean_over_members
 from ileed.model.batch import Batch
 from ileed.model.context import context_of_rows
-from ileed.model.joint import Joint
+from ileed.model.joint import Joint, log_mean_over_members
 from ileed.model.normaliser import Normaliser
 from ileed.width import WidthComparison
 

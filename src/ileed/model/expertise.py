@@ -144,7 +144,8 @@ class Embedded(AbstractExpertise):
         return self.dim
 
     def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
-        return _Embedded(self, sizes, generators)
+        body = MLP((sizes.inputs, *self.hidden, self.dim), generators=generators)
+        return _ByState((self.dim, 1 if self.shared else sizes.demonstrators), generators, body)
 
 
 @final
@@ -168,7 +169,7 @@ class Skills(AbstractExpertise):
         return self.column
 
     def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
-        return _Skilled(sizes, generators)
+        return _ByState((sizes.skills, sizes.demonstrators), generators)
 
 
 @final
@@ -191,36 +192,24 @@ class _Constant(ExpertiseNet):
         return batch.demonstrator(self.skill.sigmoid())
 
 
+@final
 class _ByState(ExpertiseNet):
-    """The sigmoid of the product of both embeddings; one column of w serves everybody where there is only one."""
+    """The sigmoid of the product of both embeddings; f is a network, or given with the data where there is none."""
 
-    shared = False
+    def __init__(self, shape: tuple[int, int], generators: Generators, body: MLP | None = None) -> None:
+        super().__init__()
+        self.body = body
+        self.skill = nn.Parameter(uniform(shape, 1.0, generators))
+
+    def embedding(self, batch: Batch) -> Float[Tensor, "*member dimension observation"]:
+        if self.body is not None:
+            return self.body(batch.observations)
+        assert batch.skills is not None
+        return batch.skills.unsqueeze(0) if batch.skills.ndim == 2 else per_member(batch.skills, len(self.skill))
 
     def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         assert embedding is not None
-        skill = self.skill if self.shared else batch.pairs.demonstrator(self.skill)
-        return batch.pairs.pair_index((batch.pairs.observation_index(embedding) * skill).sum(-2).sigmoid())
-
-
-@final
-class _Embedded(_ByState):
-    def __init__(self, settings: Embedded, sizes: Sizes, generators: Generators) -> None:
-        super().__init__()
-        self.shared = settings.shared
-        self.body = MLP((sizes.inputs, *settings.hidden, settings.dim), generators=generators)
-        people = 1 if settings.shared else sizes.demonstrators
-        self.skill = nn.Parameter(uniform((settings.dim, people), 1.0, generators))
-
-    def embedding(self, batch: Batch) -> Float[Tensor, "member dimension observation"]:
-        return self.body(batch.observations)
-
-
-@final
-class _Skilled(_ByState):
-    def __init__(self, sizes: Sizes, generators: Generators) -> None:
-        super().__init__()
-        self.skill = nn.Parameter(uniform((sizes.skills, sizes.demonstrators), 1.0, generators))
-
-    def embedding(self, batch: Batch) -> Float[Tensor, "*member skill observation"]:
-        assert batch.skills is not None
-        return batch.skills.unsqueeze(0) if batch.skills.ndim == 2 else per_member(batch.skills, len(self.skill))
+        pairs = batch.pairs
+        shared = self.skill.shape[-1] == 1  # one w serves everybody
+        skill = self.skill if shared else pairs.demonstrator(self.skill)
+        return pairs.pair_index((pairs.observation_index(embedding) * skill).sum(-2).sigmoid())
