@@ -265,8 +265,3 @@ def members(module: _Module, indices: Sequence[int]) -> _Module:
         parameter.data = parameter.data[list(indices)].clone()
         parameter.grad = None
     return apart
-
-
-def member(module: _Module, index: int) -> _Module:
-    """One member taken out as a module of its own, whose member axis has length one."""
-    return members(module, [index])

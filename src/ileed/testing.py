@@ -130,7 +130,7 @@ def check_policy_head(head: AbstractPolicyHead, *, actions: int = 3, seed: int =
         _check_total(_integral(density, 40.0), "the density must integrate to one")
     taken, here = policy.taken(batch), policy.at(batch.observation_index)
     _close(taken, here.log_prob(batch.action), "taken(batch) must be at(index).log_prob(action)", atol=1e-5)
-    alone = nets.member(net, 1)(seen, None).taken(batch)
+    alone = nets.members(net, [1])(seen, None).taken(batch)
     _close(alone[0], taken[1], "a member taken out must be that member", atol=1e-5)
     taken.sum().backward()
     for name, parameter in net.named_parameters():

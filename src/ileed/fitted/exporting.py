@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import io
 import logging
 import math
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, final
 
@@ -106,18 +106,13 @@ def _onnx_bytes(policy: PolicyModule) -> bytes:
     return program.model_proto.SerializeToString()
 
 
-@contextlib.contextmanager
+@contextmanager
 def _quiet() -> Iterator[None]:
     """Hide what the exporter prints and logs for its own developers."""
-    before = logging.root.manager.disable
+    before, nowhere = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.WARNING)
-    nowhere = io.StringIO()
     try:
-        with (
-            warnings.catch_warnings(action="ignore"),
-            contextlib.redirect_stdout(nowhere),
-            contextlib.redirect_stderr(nowhere),
-        ):
+        with warnings.catch_warnings(action="ignore"), redirect_stdout(nowhere), redirect_stderr(nowhere):
             yield
     finally:
         logging.disable(before)

@@ -54,6 +54,9 @@ class AbstractPolicyHead(ABC):
 
 State = tuple[Tensor, ...]
 """A policy's hidden state: tensors whose first axis is the row; none where a policy is not recurrent."""
+Seen = Float[Tensor, "*group input observation"]
+Legal = Bool[Tensor, "action observation"] | None
+"""Which actions may be taken after each observation; None where all may."""
 
 
 class PolicyNet(nn.Module, ABC):
@@ -92,9 +95,15 @@ class PolicyNet(nn.Module, ABC):
         """The hidden state at the start of as many episodes; empty where the policy is not recurrent."""
         return ()
 
-    def step(
-        self, observations: Float[Tensor, "input row"], state: State, legal: Bool[Tensor, "action row"] | None = None
-    ) -> tuple[Any, State]:
+    def forward(self, observations: Seen, legal: Legal = None) -> Any:
+        """The distribution of the action after each observation."""
+        return self.read(self.body(observations), legal)
+
+    @abstractmethod
+    def read(self, outputs: Float[Tensor, "member output observation"], legal: Legal = None) -> Any:
+        """The distribution that the outputs of `body` stand for."""
+
+    def step(self, observations: Seen, state: State, legal: Legal = None) -> tuple[Any, State]:
         """The distribution of each row's next action, of batch shape (member, row), and the next hidden state."""
         return self(observations, legal), state
 

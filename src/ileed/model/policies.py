@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, MixtureSameFamily
 
-from ileed._torch import Bool, Float
+from ileed._torch import Float
 from ileed.checking import number, true_or_false, whole_number
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
-from ileed.model.heads import AbstractPolicyHead, PolicyNet, State, hidden_layers
+from ileed.model.heads import AbstractPolicyHead, Legal, PolicyNet, Seen, State, hidden_layers
 from ileed.model.normaliser import ActionScale
 from ileed.nets import LSTM, MLP, Generators, uniform
 
@@ -146,14 +146,8 @@ class CategoricalNet(PolicyNet, ABC):
 
     parameter_names = ("log_probabilities",)
 
-    def read(
-        self,
-        scores: Float[Tensor, "member action observation"],
-        legal: Bool[Tensor, "action observation"] | None = None,
-    ) -> Choice:
-        """The distribution of these scores over the legal actions."""
-        if legal is not None:
-            scores = scores.masked_fill(~legal, -torch.inf)
+    def read(self, outputs: Float[Tensor, "member action observation"], legal: Legal = None) -> Choice:
+        scores = outputs if legal is None else outputs.masked_fill(~legal, -torch.inf)
         return Choice(scores.log_softmax(-2))
 
     def average(self, distribution: Categorical) -> Categorical:
@@ -177,13 +171,6 @@ class _CategoricalNet(CategoricalNet):
         super().__init__()
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
 
-    def forward(
-        self,
-        observations: Float[Tensor, "*group input observation"],
-        legal: Bool[Tensor, "action observation"] | None = None,
-    ) -> Choice:
-        return self.read(self.body(observations), legal)
-
 
 class GaussianNet(PolicyNet, ABC):
     """A network whose outputs are the weights, means and standard deviations of Gaussians, in the actions' units."""
@@ -191,8 +178,6 @@ class GaussianNet(PolicyNet, ABC):
     parameter_names = ("log_weights", "means", "standard_deviations")
     action_shift: Tensor
     action_scale: Tensor
-    bounded = False
-    """Whether means stay within the range of the actions in the data."""
     low_noise = False
 
     def __init__(self, settings: AbstractMixtureHead, sizes: Sizes, generators: Generators) -> None:
@@ -219,18 +204,15 @@ class GaussianNet(PolicyNet, ABC):
             rows = [net.get_buffer(name).expand(len(net.body.last.weight), 1, 1, -1) for net in nets]
             setattr(self, name, torch.cat(rows))
 
-    @property
-    def mean_scale(self) -> tuple[Tensor, Tensor]:
-        """The origin and the unit in which the network gives the means of components."""
-        return self.action_shift, self.action_scale
+    def means(self, raw: Tensor) -> Tensor:
+        """The means of components, in the actions' units."""
+        return self.action_shift + self.action_scale * raw
 
-    def read(self, outputs: Float[Tensor, "member output observation"]) -> MixtureSameFamily:
-        """The mixture that these outputs stand for."""
+    def read(self, outputs: Float[Tensor, "member output observation"], legal: Legal = None) -> MixtureSameFamily:
         outputs = outputs.mT
         weights, rest = outputs[..., : self.modes], outputs[..., self.modes :].unflatten(-1, (self.modes, -1))
         raw, spreads = (rest, self.spreads) if self.shared else rest.chunk(2, -1)
-        shift, scale = self.mean_scale
-        means = shift + scale * (raw.tanh() if self.bounded else raw)
+        means = self.means(raw)
         learned = nn.functional.softplus(spreads) + self.floor
         if self.binary_dimensions and self.fixed_standard_deviation is not None:
             learned = torch.where(among(self.binary_dimensions, learned), self.fixed_standard_deviation, learned)
@@ -247,9 +229,9 @@ class GaussianNet(PolicyNet, ABC):
 
     def most_likely(self, distribution: MixtureSameFamily, generator: torch.Generator) -> Tensor:
         """The mean of the component of greatest weight; with `low_noise`, of one drawn by its weight."""
-        weights = distribution.mixture_distribution
-        chosen = draw_component(distribution, generator) if self.low_noise else weights.logits.argmax(-1)
-        return component_action(distribution, chosen)
+        if self.low_noise:
+            return component_action(distribution, draw_component(distribution, generator))
+        return component_action(distribution, distribution.mixture_distribution.logits.argmax(-1))
 
     def sample(self, distribution: MixtureSameFamily, generator: torch.Generator) -> Tensor:
         chosen = draw_component(distribution, generator)
@@ -263,9 +245,6 @@ class _MixtureNet(GaussianNet):
         super().__init__(settings, sizes, generators)
         self.body = MLP((sizes.inputs, *settings.hidden, self.outputs), generators=generators)
 
-    def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
-        return self.read(self.body(observations))
-
 
 @final
 class RecurrentNet(GaussianNet):
@@ -273,19 +252,17 @@ class RecurrentNet(GaussianNet):
 
     action_middle: Tensor
     action_reach: Tensor
-    bounded = True
 
     def __init__(self, settings: MixtureLSTM, sizes: Sizes, generators: Generators) -> None:
         super().__init__(settings, sizes, generators)
         self.register_buffer("action_middle", torch.zeros(sizes.actions))
         self.register_buffer("action_reach", torch.ones(sizes.actions))
-        self.length, self.low_noise = settings.length, settings.low_noise
-        self.units = settings.hidden
+        self.length, self.low_noise, self.units = settings.length, settings.low_noise, settings.hidden
         widths = (sizes.inputs, *settings.hidden)
         self.layers = nn.ModuleList(LSTM(before, after, generators=generators) for before, after in pairwise(widths))
         self.body = MLP((widths[-1], self.outputs), generators=generators)
 
-    def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
+    def forward(self, observations: Seen, legal: Legal = None) -> MixtureSameFamily:
         values = observations
         for layer in self.layers:
             values = layer(values, self.length)
@@ -302,9 +279,7 @@ class RecurrentNet(GaussianNet):
         values = [weight.new_zeros(rows, len(weight), units) for units in self.units for _ in ("hidden", "cell")]
         return (*values, torch.zeros(rows, dtype=torch.long, device=weight.device))
 
-    def step(
-        self, observations: Float[Tensor, "input row"], state: State, legal: Bool[Tensor, "action row"] | None = None
-    ) -> tuple[MixtureSameFamily, State]:
+    def step(self, observations: Seen, state: State, legal: Legal = None) -> tuple[MixtureSameFamily, State]:
         """One step of every row; the hidden state is zero again after every `length` steps, as in learning."""
         *before, age = state
         hidden_values = [each.permute(1, 2, 0) * (age % self.length > 0) for each in before]
@@ -319,6 +294,6 @@ class RecurrentNet(GaussianNet):
         super().measure(scale)
         self.action_middle, self.action_reach = (scale.low + scale.high) / 2, (scale.high - scale.low) / 2
 
-    @property
-    def mean_scale(self) -> tuple[Tensor, Tensor]:
-        return self.action_middle, self.action_reach
+    def means(self, raw: Tensor) -> Tensor:
+        """Within the range of the actions in the data."""
+        return self.action_middle + self.action_reach * raw.tanh()
