@@ -113,11 +113,7 @@ class LSTM(nn.Module):
 
 
 class _Recurrence(torch.autograd.Function):
-    """The recurrence of an LSTM, from what each time step adds to the gates.
-
-    Its own backward pass has one product for the gradient of `remembered`, where autograd would add up one of each
-    time step.
-    """
+    """The recurrence of an LSTM; its backward pass has one product for the gradient of `remembered`, not one a step."""
 
     @staticmethod
     def forward(context: Any, whole: Tensor, remembered: Tensor, length: int) -> Tensor:
@@ -171,8 +167,7 @@ class Pick:
     """Reading a table at fixed indices, with a gradient that adds up in a fixed order on every device.
 
     `pick(table)` is `table[..., index]`; with indices of (group, read) each group reads the rows of its own members. On
-    a GPU torch's own gradient for that adds in whatever order threads arrive, so two runs differ; here the summands of
-    each entry are brought together first and added one after the other.
+    a GPU torch's own gradient adds in whatever order threads arrive; here each entry's summands are sorted first.
     """
 
     index: Int[Tensor, "*group read"]
@@ -248,10 +243,7 @@ class _PickRows(torch.autograd.Function):
 
 
 def uniform(shape: tuple[int, ...], bound: float, generators: Generators) -> Tensor:
-    """(member, *shape) numbers within `bound` of zero, each member's from its own generator.
-
-    Without generators there are no members, and nothing but the shape: it costs no memory, whatever the size.
-    """
+    """(member, *shape) numbers within `bound` of zero, each member's from its own generator; without any, no memory."""
     if not generators:
         return torch.empty(0, *shape)
     drawn = torch.stack([torch.rand(shape, generator=generator) for generator in generators])

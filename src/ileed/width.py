@@ -89,7 +89,6 @@ class Split:
 
     @property
     def held_out(self) -> Demonstrations:
-        """The steps that are held out."""
         return self.data.select(~self.kept[self.data.episode])
 
 

@@ -1,6 +1,7 @@
 """A batch: unique observations, which the networks read once, and counts of the actions that were taken after them.
 
-Several data sets can be one batch: what differs between them then has a leading `group` axis, padded to the longest.
+The log-likelihood of the data is the sum over counts of weight x log-probability. Several data sets can be one batch:
+what differs between them then has a leading `group` axis, padded to the longest.
 """
 
 from __future__ import annotations
@@ -107,11 +108,7 @@ class Transitions:
 @final
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Unique observations, and weighted counts of the actions after them; an observation of no count is padding.
-
-    The log-likelihood of the data is the sum over counts of weight x log-probability, so networks run once for each
-    unique observation, however many steps it has.
-    """
+    """Unique observations, and weighted counts of the actions after them; an observation of no count is padding."""
 
     observations: Float[Tensor, "*group input observation"]
     observation_index: Pick

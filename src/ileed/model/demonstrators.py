@@ -83,9 +83,8 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
             use = "UniformMixture, OneVersusRest or Boltzmann" if sizes.discrete else "VarianceScaling"
             raise SettingsError(f"{type(self).__name__} models {own} actions but the data's are {found}: use {use}")
         if sizes.has_legal_actions and not self.knows_legal_actions:
-            raise SettingsError(
-                f"{type(self).__name__} knows no legal actions but the data have them: use UniformMixture or Boltzmann"
-            )
+            found = f"{type(self).__name__} knows no legal actions but the data have them"
+            raise SettingsError(f"{found}: use UniformMixture or Boltzmann")
         check_context(type(self).__name__, self.context)
 
     def for_data(self, data: Demonstrations) -> AbstractDemonstratorModel[Policy]:
@@ -236,10 +235,7 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
 
 
 def categorical(probs: Tensor) -> Categorical:
-    """A categorical distribution from normalised probabilities, exact for faint ones and without NaN gradients at zero.
-
-    One that torch makes from `probs` would raise them to a rounding error.
-    """
+    """A categorical distribution from normalised probabilities: exact for faint ones, and no NaN gradient at zero."""
     possible = probs > 0
     logits = torch.where(possible, torch.where(possible, probs, 1.0).log(), -torch.inf)
     return Categorical(logits=logits, validate_args=False)

@@ -53,10 +53,8 @@ class AbstractExpertise(ABC):
     def check(self, sizes: Sizes) -> None:
         """Refuse data that this expertise cannot be estimated from."""
         if sizes.demonstrators == 1 and self.estimates_expertise:
-            raise SettingsError(
-                "there is one demonstrator, and expertise is estimated by comparing several: "
-                "use bc() (expertise=Perfect(), at the command --expertise Perfect), or add somebody"
-            )
+            remedy = "use bc() (expertise=Perfect(), at the command --expertise Perfect), or add somebody"
+            raise SettingsError(f"there is one demonstrator, and expertise is estimated by comparing several: {remedy}")
         if self.skill_column is not None and not sizes.skills:
             raise SettingsError(f"{type(self).__name__}({self.skill_column!r}) needs that column in the data's skills")
 

@@ -41,11 +41,10 @@ class AbstractPolicyHead(ABC):
     def check(self, sizes: Sizes) -> None:
         """Refuse data whose actions the policy does not describe."""
         if self.discrete != sizes.discrete:
-            kinds = {True: "discrete", False: "continuous"}
-            raise SettingsError(
-                f"{type(self).__name__} is a policy over {kinds[self.discrete]} actions but the data's are "
-                f"{kinds[sizes.discrete]}: use {'CategoricalMLP' if sizes.discrete else 'MixtureMLP'}"
-            )
+            own, found = ("discrete", "continuous") if self.discrete else ("continuous", "discrete")
+            use = "CategoricalMLP" if sizes.discrete else "MixtureMLP"
+            name = type(self).__name__
+            raise SettingsError(f"{name} is a policy over {own} actions but the data's are {found}: use {use}")
 
     @abstractmethod
     def build(self, sizes: Sizes, generators: Generators) -> PolicyNet:

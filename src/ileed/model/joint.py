@@ -47,17 +47,15 @@ class Parts:
         self.policy.check(sizes)
         self.demonstrator.check(sizes)
         self.expertise.check(sizes)
-        if self.dynamics is not None and self.embedding_dimension is None:
-            part = self.demonstrator if self.model_defines_expertise else self.expertise
-            raise SettingsError(
-                f"LatentDynamics shapes a learned embedding and {type(part).__name__} has none: "
-                "use Embedded, or dynamics=None"
-            )
-        if self.dynamics is not None and self.policy.length > 1:
-            raise SettingsError(
-                f"LatentDynamics is not made for windows, which {type(self.policy).__name__} learns from: "
-                "use dynamics=None"
-            )
+        if self.dynamics is None:
+            return
+        if self.embedding_dimension is None:
+            name = type(self.demonstrator if self.model_defines_expertise else self.expertise).__name__
+            reason = f"shapes a learned embedding and {name} has none: use Embedded, or dynamics=None"
+            raise SettingsError(f"LatentDynamics {reason}")
+        if self.policy.length > 1:
+            reason = f"is not made for windows, which {type(self.policy).__name__} learns from: use dynamics=None"
+            raise SettingsError(f"LatentDynamics {reason}")
 
 
 @final
@@ -131,10 +129,7 @@ class Joint(nn.Module):
 
 @torch.no_grad()
 def side_by_side(joints: Sequence[Joint]) -> Joint:
-    """The members of several joint models as one, one model after the other, with zeros where one is smaller.
-
-    With `Batch.side_by_side` each model reads its own data alone, so the padding has no effect and no gradient.
-    """
+    """The members of several joint models as one, with zeros, which `Batch.side_by_side` never reads, as padding."""
     whole = copy.deepcopy(joints[0])
     whole.sizes = Sizes.of_all([joint.sizes for joint in joints])
     for name, parameter in whole.named_parameters():
@@ -149,12 +144,9 @@ def side_by_side(joints: Sequence[Joint]) -> Joint:
 def taken_apart(whole: Joint, joints: Sequence[Joint]) -> None:
     """Give each of the joint models that `side_by_side` was made of what its members have learned there."""
     for name, parameter in whole.named_parameters():
-        first = 0
-        for joint in joints:
-            own = joint.get_parameter(name)
-            learned = parameter[first : first + len(own)]
+        each = [joint.get_parameter(name) for joint in joints]
+        for own, learned in zip(each, parameter.split([len(own) for own in each]), strict=True):
             own.copy_(learned[tuple(slice(length) for length in own.shape)])
-            first += len(own)
 
 
 @torch.no_grad()
@@ -162,8 +154,7 @@ def resolve_mirror_symmetry(joint: Joint, batches: Iterable[Batch]) -> None:
     """Replace members by their mirror image where the model cannot tell the two apart and expertise is below one half.
 
     Under `OneVersusRest` with two actions, (rho, pi) and (1 - rho, 1 - pi) have the same likelihood, so the data cannot
-    choose. We assume that people follow the policy more often than not: where mean expertise is below one half, rho
-    becomes 1 - rho and the two actions are exchanged in the policy.
+    choose. We assume that people follow the policy more often than not.
     """
     parts = joint.parts
     if not (parts.expertise.can_be_mirrored and parts.demonstrator.has_mirror_symmetry(joint.sizes)):

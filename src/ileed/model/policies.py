@@ -19,20 +19,11 @@ from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
-from ileed.model.heads import AbstractPolicyHead, Legal, PolicyNet, Seen, State, hidden_layers
+from ileed.model.heads import AbstractPolicyHead as AbstractPolicyHead
+from ileed.model.heads import Legal, Seen, State, hidden_layers
+from ileed.model.heads import PolicyNet as PolicyNet
 from ileed.model.normaliser import ActionScale
 from ileed.nets import LSTM, MLP, Generators, uniform
-
-__all__ = [
-    "AbstractPolicyHead",
-    "CategoricalMLP",
-    "CategoricalNet",
-    "GaussianNet",
-    "MixtureLSTM",
-    "MixtureMLP",
-    "PolicyNet",
-    "RecurrentNet",
-]
 
 
 @final
@@ -79,23 +70,18 @@ class AbstractMixtureHead(AbstractPolicyHead):
     discrete = False
 
     def __post_init__(self) -> None:
-        floor, fixed = "standard_deviation_floor", "fixed_standard_deviation"
-        shared = true_or_false("shared_standard_deviations", self.shared_standard_deviations)
+        shared, floor, fixed = "shared_standard_deviations", "standard_deviation_floor", "fixed_standard_deviation"
         checked: dict[str, object] = {
             "hidden": hidden_layers(self.hidden),
             "modes": whole_number("modes", self.modes, least=1, rule="a mixture needs one or more, a whole number"),
-            floor: _above_zero(floor, self.standard_deviation_floor),
-            "shared_standard_deviations": shared,
+            shared: true_or_false(shared, self.shared_standard_deviations),
         }
-        if self.fixed_standard_deviation is not None:
-            checked[fixed] = _above_zero(fixed, self.fixed_standard_deviation, ", or None to learn it")
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-
-
-def _above_zero(name: str, value: object, otherwise: str = "") -> float:
-    rule = f"it must be a number above zero{otherwise}"
-    return number(name, value, within=lambda size: 0 < size < float("inf"), rule=rule)
+        for name, otherwise in ((floor, ""), (fixed, ", or None to learn it")):
+            rule, value = f"it must be a number above zero{otherwise}", getattr(self, name)
+            if value is not None or name == floor:
+                checked[name] = number(name, value, within=lambda size: 0 < size < float("inf"), rule=rule)
+        for name, found in checked.items():
+            object.__setattr__(self, name, found)
 
 
 @final
