@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from ileed._torch import stream
 from ileed.errors import IleedError, require
-from ileed.model.heads import PolicyNet
 from ileed.model.normaliser import Normaliser
+from ileed.model.policies import PolicyNet
 from ileed.runs import write_file
 
 TOLERANCE = 1e-4

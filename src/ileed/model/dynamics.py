@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ileed._torch import Float
 from ileed.checking import number
 from ileed.model.batch import Sizes, Transitions, per_member
-from ileed.model.heads import hidden_layers
+from ileed.model.policies import hidden_layers
 from ileed.nets import MLP, Generators
 
 

@@ -17,7 +17,7 @@ from ileed._torch import Bool, Float
 from ileed.checking import text, true_or_false, whole_number
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, PerCount, Sizes, per_member
-from ileed.model.heads import hidden_layers
+from ileed.model.policies import hidden_layers
 from ileed.nets import MLP, Generators, uniform
 
 

@@ -18,7 +18,7 @@ from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.distributions import Choice
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Perfect
-from ileed.model.heads import AbstractPolicyHead
+from ileed.model.policies import AbstractPolicyHead
 from ileed.nets import Generators
 
 
