@@ -17,21 +17,18 @@ from torch import Tensor
 from ileed import runs
 from ileed.checking import path_of, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
-from ileed.demonstrations.collapsing import step_context
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
-from ileed.fitted.policy import Policy, as_tensor
+from ileed.fitted.policy import Policy
+from ileed.fitted.steps import answers_at_steps
 from ileed.fitting import Checkpoint, History, OptimisationResult, Outcome
-from ileed.fitting.windows import episode_ends, tiles
-from ileed.model.ask import Answer, ask, log_mean_over_members
-from ileed.model.context import context_of_rows
+from ileed.model.ask import Answer, log_mean_over_members
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 from ileed.nets import members
 from ileed.width import WidthComparison
 
-_ROWS_AT_ONCE = 4096
 _Value = Callable[[Answer, Tensor], Tensor]  # (row,) from the answer of every member, and who acted in each row
 
 
@@ -294,47 +291,8 @@ class Ensemble:
 def _at_steps(
     model: Fitted | Ensemble, data: Demonstrations, demonstrator: Array, skill_names: tuple[str, ...], value: _Value
 ) -> Array:
-    """(step,) a value of what a model answers at each step of a data set; `demonstrator` are its numbers of people.
-
-    A recurrent policy reads windows, which go on behind an episode's end; the steps there do not count.
-    """
-    joint, found = model.joint, np.empty(len(data))
-    skills = _skill_weights(joint, data, skill_names)
-    step = np.arange(len(data))[None]
-    inside = np.ones_like(step, dtype=bool)
-    if (length := joint.parts.policy.length) > 1:
-        begin, ends = tiles(data.episode, length), episode_ends(data.episode)
-        step = begin + np.arange(length)[:, None]  # time steps first, as the network reads them
-        inside = step <= ends[begin]
-        step = np.minimum(step, ends[begin])
-    context = step_context(data, joint.parts.demonstrator.context, np.arange(len(data)))
-
-    def inputs(steps: Array) -> Tensor:
-        return model.normaliser(as_tensor(data.observations[steps]))
-
-    for block in range(0, step.shape[1], _ROWS_AT_ONCE):
-        rows, real = (part[:, block : block + _ROWS_AT_ONCE].ravel() for part in (step, inside))
-        who = torch.from_numpy(demonstrator[rows])
-        answer = ask(
-            joint,
-            inputs(rows),
-            demonstrator=who,
-            action=as_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
-            legal=None if data.legal is None else as_tensor(data.legal[rows].T),
-            skills=None if skills is None else as_tensor(skills[rows].T),
-        )
-        found[rows[real]] = value(answer.with_context(context_of_rows(context, rows, inputs)), who).numpy()[real]
+    """(step,) a value of what a model answers at each step of a data set; `demonstrator` are its numbers of people."""
+    found = np.empty(len(data))
+    for rows, real, answer in answers_at_steps(model.joint, model.normaliser, data, demonstrator, skill_names):
+        found[rows[real]] = value(answer, torch.from_numpy(demonstrator[rows])).numpy()[real]
     return found
-
-
-def _skill_weights(joint: Joint, data: Demonstrations, skill_names: tuple[str, ...]) -> Array | None:
-    """(step, skill) weights of the skills that a model knows by name; None where it reads none."""
-    column = joint.parts.expertise.skill_column
-    if column is None:
-        return None
-    weights, names = data.skill(column)
-    if unknown := [name for name in names if name not in skill_names]:
-        raise DemonstrationError(f"there is no skill {unknown[0]!r}: this fit knows {listed(skill_names)}")
-    placed = np.zeros((len(data), len(skill_names)), dtype=np.float32)
-    placed[:, [skill_names.index(name) for name in names]] = weights
-    return placed

@@ -16,9 +16,7 @@ from ileed.demonstrations import Array, Encoding
 from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import as_array
 from ileed.errors import DemonstrationError
-from ileed.exported import PolicyModule
-from ileed.fitted.exporting import write_onnx
-from ileed.model.ask import ask
+from ileed.fitted.exporting import PolicyModule, write_onnx
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 
@@ -42,7 +40,7 @@ class Policy:
     """
 
     def __init__(self, joint: Joint, normaliser: Normaliser, encoding: Encoding | None = None) -> None:
-        self._joint, self._normaliser, self._net = joint, normaliser, joint.policy.eval()
+        self._sizes, self._normaliser, self._net = joint.sizes, normaliser, joint.policy.eval()
         self._generator = stream(0, "act")
         self._state: State | None = None
         self.encoding, self.observation_shape = encoding, normaliser.shape
@@ -104,7 +102,7 @@ class Policy:
         log-weights, means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well,
         at first `module.initial_state(batch)`, and returns the next.
         """
-        return self._net.export(self._normaliser).eval()
+        return PolicyModule(self._net, self._normaliser).eval()
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
@@ -113,12 +111,7 @@ class Policy:
         returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
         unless onnxruntime's answers agree with the policy's within 1e-4.
         """
-        write_onnx(self.to_module(), Path(path), expected=self._numbers)
-
-    def _numbers(self, observations: Array, state: State | None, starts: Array) -> tuple[tuple[Tensor, ...], Any]:
-        """The numbers that define the next distributions, and the next state."""
-        distribution, state = self._next(observations, state, starts)
-        return self._net.parameters_of(distribution), state
+        write_onnx(self.to_module(), Path(path))
 
     @torch.no_grad()
     def _next(
@@ -131,7 +124,7 @@ class Policy:
         if state is not None and before:
             before = _state_of_rows(state, starts, before)
         allowed = None if legal is None else self._legal(legal, rows).T
-        distribution, after = ask(self._joint, seen, legal=allowed, state=before).next_action
+        distribution, after = self._net.step(seen, before, allowed)
         return self._net.average(distribution), tuple(each.numpy() for each in after) if before else state
 
     def _chosen(self, distribution: Any, *, sample: bool) -> Array:
@@ -140,8 +133,8 @@ class Policy:
 
     def _legal(self, legal: Array | Tensor, rows: int) -> Tensor:
         tensor = as_tensor(legal).bool()
-        if tensor.shape != (rows, self._joint.sizes.actions):
-            wanted = (rows, self._joint.sizes.actions)
+        if tensor.shape != (rows, self._sizes.actions):
+            wanted = (rows, self._sizes.actions)
             raise DemonstrationError(f"legal actions have shape {tuple(tensor.shape)}: pass {wanted}")
         if not tensor.any(1).all():
             raise DemonstrationError("some observation has no legal action: there must be one or more for each")

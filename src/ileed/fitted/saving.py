@@ -301,5 +301,6 @@ def _check_answers(joint: Joint) -> None:
     sizes = joint.sizes
     seen = torch.tensor([0.0, 1.0, -1.0]).expand(sizes.inputs, 3).contiguous()
     answer = ask(joint, seen, skills=torch.ones(sizes.skills, 3) if sizes.skills else None)
-    answers = [*joint.policy.parameters_of(answer.next_action[0]), answer.expertise]
+    policy, _ = joint.policy.step(seen, joint.policy.initial_state(3))
+    answers = [*joint.policy.parameters_of(policy), answer.expertise]
     _expect(not any(bool(answer.isnan().any()) for answer in answers), "the policy's answer", "NaN", "a number")

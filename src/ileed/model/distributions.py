@@ -87,12 +87,9 @@ def mixture_parts(policy: MixtureSameFamily) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def component_action(
-    distribution: MixtureSameFamily, component: Int[Tensor, " row"], noise: Tensor | None = None
+    distribution: MixtureSameFamily, component: Int[Tensor, " row"], noise: Float[Tensor, "row dimension"] | None = None
 ) -> Float[Tensor, "row dimension"]:
-    """The action of one component of each row's mixture: its mean, plus its standard deviation times `noise`.
-
-    `noise` is (row, dimension); every sample of a mixture is taken here.
-    """
+    """The action of one component of each row's mixture: its mean, plus its standard deviation times `noise`."""
     _, means, standard_deviations = mixture_parts(distribution)
     index = component[:, None, None].expand(-1, 1, means.shape[-1])
     mean, standard_deviation = (part.gather(1, index)[:, 0] for part in (means, standard_deviations))
