@@ -31,6 +31,7 @@ from ileed_lab.catalogue import EXPERIMENTS
 from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table, unique
 from ileed_lab.grid import Setting, cells, scoring_seed
 from ileed_lab.records import Measured
+from ileed_lab.running import refuse_uncommitted
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -131,7 +132,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def fit(cases: Sequence[Case], *, trials: int, out: Path) -> None:
     """Add to the record the trials that it lacks; first trials come first, so that every cell has some of them."""
-    runs.refuse_uncommitted(out)
+    refuse_uncommitted(out)
     record = read_record(out)
     kept: dict[str, dict[str, Any]] = {cell["name"]: cell for cell in record["cells"]}
     added: dict[str, list[int]] = {}

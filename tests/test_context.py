@@ -11,7 +11,7 @@ from strategies import CPU, joint_of, prepared_for, world
 from tiny import tiny_parts
 
 import ileed
-from ileed.demonstrations.context import CONTEXT, step_context
+from ileed.demonstrations.collapsing import CONTEXT, step_context
 from ileed.model.context import NO_CONTEXT, Context
 from ileed.model.demonstrators import AbstractDemonstratorModel, categorical
 from ileed.model.joint import Parts

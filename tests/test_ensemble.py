@@ -78,7 +78,7 @@ def test_the_density_of_continuous_actions_is_the_mean_of_the_members():
     every = ensemble_of(data, policy=ileed.MixtureMLP(hidden=(4,), modes=2))
     actions = torch.tensor(data.actions)
     alone = [
-        ileed.Policy(nets.member(every.result.joint, restart), every.normaliser)
+        ileed.Policy(nets.members(every.result.joint, [restart]), every.normaliser)
         .distribution(data.observations)
         .log_prob(actions)
         .exp()

@@ -404,7 +404,7 @@ def test_environments_that_a_policy_cannot_play_are_refused():
     refuses("not a task: pass", zeros, 3)
     refuses("is not over after 10,000 steps.*pass max_steps", zeros, makes(lasts=lambda seed: 10**9))
     refuses("max_steps=5 is for environments of gymnasium", zeros, "minigrid/empty", max_steps=5)
-    refuses("max_steps=0", zeros, "CartPole-v1", max_steps=0)
+    refuses("max_steps is 0", zeros, "CartPole-v1", max_steps=0)
 
 
 def test_an_environment_in_place_of_its_maker_is_refused():

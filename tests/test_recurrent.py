@@ -55,7 +55,10 @@ def test_a_member_is_torchs_own_lstm_of_the_same_weights(inputs, units, length, 
     layer = LSTM(inputs, units, generators=[stream(seed, k) for k in range(3)]).double()
     generator = torch.Generator().manual_seed(seed)
     seen = torch.randn(inputs, length, 2, generator=generator, dtype=torch.float64)
-    walked, (hidden, count_index) = layer(seen.flatten(1), length)
+    walked = layer(seen.flatten(1), length)
+    hidden = cell = walked.new_zeros(3, units, 2)
+    for time in range(length):
+        hidden, cell = layer.step(seen[:, time], (hidden, cell))
     order = [0, 1, 3, 2]  # torch's gates are input, forget, candidate, output
     for k in range(3):
         plain = torch.nn.LSTM(inputs, units).double()
@@ -64,10 +67,10 @@ def test_a_member_is_torchs_own_lstm_of_the_same_weights(inputs, units, length, 
                 getattr(plain, name).copy_(ours[k].view(4, units, -1)[order].flatten(0, 1))
             plain.bias_ih_l0.copy_(layer.bias[k].view(4, units)[order].flatten())
             plain.bias_hh_l0.zero_()
-        theirs, (last, counts) = plain(seen.permute(1, 2, 0))
+        theirs, (last, last_cell) = plain(seen.permute(1, 2, 0))
         torch.testing.assert_close(walked[k].view(units, length, 2), theirs.permute(2, 0, 1), rtol=0, atol=1e-12)
         torch.testing.assert_close(hidden[k].T, last[0], rtol=0, atol=1e-12)
-        torch.testing.assert_close(count_index[k].T, counts[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(cell[k].T, last_cell[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("length", [1, 4])
@@ -75,24 +78,23 @@ def test_gradients_are_those_of_finite_differences(length):
     layer = LSTM(2, 3, generators=[stream(0), stream(1)]).double()
     generator = torch.Generator().manual_seed(0)
     seen = torch.randn(2, 2 * length, generator=generator, dtype=torch.float64)
-    memory = tuple(torch.randn(2, 3, 2, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(2))
     parameters = tuple(parameter.detach().requires_grad_() for parameter in layer.parameters())
 
-    def walked(inputs, hidden, count_index, *weights):
+    def outputs(inputs, *weights):
         named = dict(zip(dict(layer.named_parameters()), weights, strict=True))
-        outputs, after = torch.func.functional_call(layer, named, (inputs, length, (hidden, count_index)))
-        return outputs, *after
+        return torch.func.functional_call(layer, named, (inputs, length))
 
-    assert torch.autograd.gradcheck(walked, (seen.requires_grad_(), *memory, *parameters), atol=1e-6)
+    assert torch.autograd.gradcheck(outputs, (seen.requires_grad_(), *parameters), atol=1e-6)
 
 
-def test_two_walks_are_one_where_the_second_remembers_the_first():
+def test_steps_one_after_the_other_are_the_window():
     layer = LSTM(3, 4, generators=[stream(0)]).double()
     seen = torch.randn(3, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    whole, _ = layer(seen.flatten(1), 6)
-    first, memory = layer(seen[:, :2].flatten(1), 2)
-    second, _ = layer(seen[:, 2:].flatten(1), 4, memory)
-    torch.testing.assert_close(torch.cat([first, second], -1), whole, rtol=0, atol=1e-12)
+    whole = layer(seen.flatten(1), 6).unflatten(-1, (6, 2))
+    state = whole.new_zeros(1, 4, 2), whole.new_zeros(1, 4, 2)
+    for time in range(6):
+        state = layer.step(seen[:, time], state)
+        torch.testing.assert_close(state[0], whole[:, :, time], rtol=0, atol=1e-12)
 
 
 # --- windows

@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -20,7 +22,7 @@ import torch
 import ileed
 from ileed.errors import IleedError, RunError, SettingsError
 from ileed.fitted import Expertise, ExpertiseSummary
-from ileed.report import figures, report
+from ileed.report import figures, report, sections
 from ileed.report.sections import Content
 from ileed.runs import PAGE_MARK
 
@@ -328,6 +330,12 @@ def test_nobody_learns_where_its_maker_keeps_files(eventful_page, eventful):
 def test_the_call_that_is_printed_makes_the_same_method(page, fitted):
     call = re.search(r"(ileed\.Ileed\(.*\))\.fit\(demonstrations, seed=0\)", page.text)
     assert eval(call[1], {"ileed": ileed}) == fitted.method
+
+
+def test_every_sentence_of_the_text_is_said_somewhere():
+    folder = Path(sections.__file__).parent
+    said = re.findall(r'_say\("(\w+)"', (folder / "sections.py").read_text())
+    assert set(said) == set(tomllib.loads((folder / "text.toml").read_text(encoding="utf-8")))
 
 
 def test_figures_are_files_of_their_own(run, tmp_path):

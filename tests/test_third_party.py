@@ -210,7 +210,7 @@ def test_a_members_own_parameters_are_taken_out_with_it(model, act):
     whole = joint.fit_each([data], seeds=[0], device="cpu")[0].result.joint
     (name, _) = next(iter(whole.demonstrator.named_parameters()))
     assert torch.equal(
-        nets.member(whole, 2).demonstrator.get_parameter(name)[0], whole.demonstrator.get_parameter(name)[2]
+        nets.members(whole, [2]).demonstrator.get_parameter(name)[0], whole.demonstrator.get_parameter(name)[2]
     )
 
 

@@ -213,7 +213,7 @@ def test_a_stated_billion_actions_is_inspected_and_refused_by_the_memory_that_it
     data = table(action_count=10**9)
     about = [finding.says for finding in data.check() if finding.about == "actions"]
     assert about == ["2, 3, 4, 5, 6, 7, 8, 9 of 1000000000 never taken by anybody"]
-    monkeypatch.setattr("ileed.methods.prepare", None)  # refused before anything is laid out
+    monkeypatch.setattr("ileed.fitting.prepare", None)  # refused before anything is laid out
     with pytest.raises(SettingsError, match=r"GB.*available.*action_count"):
         Ileed().fit(data, seed=0, device="cpu")
 
@@ -235,7 +235,7 @@ def test_a_stated_billion_actions_is_inspected_and_refused_by_the_memory_that_it
     ids=["policy", "beyond 64 bits", "embedding", "dimensions", "one layer", "restarts", "cloning"],
 )
 def test_a_model_that_memory_cannot_hold_is_refused_at_once(method, monkeypatch):
-    monkeypatch.setattr("ileed.methods.prepare", None)  # refused before anything is laid out
+    monkeypatch.setattr("ileed.fitting.prepare", None)  # refused before anything is laid out
     with pytest.raises(SettingsError, match=r"needs at least .*GB.*available.*lower"):
         method.fit(table(), seed=0, device="cpu")
 
@@ -248,7 +248,7 @@ def test_a_recurrent_policy_that_memory_cannot_hold_is_refused_at_once():
 
 
 def test_a_step_whose_values_memory_cannot_hold_is_refused(monkeypatch):
-    monkeypatch.setattr("ileed.fitting.memory.available_memory", lambda device: 10_000_000)
+    monkeypatch.setattr("ileed.fitting.preparing.available_memory", lambda device: 10_000_000)
     steps = 4000
     rows = np.arange(steps)
     data = Demonstrations(observations=rows[:, None], actions=rows % 2, demonstrator=rows % 2, episode=rows)

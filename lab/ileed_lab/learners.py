@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeGuard
 
+import numpy as np
+
 from ileed import Demonstrations, Fitted
 from ileed.fitted import Ensemble
 from ileed.fitting import ProgressCallback
@@ -86,6 +88,19 @@ def fit_seconds(fit: Any) -> float:
     if fit is None:
         return 0.0
     return float(fit.seconds if hasattr(fit, "seconds") else fit.provenance["seconds"])
+
+
+def expertise_by_label(fitted: Fitted, data: Demonstrations, column: str) -> dict[str, dict[str, float]]:
+    """Everybody's mean expertise over their own steps in `data`, for each label of a column of its skills."""
+    if fitted.expertise.skill_names:
+        return fitted.expertise.by_skill()
+    labels = np.asarray(data.skills[column])
+    found: dict[str, dict[str, float]] = {}
+    for person, name in enumerate(data.names):
+        own = data.demonstrator == person
+        expertise = fitted.expertise(data.observations[own], name)
+        found[name] = {str(label): float(expertise[labels[own] == label].mean()) for label in np.unique(labels[own])}
+    return found
 
 
 def likeliest(found: Ensemble, *, among: int | None = None, count: int = 1) -> Fitted:

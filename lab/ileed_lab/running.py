@@ -29,6 +29,16 @@ ProgressCallback = Callable[[int, int], None]
 """Called with the number of finished trials in all cells together, and with that of all trials."""
 
 
+def refuse_uncommitted(out: Path) -> None:
+    """Refuse to write under results/ of our checkout while it has uncommitted changes."""
+    results, commit = Path(runs.__file__).resolve().parents[3] / "results", runs.provenance()["commit"]
+    if commit is not None and commit.endswith("-dirty") and out.resolve().is_relative_to(results):
+        raise SettingsError(
+            f"{results} holds records of committed code alone, and this checkout has uncommitted changes ({commit}): "
+            "commit them first, or pass another --out"
+        )
+
+
 def reproduce(
     experiment: AbstractExperiment,
     *,
@@ -48,7 +58,7 @@ def reproduce(
     is recorded as such. Under the checkout's results/ nothing is written while its code has uncommitted changes. On a
     GPU all trials of a cell are fitted together while the cores simulate and score.
     """
-    runs.refuse_uncommitted(out)
+    refuse_uncommitted(out)
     rule = "an experiment needs one or more, a whole number"
     count = experiment.trials if trials is None else whole_number("trials", trials, least=1, rule=rule)
     cores = len(os.sched_getaffinity(0))

@@ -8,71 +8,35 @@ TYPE_CHECKING = False  # as in `typing`, whose import would take most of the tim
 if TYPE_CHECKING:
     from ileed._names import *  # noqa: F403
 
-__all__ = [  # noqa: F405
-    "Boltzmann",
-    "CategoricalMLP",
-    "Constant",
-    "DemonstrationError",
-    "Demonstrations",
-    "Embedded",
-    "Expertise",
-    "Fitted",
-    "Ileed",
-    "IleedError",
-    "LatentDynamics",
-    "MixtureLSTM",
-    "MixtureMLP",
-    "OneVersusRest",
-    "Outcome",
-    "Perfect",
-    "Policy",
-    "Progress",
-    "RunError",
-    "Scores",
-    "SettingsError",
-    "Skills",
-    "UniformMixture",
-    "VarianceScaling",
-    "bc",
-    "bc_rnn",
-    "by_column",
-    "by_mask",
-    "by_one",
-    "demonstrate",
-    "evaluate",
-    "from_table",
-    "label_robomimic",
-    "load",
-    "rank_loss",
-    "rate",
-    "read",
-    "read_parquet",
-    "read_robomimic",
-    "report",
-    "shipped",
-    "write_parquet",
-    "write_robomimic",
-]
 __version__ = "0.1.0"
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    _load_names()
+    return sorted(globals())
+
+
+def _load_names() -> None:
+    from importlib import import_module
+
+    found = vars(import_module("ileed._names")).items()
+    names = {name: value for name, value in found if not name.startswith("_")}
+    globals().update(names, __all__=sorted(names))
 
 
 if not TYPE_CHECKING:  # a type checker would take this for a promise of any name at all
 
     def __getattr__(name: str) -> object:
-        """The public names, all of them with the first that is used; or a module of the package."""
+        """A module of the package; or the public names, all of them with the first that is used."""
         from importlib import import_module
         from importlib.util import find_spec
 
-        if name in __all__:
-            loaded = import_module("ileed._names")
-            globals().update({each: getattr(loaded, each) for each in __all__})
-            return globals()[name]
-        if not name.startswith("__") and find_spec(f"{__name__}.{name}") is not None:
+        if name != "report" and not name.startswith("__") and find_spec(f"{__name__}.{name}") is not None:
             return import_module(f"{__name__}.{name}")
+        if name == "__all__" or not name.startswith("__"):
+            _load_names()
+        if name in globals():
+            return globals()[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -80,7 +44,7 @@ class _Package(ModuleType):
     """Keeps `ileed.report` the function, whichever is asked for first, that or the module of its name."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not (name in __all__ and isinstance(value, ModuleType)):
+        if name != "report" or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
 

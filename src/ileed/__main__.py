@@ -23,7 +23,7 @@ def main() -> None:
     from ileed.cli import run
 
     try:
-        code = run(sys.argv[1:], at_work=_raise_from_now_on)
+        code = run(sys.argv[1:], at_work=lambda: signal.signal(signal.SIGINT, _raise))
     except Exception:
         if not _interrupts:
             raise
@@ -42,12 +42,8 @@ def _leave_at_once(*_: Any) -> None:
     _leave("; nothing was begun")
 
 
-def _raise_from_now_on() -> None:
-    """The work begins: an interrupt lets what is half done be tidied up."""
-    signal.signal(signal.SIGINT, _raise)
-
-
 def _raise(number: int, *_: Any) -> None:
+    """An interrupt of the work, which lets what is half done be tidied up."""
     _interrupts.append(number)
     raise KeyboardInterrupt
 

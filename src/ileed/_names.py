@@ -1,5 +1,7 @@
 """Every public name of the package; loaded when the first of them is used, since it takes torch along."""
 
+# ruff: noqa: F401
+
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, IleedError, RunError, SettingsError
 from ileed.evaluation import Scores, evaluate, rank_loss
@@ -26,49 +28,3 @@ from ileed.readers import (
 )
 from ileed.report import report
 from ileed.simulation import demonstrate
-
-__all__ = [
-    "Boltzmann",
-    "CategoricalMLP",
-    "Constant",
-    "DemonstrationError",
-    "Demonstrations",
-    "Embedded",
-    "Expertise",
-    "Fitted",
-    "Ileed",
-    "IleedError",
-    "LatentDynamics",
-    "MixtureLSTM",
-    "MixtureMLP",
-    "OneVersusRest",
-    "Outcome",
-    "Perfect",
-    "Policy",
-    "Progress",
-    "RunError",
-    "Scores",
-    "SettingsError",
-    "Skills",
-    "UniformMixture",
-    "VarianceScaling",
-    "bc",
-    "bc_rnn",
-    "by_column",
-    "by_mask",
-    "by_one",
-    "demonstrate",
-    "evaluate",
-    "from_table",
-    "label_robomimic",
-    "load",
-    "rank_loss",
-    "rate",
-    "read",
-    "read_parquet",
-    "read_robomimic",
-    "report",
-    "shipped",
-    "write_parquet",
-    "write_robomimic",
-]

@@ -69,10 +69,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep what tensors free, up to a quarter of a gigabyte, for the next step to use.
-
-    It holds for the whole process, and does nothing where the C library is not glibc; see docs/decisions/engine.md.
-    """
+    """Let the C library, where it is glibc, keep what tensors free for the next step; see docs/decisions/engine.md."""
     with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, size in ((-1, 256 << 20), (-3, 32 << 20)):  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
@@ -88,10 +85,9 @@ def record_cuda_graph(
 ) -> Callable[[], _Result]:
     """Record `step` as a CUDA graph, and return a function that replays it and returns the same tensors, rewritten.
 
-    A replay costs one call where the step would launch a hundred kernels. The step is run `warm_up` times first, since
-    a recording must find kernels chosen and memory allocated; what these runs changed in the tensors of `state` is
-    undone. CUDA `generators` that the step draws from are registered, so that every replay draws anew. Take `warm_up=0`
-    after steps that were meant; the recording itself takes none.
+    The step is run `warm_up` times first, since a recording must find kernels chosen and memory allocated; what these
+    runs changed in the tensors of `state` is undone. CUDA `generators` that the step draws from are registered, so that
+    every replay draws anew. Take `warm_up=0` after steps that were meant; the recording itself takes none.
     """
     kept = [(tensor, tensor.detach().clone()) for tensor in state]
     side = torch.cuda.Stream()

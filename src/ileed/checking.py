@@ -100,8 +100,8 @@ def callable_or_none(name: str, value: object, *, rule: str) -> None:
     instance_of(name, value, Callable | None, rule=rule)
 
 
-def at_least_one(**counts: int) -> None:
-    """Refuse counts below one, each by its name."""
+def at_least_one(**counts: int | None) -> None:
+    """Refuse counts below one, each by its name; None is a count that was not given."""
     for what, count in counts.items():
-        if count < 1:
-            raise SettingsError(f"{what}={count}, but there must be at least one")
+        if count is not None and count < 1:
+            raise SettingsError(f"{what} is {count}: there must be at least one")

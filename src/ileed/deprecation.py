@@ -1,33 +1,28 @@
-"""Renamed settings: an old name works for one more release, and files that hold it stay readable.
-
-`renamed_settings` lets a frozen dataclass be made with an old keyword and read by an old attribute, both with a
-`DeprecationWarning`. `current_names` translates the settings of a saved run or of a record of results.
-"""
+"""Renamed settings: an old name works for one more release, with a warning, and files that hold it stay readable."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import update_wrapper
 from typing import Any, TypeVar
 
-__all__ = ["current_names", "renamed_arguments", "renamed_property", "renamed_settings", "warn_of_old_name"]
+__all__ = ["current_names", "renamed_arguments", "renamed_property", "renamed_settings"]
 
 _Settings = TypeVar("_Settings", bound=type)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_NAMES: dict[str, Mapping[str, str]] = {}  # class name -> old name -> new name
-_VALUES: dict[str, Mapping[str, Mapping[str, str]]] = {}  # class name -> setting -> old value -> new value
+_Names = Mapping[str, str]  # old to new
+_Values = Mapping[str, _Names]  # of each setting
+_RENAMED: dict[str, tuple[_Names, _Values]] = {}  # by the name of the class
 
 
-def renamed_settings(
-    values: Mapping[str, Mapping[str, str]] | None = None, /, **names: str
-) -> Callable[[_Settings], _Settings]:
+def renamed_settings(values: _Values | None = None, /, **names: str) -> Callable[[_Settings], _Settings]:
     """A class decorator for frozen dataclasses, `renamed_settings(old="new")`; it stands above `@dataclass`.
 
-    `values` renames values of a setting in the same way: {"setting": {"old": "new"}}. Where both names are passed the
-    old one counts, since `dataclasses.replace(settings, old=...)` passes both.
+    `values` renames values of a setting: {"setting": {"old": "new"}}. Where both names are passed the old one counts,
+    since `dataclasses.replace(settings, old=...)` passes both.
 
     >>> from dataclasses import dataclass
     >>> @renamed_settings(width="units")
@@ -40,50 +35,62 @@ def renamed_settings(
     >>> current_names({"kind": "Layer", "width": 8})
     {'kind': 'Layer', 'units': 8}
     """
-    renamed_values = values or {}
 
     def decorate(settings: _Settings) -> _Settings:
-        original: Callable[..., None] = settings.__init__  # type: ignore[misc]
+        owner = settings.__name__
         setattr(settings, "__signature__", inspect.signature(settings))  # noqa: B010 (of which mypy does not know)
-
-        def init(self: Any, *args: Any, **given: Any) -> None:
-            for old in given.keys() & names.keys():
-                warn_of_old_name(f"the setting {old} of {settings.__name__}", names[old])
-                given[names[old]] = given.pop(old)
-            for name in given.keys() & renamed_values.keys():
-                new = _renamed_value(renamed_values[name], given[name])
-                if new is not given[name]:
-                    warn_of_old_name(f"{name}={given[name]!r} of {settings.__name__}", f"{name}={new!r}")
-                given[name] = new
-            original(self, *args, **given)
-
-        settings.__init__ = init  # type: ignore[misc]
+        _RENAMED[owner] = names, values or {}
+        settings.__init__ = _with_old_names(settings.__init__, "setting", owner, names, values or {})  # type: ignore[misc]
         for old, new in names.items():
-            setattr(settings, old, renamed_property(f"the setting {old} of {settings.__name__}", new))
-        _NAMES[settings.__name__], _VALUES[settings.__name__] = names, renamed_values
+            setattr(settings, old, renamed_property(f"the setting {old} of {owner}", new))
         return settings
 
     return decorate
+
+
+def renamed_arguments(**names: str) -> Callable[[_Function], _Function]:
+    """A decorator for functions, `renamed_arguments(old="new")`: a keyword under its old name works, with a warning."""
+
+    def decorate(function: _Function) -> _Function:
+        update_wrapper(renaming := _with_old_names(function, "argument", function.__name__, names, {}), function)
+        return renaming
+
+    return decorate
+
+
+def _with_old_names(function: _Function, what: str, owner: str, names: _Names, values: _Values) -> _Function:
+    def renaming(*arguments: Any, **given: Any) -> Any:
+        for old in given.keys() & names.keys():
+            _warn_of_old_name(f"the {what} {old} of {owner}", names[old])
+            given[names[old]] = given.pop(old)
+        for name in given.keys() & values.keys():
+            new = _renamed_value(values[name], given[name])
+            if new is not given[name]:
+                _warn_of_old_name(f"{name}={given[name]!r} of {owner}", f"{name}={new!r}")
+            given[name] = new
+        return function(*arguments, **given)
+
+    return renaming  # type: ignore[return-value]
 
 
 def renamed_property(what: str, new: str) -> property:
     """The attribute `new` under an old name, with a warning that `what` was renamed."""
 
     def read(self: Any) -> Any:
-        warn_of_old_name(what, new)
+        _warn_of_old_name(what, new)
         return getattr(self, new)
 
     return property(read, doc=f"The old name of `{new}`.")
 
 
 def current_names(value: Any) -> Any:
-    """Settings as JSON holds them, with every old name and value in place of which there is a new one renamed."""
+    """The settings of a saved run or of a record of results, with every old name and value renamed."""
     if isinstance(value, list):
         return [current_names(item) for item in value]
     if not isinstance(value, Mapping):
         return value
     kind = str(value.get("kind"))
-    names, values = _NAMES.get(kind, {}), _VALUES.get(kind, {})
+    names, values = _RENAMED.get(kind, ({}, {}))
     renamed = {names.get(name, name): current_names(item) for name, item in value.items()}
     return {name: _renamed_value(values.get(name, {}), item) for name, item in renamed.items()}
 
@@ -92,26 +99,7 @@ def _renamed_value(renamed: Mapping[str, str], value: Any) -> Any:
     return renamed.get(value, value) if isinstance(value, str) else value
 
 
-def renamed_arguments(**names: str) -> Callable[[_Function], _Function]:
-    """A decorator for functions, `renamed_arguments(old="new")`: a keyword under its old name works, with a warning."""
-
-    def decorate(function: _Function) -> _Function:
-        @wraps(function)
-        def with_old_names(*arguments: Any, **given: Any) -> Any:
-            for old in given.keys() & names.keys():
-                warn_of_old_name(f"the argument {old} of {function.__name__}", names[old])
-                given[names[old]] = given.pop(old)
-            return function(*arguments, **given)
-
-        return with_old_names  # type: ignore[return-value]
-
-    return decorate
-
-
-def warn_of_old_name(what: str, new: str) -> None:
+def _warn_of_old_name(what: str, new: str) -> None:
     """Warn whoever called our caller that `what` has a new name."""
-    warnings.warn(
-        f"{what} was renamed: use {new}, since the old name goes with the next release",
-        DeprecationWarning,
-        stacklevel=3,
-    )
+    sentence = f"{what} was renamed: use {new}, since the old name goes with the next release"
+    warnings.warn(sentence, DeprecationWarning, stacklevel=3)

@@ -38,19 +38,12 @@ def require_all(extras: dict[str, str]) -> None:
             missing.append(module)
     if missing:
         wanted = ",".join(sorted({extras[module] for module in missing}))
-        packages = f"package{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
-        raise IleedError(
-            f"this needs the {packages}, which {'are' if len(missing) > 1 else 'is'} not installed: "
-            f"pip install 'ileed[{wanted}]'"
-        )
+        packages = f"{'packages' if len(missing) > 1 else 'package'} {', '.join(map(repr, missing))}"
+        raise IleedError(f"this needs the {packages}, which must be installed: pip install 'ileed[{wanted}]'")
 
 
 def require(module: str, *, extra: str = "", package: str = "ileed") -> ModuleType:
-    """Import an optional library, or say which package, and which extra of it, brings it.
-
-    >>> require("json", extra="report").__name__
-    'json'
-    """
+    """Import an optional library, or say which package, and which extra of it, brings it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

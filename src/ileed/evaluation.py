@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import permutations
 from typing import Any, final
 
 import numpy as np
@@ -54,21 +54,17 @@ class Scores:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """Where the mean over ever more such episodes lies, with 95 % confidence, by the percentile bootstrap.
+        """Where the mean over ever more such episodes lies, with 95 % confidence, by 4,000 bootstrap resamples.
 
-        The episodes are resampled 4,000 times from a fixed stream: the same rewards give the same interval. It is too
-        narrow below some 30 episodes, of no width where all episodes earned the same, and without bounds for a single
-        one. It speaks of chance in the episodes, not of chance in how the policy was learned.
+        The same rewards give the same interval. It is too narrow below some 30 episodes, and without bounds for a
+        single one. It speaks of chance in the episodes, not of chance in how the policy was learned.
         """
         count = len(self.rewards)
         if count == 1:
             return -math.inf, math.inf
         generator = stream(0, "bootstrap", count)
-        blocks = np.array_split(np.empty(RESAMPLES), min(RESAMPLES, 1 + RESAMPLES * count // 1_000_000))
-        for means in blocks:
-            resampled = torch.randint(count, (len(means), count), generator=generator).numpy()
-            means[:] = self.rewards[resampled].mean(axis=1)
-        low, high = np.quantile(np.concatenate(blocks), (0.025, 0.975))
+        resamples = (torch.randint(count, (count,), generator=generator).numpy() for _ in range(RESAMPLES))
+        low, high = np.quantile([self.rewards[episodes].mean() for episodes in resamples], (0.025, 0.975))
         return float(low), float(high)
 
     def __str__(self) -> str:
@@ -107,14 +103,13 @@ def evaluate(
 
 def _task_of(task: AbstractTask | str | Callable[[], Any], max_steps: int | None) -> AbstractTask:
     """The task that is meant: of two of the same name ours, not gymnasium's."""
-    if not isinstance(task, AbstractTask) and (callable(task) or (isinstance(task, str) and task not in all_names())):
-        return GymnasiumTask(task, max_steps=max_steps)
-    if max_steps is not None:
-        raise SettingsError(f"max_steps={max_steps} is for environments of gymnasium: {task} has a limit of its own")
-    if isinstance(task, str):
-        return task_of_name(task)
-    if isinstance(task, AbstractTask):
-        return task
+    chosen = task_of_name(task) if isinstance(task, str) and task in all_names() else task
+    if isinstance(chosen, AbstractTask):
+        if max_steps is None:
+            return chosen
+        raise SettingsError(f"max_steps={max_steps} is for environments of gymnasium: {chosen.name} has its own limit")
+    if isinstance(chosen, str) or callable(chosen):
+        return GymnasiumTask(chosen, max_steps=max_steps)
     raise SettingsError(
         f"{task!r} is not a task: pass one of ileed.tasks or its name; for an environment of gymnasium pass its id, or "
         "a function that makes one, as in lambda: gymnasium.make('CartPole-v1'), since several are played side by side"
@@ -135,8 +130,7 @@ def rank_loss(estimated: Mapping[str, float], known: Mapping[str, float]) -> flo
         raise SettingsError(f"{odd[0]!r} is named in only one of the rankings; both must name the same demonstrators")
     if unfit := [name for name in known if not (math.isfinite(estimated[name]) and math.isfinite(known[name]))]:
         raise SettingsError(f"the skill of {unfit[0]!r} is not a finite number, so it has no place in a ranking")
-    pairs = [(b, a) if known[a] < known[b] else (a, b) for a, b in combinations(known, 2) if known[a] != known[b]]
+    pairs = [(better, worse) for better, worse in permutations(known, 2) if known[better] > known[worse]]
     if not pairs:
         raise SettingsError("no two demonstrators differ in known skill, so there is no order to get right or wrong")
-    inverted = sum(estimated[better] < estimated[worse] for better, worse in pairs)
-    return (inverted + sum(estimated[better] == estimated[worse] for better, worse in pairs) / 2) / len(pairs)
+    return float(np.mean([(1 - np.sign(estimated[better] - estimated[worse])) / 2 for better, worse in pairs]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed import runs
+from ileed import fitting, runs
 from ileed._torch import resolve_device, stream
 from ileed.checking import callable_or_none, instance_of, number, path_of, seed_of, shown, true_or_false, whole_number
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
@@ -26,25 +26,9 @@ from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
 from ileed.fitted.crossfit import deal_episodes, fold_weights, rate_folds
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
-from ileed.fitting import (
-    Checkpoint,
-    OptimisationResult,
-    OptimiserSettings,
-    Prepared,
-    Progress,
-    ProgressCallback,
-    checked_weights,
-    optimise,
-    prepare,
-    stands_beside,
-)
-from ileed.fitting.memory import check_memory, least_sizes
-from ileed.fitting.together import Start, optimise_each
-from ileed.model.demonstrators import (
-    AbstractDemonstratorModel,
-    UniformMixture,
-    VarianceScaling,
-)
+from ileed.fitting.loop import Start, optimise_each
+from ileed.fitting.preparing import check_memory, sizes_of
+from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Embedded, Perfect
 from ileed.model.joint import Joint, Parts
@@ -53,8 +37,19 @@ from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths
 
 __all__ = ["Ileed", "bc", "bc_rnn", "load"]
 
-ENSEMBLE = 1
-"""How many of the likeliest restarts a fit keeps, unless it is told; 1 is the paper's choice."""
+_PARTS: dict[str, tuple[Any, str]] = {
+    "policy": (AbstractPolicyHead | None, "CategoricalMLP(...), MixtureMLP(...) or MixtureLSTM(...), or None"),
+    "demonstrator": (
+        AbstractDemonstratorModel | None,
+        "UniformMixture(), OneVersusRest(), Boltzmann() or VarianceScaling(), or None for the usual one",
+    ),
+    "expertise": (AbstractExpertise, "Embedded(), Constant(), Skills(column), or Perfect() for behaviour cloning"),
+    "dynamics": (LatentDynamics | None, "LatentDynamics(), or None"),
+}
+
+
+_FitStage = Callable[["Ileed", Demonstrations, Array, str, str], Fitted]
+"""A fit that is a stage of another: settings, data, weights of episodes, the stage in words, and as a file's suffix."""
 
 
 @final
@@ -79,8 +74,8 @@ class Ileed:
     """Independent fits, from different initial values."""
     steps: int = 2000
     """Gradient steps of each."""
-    ensemble: int = ENSEMBLE
-    """How many of the likeliest restarts are kept; `Fitted` says how policy and expertise are averaged over them."""
+    ensemble: int = 1
+    """How many of the likeliest restarts are kept; `Fitted` says how they are averaged. 1 is the paper's choice."""
     learning_rate: float = 1e-3
     """Of the networks."""
     skill_learning_rate: float = 1e-2
@@ -93,30 +88,28 @@ class Ileed:
     """Bound on each restart's own gradient norm."""
     held_out: float = 0.0
     """Share of everybody's episodes to choose by; 0 chooses by the likelihood of all the data, as the paper does."""
-    folds: int = 5
+    folds: int | None = None
     """Into how many folds episodes are dealt, to rate everybody by policies that have not seen their episodes: what
-    `Fitted.expertise.table()` shows. 0 leaves that out; behaviour cloning does too."""
+    `Fitted.expertise.table()` shows. None is 5, and 0, for none, where a policy is recurrent and so fitted for long."""
     temperature: float | None = None
     """Of the policies that rate people, 1 for as they were learned; None estimates it from the folds."""
     normalise: bool | None = None
     """Inputs in units of their own spread; None does so for floating-point observations, not for whole numbers."""
 
     def __post_init__(self) -> None:
-        _check_parts(self)
-        restarts = whole_number(
-            "restarts", self.restarts, least=1, rule="a fit needs a whole number of them, one or more"
-        )
+        for name, (kind, choices) in _PARTS.items():
+            instance_of(name, getattr(self, name), kind, rule=f"pass {choices}")
+        rule = "a fit needs a whole number of them, one or more"
+        restarts = whole_number("restarts", self.restarts, least=1, rule=rule)
         rule = f"it takes between one and all {restarts} of the restarts"
         ensemble = whole_number("ensemble", self.ensemble, least=1, rule=rule)
         if ensemble > restarts:
             raise SettingsError(f"ensemble is {ensemble}: {rule}")
-        settings = self.optimiser  # refuses impossible settings now rather than at the fit
-        checked = {item.name: getattr(settings, item.name) for item in fields(OptimiserSettings)} | {
-            "restarts": restarts,
-            "ensemble": ensemble,
-            "folds": whole_number("folds", self.folds, least=0, rule="pass two or more, or 0 for no cross-fitting"),
-            "normalise": true_or_false("normalise", self.normalise, or_none=True),
-        }
+        normalise = true_or_false("normalise", self.normalise, or_none=True)
+        checked = vars(self.optimiser) | {"restarts": restarts, "ensemble": ensemble, "normalise": normalise}
+        if self.folds is not None:
+            rule = "pass two or more, or 0 for no cross-fitting"
+            checked["folds"] = whole_number("folds", self.folds, least=0, rule=rule)
         if self.temperature is not None:
             rule = "pass a number above zero, or None to estimate it"
             checked["temperature"] = number("temperature", self.temperature, within=lambda value: value > 0, rule=rule)
@@ -124,9 +117,10 @@ class Ileed:
             object.__setattr__(self, name, value)
 
     @property
-    def optimiser(self) -> OptimiserSettings:
+    def optimiser(self) -> fitting.OptimiserSettings:
         """The part of the settings that says how to optimise."""
-        return OptimiserSettings(**{item.name: getattr(self, item.name) for item in fields(OptimiserSettings)})
+        names = [item.name for item in fields(fitting.OptimiserSettings)]
+        return fitting.OptimiserSettings(**{name: getattr(self, name) for name in names})
 
     def parts(self, data: Demonstrations) -> Parts:
         """The model's parts, with what was left to the data filled in."""
@@ -145,7 +139,7 @@ class Ileed:
         device: str = "auto",
         weights: npt.ArrayLike | None = None,
         check_width: bool | None = None,
-        progress: ProgressCallback | None = None,
+        progress: fitting.ProgressCallback | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 5.0,
     ) -> Fitted:
@@ -166,100 +160,88 @@ class Ileed:
         check_demonstrations(demonstrations)
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
         if checkpoint is not None:
-            checkpoint = Path(path_of("checkpoint", checkpoint, rule="pass the path of a file, or None"))
+            checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
         rule = "pass seconds, zero or more"
         number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
-        call = _Call(seed_of(seed), resolve_device(device), progress, checkpoint, checkpoint_seconds)
-        weighed = None
+        seed, chosen = seed_of(seed), resolve_device(device)
+        weighed: Array | None = None
         if weights is not None:
-            weighed = checked_weights(_numbers("weights", weights), demonstrations, self.restarts)
-        method, width, checkpoints = self, None, list[Checkpoint]()
+            weighed = fitting.checked_weights(_numbers(weights), demonstrations, self.restarts)
+        method, width, checkpoints = self, None, list[fitting.Checkpoint]()
+
+        def fit_stage(settings: Ileed, data: Demonstrations, weights: Array, stage: str, suffix: str) -> Fitted:
+            found = replace(settings, ensemble=1, folds=0).fit(
+                data,
+                seed=seed,
+                device=str(chosen),
+                weights=weights,
+                check_width=False,
+                progress=progress and partial(_in_stage, progress, stage),
+                checkpoint=checkpoint and f"{checkpoint}-{suffix}",
+                checkpoint_seconds=checkpoint_seconds,
+            )
+            checkpoints.extend(found.checkpoints)
+            return found
+
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
-            width, checkpoints = self._compared_widths(demonstrations, weighed, call)
+            parts = self.parts(demonstrations)
+            check_memory(parts, sizes_of(demonstrations, parts), self.restarts, chosen)  # of the fit that follows
+            width = self._compared_widths(demonstrations, weighed, seed, fit_stage)
             if self.policy is None and width is not None:
                 method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
-        start = method._start(demonstrations, call.seed, call.device, weighed)
+        start = method._start(demonstrations, seed, chosen, weighed)
         file = None
-        if call.checkpoint is not None:
-            fingerprint = _fingerprint(method, demonstrations, call, weighed)
-            file = Checkpoint(call.checkpoint, fingerprint=fingerprint, seconds=checkpoint_seconds)
+        if checkpoint is not None:
+            fingerprint = _fingerprint(method, demonstrations, seed, chosen, weighed)
+            file = fitting.Checkpoint(checkpoint, fingerprint=fingerprint, seconds=checkpoint_seconds)
             checkpoints.append(file)
-        joint = start.joint.to(call.device)
-        result = optimise(joint, start.prepared, method.optimiser, checkpoint=file, callback=progress)
-        ensemble = _ensemble(self, start.prepared, result, call.device, time.monotonic() - began)
+        joint = start.joint.to(chosen)
+        result = fitting.optimise(joint, start.prepared, method.optimiser, checkpoint=file, callback=progress)
+        ensemble = _ensemble(self, start.prepared, result, chosen, time.monotonic() - began)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
-        fitted = replace(kept.fitted(), width=width)
-        ratings = method._cross_fitted(demonstrations, weighed, call, checkpoints)
-        if ratings is not None:
-            fitted = fitted.with_ratings(ratings)
-        return replace(fitted, checkpoints=tuple(checkpoints))
-
-    def _cross_fitted(
-        self, data: Demonstrations, weights: Array | None, call: _Call, checkpoints: list[Checkpoint]
-    ) -> Ratings | None:
-        """Everybody rated by policies that have not seen their episodes; None where that cannot be, or is not asked."""
-        count = min(self.folds, data.episode_count)
-        by_episode = np.ones(data.episode_count) if weights is None else weights
-        parts = self.parts(data)
-        rates = parts.expertise.estimates_expertise and not parts.demonstrator.defines_expertise
-        if count < 2 or by_episode.ndim > 1 or not rates or (data.steps_each == 0).any():
-            return None
-        fold = deal_episodes(data, count, seed=call.seed)
-        members = min(FOLD_RESTARTS, self.restarts)
-        each = fold_weights(data, fold, by_episode, members=members, seed=call.seed)
-        if (each.sum(1) == 0).any():
-            return None
-        found = replace(self, restarts=len(each), ensemble=1, folds=0).fit(
-            data,
-            seed=call.seed,
-            device=str(call.device),
-            weights=each,
-            check_width=False,
-            progress=call.progress and partial(_in_stage, call.progress, "cross-fitting"),
-            checkpoint=call.checkpoint and f"{call.checkpoint}-folds",
-            checkpoint_seconds=call.checkpoint_seconds,
-        )
-        checkpoints.extend(found.checkpoints)
-        assert found.ensemble is not None
-        return rate_folds(found.ensemble, fold, temperature=self.temperature)
+        ratings = method._cross_fitted(demonstrations, weighed, seed, fit_stage)
+        fitted = kept.fitted() if ratings is None else kept.fitted().with_ratings(ratings)
+        return replace(fitted, width=width, checkpoints=tuple(checkpoints))
 
     def _compared_widths(
-        self, data: Demonstrations, weights: Array | None, call: _Call
-    ) -> tuple[WidthComparison | None, list[Checkpoint]]:
-        """Policies of several widths on held-out episodes, and the checkpoints of their fits.
-
-        There is no comparison where no episode of any weight can be held out.
-        """
+        self, data: Demonstrations, weights: Array | None, seed: int, fit_stage: _FitStage
+    ) -> WidthComparison | None:
+        """Policies of several widths on held-out episodes; None where no episode of any weight can be held out."""
         head = self._head(data)
         if not head.compares_widths:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
-        parts = self.parts(data)
-        check_memory(parts, least_sizes(parts, data), self.restarts, call.device)  # of the fit that follows
-        split = Split.of(data, seed=call.seed)
+        split = Split.of(data, seed=seed)
         by_episode = np.ones(data.episode_count) if weights is None else np.atleast_2d(weights).mean(0)
         by_episode = by_episode[data.episode[np.unique(split.data.episode, return_index=True)[1]]]
-        checkpoints: list[Checkpoint] = []
         if not by_episode[split.kept].any() or not by_episode[~split.kept].any():
-            return None, checkpoints
+            return None
 
         def cost(hidden: tuple[int, ...]) -> Array:
-            fewer = min(RESTARTS, self.restarts)
-            method = replace(self, policy=head.resized(hidden), restarts=fewer, ensemble=1, folds=0)
-            fitted = method.fit(
-                split.data,
-                seed=call.seed,
-                device=str(call.device),
-                weights=by_episode * split.kept,
-                check_width=False,
-                progress=call.progress and partial(_in_stage, call.progress, f"trying {layers(hidden)}"),
-                checkpoint=call.checkpoint and f"{call.checkpoint}-{'-'.join(map(str, hidden))}",
-                checkpoint_seconds=call.checkpoint_seconds,
-            )
-            checkpoints.extend(fitted.checkpoints)
-            return fitted.nats(split.held_out)
+            method = replace(self, policy=head.resized(hidden), restarts=min(RESTARTS, self.restarts), ensemble=1)
+            stage, suffix = f"trying {layers(hidden)}", "-".join(map(str, hidden))
+            return fit_stage(method, split.data, by_episode * split.kept, stage, suffix).nats(split.held_out)
 
         candidates = LADDER if self.policy is None else wider_than(head.hidden)
-        return compare_widths(split, candidates, cost, by_episode), checkpoints
+        return compare_widths(split, candidates, cost, by_episode)
+
+    def _cross_fitted(
+        self, data: Demonstrations, weights: Array | None, seed: int, fit_stage: _FitStage
+    ) -> Ratings | None:
+        """Everybody rated by policies that have not seen their episodes; None where that cannot be, or is not asked."""
+        parts = self.parts(data)
+        usual = 5 if parts.policy.length == 1 else 0
+        count = min(usual if self.folds is None else self.folds, data.episode_count)
+        by_episode = np.ones(data.episode_count) if weights is None else weights
+        rates = parts.expertise.estimates_expertise and not parts.demonstrator.defines_expertise
+        if count < 2 or by_episode.ndim > 1 or not rates or (data.steps_each == 0).any():
+            return None
+        fold = deal_episodes(data, count, seed=seed)
+        each = fold_weights(data, fold, by_episode, members=min(FOLD_RESTARTS, self.restarts), seed=seed)
+        if (each.sum(1) == 0).any():
+            return None
+        found = fit_stage(replace(self, restarts=len(each), ensemble=1), data, each, "cross-fitting", "folds").ensemble
+        assert found is not None  # a fit that was not loaded has it
+        return rate_folds(found, fold, temperature=self.temperature)
 
     def fit_each(
         self,
@@ -267,7 +249,7 @@ class Ileed:
         *,
         seeds: Sequence[int],
         device: str = "auto",
-        progress: ProgressCallback | None = None,
+        progress: fitting.ProgressCallback | None = None,
     ) -> list[Ensemble]:
         """Every member of the fit of each data set with its own seed; all data sets are fitted side by side.
 
@@ -285,19 +267,17 @@ class Ileed:
             return [self._start(data, seed, prepared_on) for data, seed in zip(datasets, seeds, strict=True)]
 
         begun = starts(torch.device("cpu"))
-        if not all(stands_beside(start.prepared) for start in begun):
+        if not all(start.prepared.sampler.can_stand_beside for start in begun):
             begun = starts(chosen)
         results = optimise_each(begun, self.optimiser, device=chosen, callback=progress)
-        return [
-            _ensemble(self, start.prepared, result, chosen, seconds)
-            for start, (result, seconds) in zip(begun, results, strict=True)
-        ]
+        ended = zip(begun, results, strict=True)
+        return [_ensemble(self, start.prepared, result, chosen, seconds) for start, (result, seconds) in ended]
 
     def _start(self, data: Demonstrations, seed: int, device: torch.device, weights: Array | None = None) -> Start:
         """The data prepared, and every restart's initial parameters."""
         parts = self.parts(data)
-        check_memory(parts, least_sizes(parts, data), self.restarts, device)
-        prepared = prepare(
+        check_memory(parts, sizes_of(data, parts), self.restarts, device)
+        prepared = fitting.prepare(
             data,
             parts,
             self.optimiser,
@@ -315,46 +295,19 @@ class Ileed:
         return Start(prepared, joint)
 
 
-def _check_parts(method: Ileed) -> None:
-    """Refuse what is no part of a model, or not the part that it stands for."""
-    if method.policy is not None:
-        rule = "pass CategoricalMLP(...), MixtureMLP(...) or MixtureLSTM(...), or None to follow the kind of actions"
-        instance_of("policy", method.policy, AbstractPolicyHead, rule=rule)
-    if method.demonstrator is not None:
-        rule = "pass UniformMixture(), OneVersusRest(), Boltzmann() or VarianceScaling(), or None for the usual one"
-        instance_of("demonstrator", method.demonstrator, AbstractDemonstratorModel, rule=rule)
-    rule = "pass Embedded(), Constant(), Skills(column), or Perfect() for behaviour cloning"
-    instance_of("expertise", method.expertise, AbstractExpertise, rule=rule)
-    if method.dynamics is not None:
-        instance_of("dynamics", method.dynamics, LatentDynamics, rule="pass LatentDynamics(), or None")
-
-
-def _numbers(name: str, values: npt.ArrayLike) -> Array:
-    """`values` in double precision."""
-    masked = isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values)
+def _numbers(values: npt.ArrayLike) -> Array:
+    """Weights in double precision."""
     try:
-        if not masked:
+        if not np.ma.is_masked(values):
             return np.asarray(values, dtype=np.float64)
+        found = "hold masked values"
     except (TypeError, ValueError, RuntimeError):
-        pass
-    found = "hold masked values" if masked else f"are {shown(values)}"
-    raise SettingsError(f"{name} {found}: pass one number for each episode")
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """How `fit` was called, for the fits that compare widths."""
-
-    seed: int
-    device: torch.device
-    progress: ProgressCallback | None
-    checkpoint: Path | None
-    checkpoint_seconds: float
+        found = f"are {shown(values)}"
+    raise SettingsError(f"weights {found}: pass one number for each episode")
 
 
 def _ensemble(
-    method: Ileed, prepared: Prepared, result: OptimisationResult, device: torch.device, seconds: float
+    method: Ileed, prepared: fitting.Prepared, result: fitting.OptimisationResult, device: torch.device, seconds: float
 ) -> Ensemble:
     """Every member that an optimisation found; everything is on the CPU from here on."""
     training_data = prepared.training_data
@@ -366,14 +319,14 @@ def _ensemble(
         "data": {
             "steps": len(data),
             "episodes": data.episode_count,
-            "places": len(prepared.collapsed.observations),
+            "places": len(training_data.collapsed.observations),
             "fingerprint": data.fingerprint(),
         },
     }
     return Ensemble(
         method=method,
         data=data,
-        collapsed=prepared.collapsed,
+        collapsed=training_data.collapsed,
         normaliser=prepared.normaliser,
         result=replace(result, joint=result.joint.cpu().requires_grad_(False)),
         step_weight=training_data.step_weight.reshape(-1, len(data)),
@@ -383,7 +336,7 @@ def _ensemble(
     )
 
 
-def _in_stage(callback: ProgressCallback, stage: str, progress: Progress) -> None:
+def _in_stage(callback: fitting.ProgressCallback, stage: str, progress: fitting.Progress) -> None:
     """Report a fit that is a stage of another."""
     callback(progress._replace(stage=stage))
 
@@ -399,12 +352,10 @@ def bc_rnn(**settings: Any) -> Ileed:
     return Ileed(**(usual | settings))
 
 
-def _fingerprint(method: Ileed, data: Demonstrations, call: _Call, weights: Array | None) -> str:
+def _fingerprint(method: Ileed, data: Demonstrations, seed: int, device: torch.device, weights: Array | None) -> str:
     """Names everything that an optimisation's bits depend on, but the number of threads, which its checkpoint holds."""
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(
-        json.dumps([runs.plain(method), data.fingerprint(), call.seed, call.device.type], sort_keys=True).encode()
-    )
+    about = [runs.plain(method), data.fingerprint(), seed, device.type]
+    digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
     if weights is not None:
         digest.update(np.ascontiguousarray(weights).tobytes())
     return digest.hexdigest()

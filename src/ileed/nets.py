@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar, final
 
@@ -20,6 +20,9 @@ from ileed._torch import Float, Int
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
+Generators = Sequence[torch.Generator]
+"""One for each member, from which that member's parameters are drawn."""
+
 _TABLE_AS_PRODUCT = 64  # a table this short is read fastest as a product with a one-hot matrix
 _LARGEST_ONE_HOT = 1 << 25  # numbers in such a matrix, beyond which it would be what fills the memory
 _LARGEST_DRAWN_ONE_HOT = 1 << 20  # the same for longer tables, where it is made for one step alone
@@ -29,7 +32,7 @@ _LARGEST_DRAWN_ONE_HOT = 1 << 20  # the same for longer tables, where it is made
 class Linear(nn.Module):
     """One affine map for each member, drawn as `torch.nn.Linear` draws its own: uniform within 1/sqrt(inputs)."""
 
-    def __init__(self, inputs: int, outputs: int, *, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, inputs: int, outputs: int, *, generators: Generators) -> None:
         super().__init__()
         bound = max(inputs, 1) ** -0.5
         self.weight = nn.Parameter(uniform((outputs, inputs), bound, generators))
@@ -55,7 +58,7 @@ def _affine(
 class MLP(nn.Module):
     """Affine maps with rectifiers between them."""
 
-    def __init__(self, sizes: Sequence[int], *, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, sizes: Sequence[int], *, generators: Generators) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Linear(before, after, generators=generators) for before, after in pairwise(sizes))
 
@@ -74,8 +77,8 @@ class MLP(nn.Module):
         return outputs
 
 
-Memory = tuple[Tensor, Tensor]
-"""What a recurrent layer remembers of each row: hidden values and cells, both (member, unit, row)."""
+LSTMState = tuple[Tensor, Tensor]
+"""The hidden values and the cells of a layer of long short-term memory, both (member, unit, row)."""
 
 
 @final
@@ -86,44 +89,38 @@ class LSTM(nn.Module):
     logistic function serves three of them.
     """
 
-    def __init__(self, inputs: int, units: int, *, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, inputs: int, units: int, *, generators: Generators) -> None:
         super().__init__()
         bound = units**-0.5
         self.units = units
         self.seen = nn.Parameter(uniform((4 * units, inputs), bound, generators))
         self.remembered = nn.Parameter(uniform((4 * units, units), bound, generators))
-        self.bias = nn.Parameter(
-            uniform((4 * units, 1), bound, generators) + uniform((4 * units, 1), bound, generators)
-        )
+        biases = [uniform((4 * units, 1), bound, generators) for _ in range(2)]
+        self.bias = nn.Parameter(biases[0] + biases[1])
 
-    def forward(
-        self, inputs: Tensor, length: int, memory: Memory | None = None
-    ) -> tuple[Float[Tensor, "member unit observation"], Memory]:
-        """Outputs of `length` time steps from `memory`, or from zeros; the last axis is (time step, row)."""
+    def forward(self, inputs: Tensor, length: int) -> Float[Tensor, "member unit observation"]:
+        """Outputs of `length` time steps from a hidden state of zeros; the last axis is (time step, row)."""
         whole = _affine(self.seen, self.bias, inputs)
-        if memory is None:
-            nothing = whole.new_zeros(len(whole), self.units, whole.shape[-1] // length)
-            memory = nothing, nothing
-        walked, *after = _Walk.apply(whole, self.remembered, *memory, length)  # type: ignore[no-untyped-call]
-        return walked, (after[0], after[1])
+        return _Recurrence.apply(whole, self.remembered, length)  # type: ignore[no-untyped-call]
+
+    def step(self, inputs: Tensor, state: LSTMState) -> LSTMState:
+        """One time step of every row: the next hidden state, whose hidden values are the outputs."""
+        hidden, cell = state
+        gates = torch.baddbmm(_affine(self.seen, self.bias, inputs), self.remembered, hidden)
+        enter, forget, leave = gates[:, : 3 * self.units].sigmoid().split(self.units, dim=1)
+        after = torch.addcmul(enter * gates[:, 3 * self.units :].tanh(), forget, cell)
+        return leave * after.tanh(), after
 
 
-class _Walk(torch.autograd.Function):
-    """The recurrence of an LSTM, from what each time step adds to the gates.
-
-    Its own backward pass has one product for the gradient of `remembered`, where autograd would add up one of each
-    time step.
-    """
+class _Recurrence(torch.autograd.Function):
+    """The recurrence of an LSTM; its backward pass has one product for the gradient of `remembered`, not one a step."""
 
     @staticmethod
-    def forward(
-        context: Any, whole: Tensor, remembered: Tensor, hidden: Tensor, cell: Tensor, length: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(context: Any, whole: Tensor, remembered: Tensor, length: int) -> Tensor:
         units = remembered.shape[-1]
-        gates = _by_time(whole, length)
-        hiddens = gates.new_empty(length + 1, len(whole), units, gates.shape[-1])
-        cells, bent = torch.empty_like(hiddens), torch.empty_like(hiddens)
-        hiddens[0], cells[0] = hidden, cell
+        gates = whole.unflatten(-1, (length, -1)).permute(2, 0, 1, 3).clone(memory_format=torch.contiguous_format)
+        hiddens = gates.new_zeros(length + 1, len(whole), units, gates.shape[-1])
+        cells, bent = torch.zeros_like(hiddens), torch.empty_like(hiddens)
         for time in range(length):
             now = gates[time].baddbmm_(remembered, hiddens[time])
             now[:, : 3 * units].sigmoid_()
@@ -132,15 +129,15 @@ class _Walk(torch.autograd.Function):
             after = torch.mul(enter, candidate, out=cells[time + 1]).addcmul_(forget, cells[time])
             torch.mul(leave, torch.tanh(after, out=bent[time + 1]), out=hiddens[time + 1])
         context.save_for_backward(remembered, gates, hiddens, cells, bent)
-        return _time_last(hiddens[1:]), hiddens[-1].clone(), cells[-1].clone()
+        return _time_last(hiddens[1:])
 
     @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         remembered, gates, hiddens, cells, bent = context.saved_tensors
         units, length = remembered.shape[-1], len(gates)
-        walked, hidden, cell = gradients
-        shown = walked.unflatten(-1, (length, -1))
+        shown = gradients[0].unflatten(-1, (length, -1))
         back = torch.empty_like(gates)
+        hidden = cell = torch.zeros_like(hiddens[0])
         for time in reversed(range(length)):
             enter, forget, leave, candidate = gates[time].split(units, dim=1)
             tip = bent[time + 1]
@@ -157,12 +154,7 @@ class _Walk(torch.autograd.Function):
             to_candidate.addcmul_(to_candidate * candidate, candidate, value=-1)
             hidden, cell = remembered.mT @ now, cell * forget
         whole = _time_last(back)
-        return whole, whole @ _time_last(hiddens[:-1]).mT, hidden, cell, None
-
-
-def _by_time(whole: Float[Tensor, "member value observation"], length: int) -> Float[Tensor, "time member value row"]:
-    """A copy, time steps first, that may be written to."""
-    return whole.unflatten(-1, (length, -1)).permute(2, 0, 1, 3).clone(memory_format=torch.contiguous_format)
+        return whole, whole @ _time_last(hiddens[:-1]).mT, None
 
 
 def _time_last(values: Float[Tensor, "time member value row"]) -> Float[Tensor, "member value observation"]:
@@ -175,8 +167,7 @@ class Pick:
     """Reading a table at fixed indices, with a gradient that adds up in a fixed order on every device.
 
     `pick(table)` is `table[..., index]`; with indices of (group, read) each group reads the rows of its own members. On
-    a GPU torch's own gradient for that adds in whatever order threads arrive, so two runs differ; here the summands of
-    each entry are brought together first and added one after the other.
+    a GPU torch's own gradient adds in whatever order threads arrive; here each entry's summands are sorted first.
     """
 
     index: Int[Tensor, "*group read"]
@@ -192,25 +183,21 @@ class Pick:
         if entries == index.shape[-1] and bool((index == torch.arange(entries, device=index.device)).all()):
             return cls(index, entries, identity=True)
         if finite and entries <= _TABLE_AS_PRODUCT and entries * index.numel() <= _LARGEST_ONE_HOT:
-            return cls(index, entries, one_hot=torch.nn.functional.one_hot(index, entries).mT.float().contiguous())
-        if not index.is_cuda:
-            return cls(index, entries)
-        is_sorted = bool((index[..., 1:] >= index[..., :-1]).all())
-        counts = index.new_zeros(*index.shape[:-1], entries).scatter_add_(-1, index, torch.ones_like(index))
-        return cls(
-            index,
-            entries,
-            order=None if is_sorted else torch.argsort(index, dim=-1, stable=True),
-            offsets=torch.nn.functional.pad(counts.cumsum(-1), (1, 0)),
-        )
+            return cls(index, entries, one_hot=_one_hot(index, entries).contiguous())
+        found = cls._in_order(index, entries)
+        return replace(found, order=None) if bool((index[..., 1:] >= index[..., :-1]).all()) else found
 
     @classmethod
     def drawn(cls, index: Int[Tensor, "*group read"], entries: int) -> Pick:
         """Indices that are drawn for one step: made of what a CUDA graph can record, in memory that grows with them."""
         if entries <= _TABLE_AS_PRODUCT or entries * index.numel() <= _LARGEST_DRAWN_ONE_HOT:
-            one_hot = (index.unsqueeze(-1) == torch.arange(entries, device=index.device)).float().mT
+            one_hot = _one_hot(index, entries)
             return cls(index, entries, one_hot=one_hot.contiguous() if index.ndim == 1 else one_hot)
-        if not index.is_cuda:
+        return cls._in_order(index, entries)
+
+    @classmethod
+    def _in_order(cls, index: Int[Tensor, "*group read"], entries: int) -> Pick:
+        if not index.is_cuda:  # a CPU adds one after the other as it is
             return cls(index, entries)
         ordered, order = index.sort(dim=-1, stable=True)
         positions = torch.arange(entries + 1, device=index.device).expand(*index.shape[:-1], -1).contiguous()
@@ -227,6 +214,10 @@ class Pick:
         else:
             read = _PickRows.apply(rows.reshape(*self.index.shape[:-1], -1, self.entries), self)  # type: ignore[no-untyped-call]
         return read.reshape(*table.shape[:-1], -1)
+
+
+def _one_hot(index: Int[Tensor, "*group read"], entries: int) -> Float[Tensor, "*group entry read"]:
+    return (index.unsqueeze(-1) == torch.arange(entries, device=index.device)).float().mT
 
 
 def _read(rows: Tensor, index: Int[Tensor, "*group read"]) -> Tensor:
@@ -251,11 +242,8 @@ class _PickRows(torch.autograd.Function):
         return sums.view(*gradient.shape[:-1], pick.entries), None
 
 
-def uniform(shape: tuple[int, ...], bound: float, generators: Sequence[torch.Generator]) -> Tensor:
-    """(member, *shape) numbers within `bound` of zero, each member's from its own generator.
-
-    Without generators there are no members, and nothing but the shape: it costs no memory, whatever the size.
-    """
+def uniform(shape: tuple[int, ...], bound: float, generators: Generators) -> Tensor:
+    """(member, *shape) numbers within `bound` of zero, each member's from its own generator; without any, no memory."""
     if not generators:
         return torch.empty(0, *shape)
     drawn = torch.stack([torch.rand(shape, generator=generator) for generator in generators])
@@ -269,8 +257,3 @@ def members(module: _Module, indices: Sequence[int]) -> _Module:
         parameter.data = parameter.data[list(indices)].clone()
         parameter.grad = None
     return apart
-
-
-def member(module: _Module, index: int) -> _Module:
-    """One member taken out as a module of its own, whose member axis has length one."""
-    return members(module, [index])

@@ -35,8 +35,8 @@ POPULATIONS: Mapping[str, tuple[float, ...]] = {
 class Noise(Protocol):
     """How skill turns a policy into a demonstrator's behaviour: a demonstrator model, or one for simulation alone.
 
-    One that depends on the action before has `after(previous)`, which returns the noise that follows the actions
-    `previous` (env,), -1 where an episode starts.
+    One that depends on the action before has `after(previous)`, the noise that follows the actions `previous` (env,),
+    -1 where an episode starts.
     """
 
     discrete: bool
@@ -58,27 +58,26 @@ def demonstrate(
 ) -> Demonstrations:
     """Let demonstrators of known skill play a task, `steps` steps each, the last episode cut where they are spent.
 
-    `skill` names the demonstrators, or lists their skills, and then they are called "demonstrator 1", "demonstrator 2",
-    and so on. In a task with phases each skill may hold a number for each phase, by name, and the column "phase" of
-    `skills` names the phase of every step, for `Skills("phase")`.
+    `skill` names the demonstrators, or lists the skills of "demonstrator 1", "demonstrator 2", and so on. In a task
+    with phases each skill may hold a number for each phase, by name, and the column "phase" of `skills` names the phase
+    of every step, for `Skills("phase")`.
 
     What each of them does is drawn from `demonstrator.observed(pi, skill)`, by default of `UniformMixture()`, or of
     `VarianceScaling()` where actions are continuous. There pi is `policy.distribution(observations)`, a mixture of
-    Gaussians; of a recurrent policy it is what `policy.next_distribution(observations, state, starts)` returns together
-    with the next state. Elsewhere pi takes the policy's most likely action for certain, or, with a `temperature`, is
-    `policy.probabilities(observations)` to the power 1 / temperature, renormalised; above 1 it softens a policy that is
-    all but certain and hardly ever slips under `Boltzmann`. Each demonstrator has streams of chance of their own, named
-    after `seed` and their name: adding one changes nobody else.
+    Gaussians, or, for a recurrent policy, what `policy.next_distribution(observations, state, starts)` returns with the
+    next state. Elsewhere pi takes the policy's most likely action for certain, or, with a `temperature`, is
+    `policy.probabilities(observations)` to the power 1 / temperature, renormalised. Each demonstrator has streams of
+    chance named after `seed` and their name: adding one changes nobody else.
     """
     instance_of("task", task, AbstractTask, rule="pass a task, as ileed.tasks.task('minigrid/obstacles') gives it")
     steps = whole_number("steps", steps, least=1, rule="everybody plays one or more, a whole number")
     seed, named = seed_of(seed), _by_name(skill)
-    follow = _noise(demonstrator, task), [_by_phase(repr(name), value, task) for name, value in named.items()]
+    noise, skills = _noise(demonstrator, task), [_by_phase(repr(name), value, task) for name, value in named.items()]
     streams, draws = [stream(seed, "actions of", name) for name in named], (steps, 1 + task.action_size)
     chance = torch.stack([torch.rand(draws, generator=own, dtype=torch.float64) for own in streams], dim=1)
     by_step = iter(chance.numpy())
     played = task.play(
-        _actor(_intention(policy, task, temperature), task, *follow, lambda rows: next(by_step)),
+        _actor(_intention(policy, task, temperature), task, noise, skills, lambda rows: next(by_step)),
         steps=steps,
         seeds=[stream(seed, "episodes of", name).initial_seed() for name in named],
         progress=progress,
@@ -106,12 +105,13 @@ def demonstrator_actor(
     if isinstance(skill, Mapping):
         task.phase(np.empty((0, task.observation_size)))  # refuses a task whose observations do not
     generator, draws = stream(seed, "slips"), 1 + task.action_size
-
-    def chance(rows: int) -> Array:
-        return torch.rand(rows, draws, generator=generator, dtype=torch.float64).numpy()
-
-    follow = _noise(demonstrator, task), [_by_phase("the actor", skill, task)]
-    return _actor(_intention(policy, task, None), task, *follow, chance)
+    return _actor(
+        _intention(policy, task, None),
+        task,
+        _noise(demonstrator, task),
+        [_by_phase("the actor", skill, task)],
+        lambda rows: torch.rand(rows, draws, generator=generator, dtype=torch.float64).numpy(),
+    )
 
 
 def _actor(
@@ -152,15 +152,13 @@ def _draw(observed: Distribution, chance: Array) -> Array:
 
 def _quantile(probabilities: Array, chance: Array) -> Array:
     """The index at which the sum of probabilities, from the first on, passes each row's own chance."""
-    passed = probabilities.cumsum(axis=-1)[:, :-1] <= chance[:, None]
-    return np.asarray(passed.sum(axis=-1), dtype=np.int64)
+    return np.asarray((probabilities.cumsum(axis=-1)[:, :-1] <= chance[:, None]).sum(axis=-1), dtype=np.int64)
 
 
 def _by_name(skill: Mapping[str, Skill] | Sequence[Skill]) -> Mapping[str, Skill]:
-    if isinstance(skill, str) or not isinstance(skill, Mapping | Sequence | np.ndarray):
-        raise SettingsError(f"skill is {shown(skill)}: pass a list of skills, or a mapping from names to skills")
-    if not len(skill):
-        raise SettingsError("skill names no demonstrator; give at least one a number from 0 to 1")
+    if isinstance(skill, str) or not isinstance(skill, Mapping | Sequence | np.ndarray) or not len(skill):
+        rule = "pass a list of skills, or a mapping from names to skills"
+        raise SettingsError(f"skill is {shown(skill)}, which names no demonstrator: {rule}")
     if isinstance(skill, Mapping):
         return skill
     return {f"demonstrator {number}": value for number, value in enumerate(skill, start=1)}
@@ -184,47 +182,39 @@ def _by_phase(who: str, skill: Skill, task: AbstractTask) -> list[float]:
 
 def _noise(demonstrator: Noise | None, task: AbstractTask) -> Noise:
     default, kind = (VarianceScaling(), "continuous") if task.action_size else (UniformMixture(), "discrete")
-    if demonstrator is None:
-        return default
+    demonstrator = demonstrator or default
     if demonstrator.discrete != default.discrete:
         raise SettingsError(
             f"{demonstrator!r} does not fit the actions of {task.name}, which are {kind}: use {type(default).__name__}"
         )
-    if stray := [each for each in getattr(demonstrator, "exempt", None) or () if not 0 <= each < task.action_size]:
-        size = task.action_size
-        raise SettingsError(f"exempt names dimension {stray[0]} but actions of {task.name} have {size}: leave it out")
+    for each in getattr(demonstrator, "exempt", None) or ():
+        if not 0 <= each < (size := task.action_size):
+            raise SettingsError(f"exempt names dimension {each} but actions of {task.name} have {size}: leave it out")
     return demonstrator
 
 
 def _intention(policy: Any, task: AbstractTask, temperature: float | None) -> Any:
-    """A function of (observations, starts) that returns what the policy means to do, as a distribution of actions."""
+    """A function of (observations, starts) that returns what the policy means to do, as a distribution of actions.
+
+    A recurrent policy begins each episode without a hidden state.
+    """
     if temperature is not None and (task.action_size or not temperature > 0):
         rule = "it softens discrete actions alone; leave it out" if task.action_size else "it must be above 0"
         raise SettingsError(f"temperature is {temperature}, but {rule}")
+    if task.action_size and not hasattr(policy, "distribution"):
+        raise SettingsError(f"{policy!r} has no distribution(observations) to widen; pass a policy that has one")
     if temperature is not None and not hasattr(policy, "probabilities"):
         raise SettingsError(f"{policy!r} has no probabilities(observations) to sample; leave out temperature")
-    if task.action_size:
-        return _mixture_of(policy)
-    actor, power = (as_actor(policy), 1.0) if temperature is None else (None, 1 / temperature)
-    certainty = torch.eye(task.action_count, dtype=torch.float64)
+    actor = None if task.action_size or temperature is not None else as_actor(policy)
+    certain, state = torch.eye(task.action_count, dtype=torch.float64), None
 
-    def intended(observations: Array, starts: Flags) -> Categorical:
-        if actor is not None:
-            return Categorical(probs=certainty[actions_of(actor, task, observations, starts)], validate_args=False)
-        powers = torch.as_tensor(policy.probabilities(observations), dtype=torch.float64) ** power
-        return Categorical(probs=powers / powers.sum(-1, keepdim=True), validate_args=False)
-
-    return intended
-
-
-def _mixture_of(policy: Any) -> Any:
-    """The policy's own mixture of Gaussians; a recurrent policy begins each episode without a hidden state."""
-    if not hasattr(policy, "distribution"):
-        raise SettingsError(f"{policy!r} has no distribution(observations) to widen; pass a policy that has one")
-    state: Any = None
-
-    def intended(observations: Array, starts: Flags) -> MixtureSameFamily:
+    def intended(observations: Array, starts: Flags) -> Distribution:
         nonlocal state
+        if actor is not None:
+            return Categorical(probs=certain[actions_of(actor, task, observations, starts)], validate_args=False)
+        if temperature is not None:
+            powers = torch.as_tensor(policy.probabilities(observations), dtype=torch.float64) ** (1 / temperature)
+            return Categorical(probs=powers / powers.sum(-1, keepdim=True), validate_args=False)
         if hasattr(policy, "next_distribution"):
             found, state = policy.next_distribution(observations, None if starts.all() else state, starts)
         else:

@@ -51,14 +51,14 @@ def check_demonstrator_model(model: AbstractDemonstratorModel[Any], *, actions: 
     _hold(not list(module.buffers()) if module else True, "the module of a demonstrator model must have no buffers")
     policy, batch, row = _situation(model.discrete, model.context, sizes, seed)
     for rho in _LEVELS:
-        expertise = batch.weight.new_full((_MEMBERS, len(batch.weight)), rho)
+        expertise = _everybody(rho, batch)
         found = model.log_likelihood(policy, expertise, batch, module)
         observed = model.observed(policy.at(batch.observation_index), expertise, Context.of(batch, _MEMBERS, module))
-        expected, total = observed.log_prob(batch.action), _sums(found.exp(), row)
+        expected = observed.log_prob(batch.action)
         some = expected > -18 if model.discrete else expected > -torch.inf  # fainter ones may be floored
         _close(found[some], expected[some], f"at expertise {rho} log_likelihood must be observed(...).log_prob(action)")
         if model.discrete:
-            _close(total, torch.ones_like(total), f"at expertise {rho} the probabilities of actions must sum to one")
+            _check_total(_sums(found, row), f"at expertise {rho} the probabilities of actions must sum to one", 1e-7)
         if rho == 1 and not model.defines_expertise:
             _close(found, policy.taken(batch), "at expertise 1 the policy itself must be observed")
     if model.defines_expertise:
@@ -77,9 +77,9 @@ def _check_legal_actions(model: AbstractDemonstratorModel[Any], sizes: Sizes, se
     legal[0, ::2] = legal[-1, 1] = False
     policy, batch, row = _situation(True, model.context, sizes, seed, legal=legal)
     for rho in _LEVELS:
-        expertise = batch.weight.new_full((_MEMBERS, len(batch.weight)), rho)
-        total = _sums(model.log_likelihood(policy, expertise, batch, _module(model, sizes, seed)).exp(), row)
-        _close(total, torch.ones_like(total), f"at expertise {rho} the legal actions must have all of the probability")
+        found = model.log_likelihood(policy, _everybody(rho, batch), batch, _module(model, sizes, seed))
+        sentence = f"at expertise {rho} the legal actions must have all of the probability"
+        _check_total(_sums(found, row), sentence, 1e-7)
 
 
 def _check_density(model: AbstractDemonstratorModel[Any], seed: int) -> None:
@@ -90,10 +90,9 @@ def _check_density(model: AbstractDemonstratorModel[Any], seed: int) -> None:
     except SettingsError:
         return
     policy, batch, _ = _situation(False, model.context, sizes, seed)
-    module, expertise = _module(model, sizes, seed), batch.weight.new_full((_MEMBERS, len(batch.weight)), 0.3)
-    observed = model.observed(policy.at(batch.observation_index), expertise, Context.of(batch, _MEMBERS, module))
-    total = _integral(observed, 60.0)
-    _close(total, torch.ones_like(total), "at expertise 0.3 the density must integrate to one", atol=1e-5)
+    context = Context.of(batch, _MEMBERS, _module(model, sizes, seed))
+    observed = model.observed(policy.at(batch.observation_index), _everybody(0.3, batch), context)
+    _check_total(_integral(observed, 60.0), "at expertise 0.3 the density must integrate to one")
 
 
 def _check_edges(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> None:
@@ -101,14 +100,13 @@ def _check_edges(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int)
     module = _module(model, sizes, seed)
     for gap, rho in product((0.0, 70.0, 1e4), (0.0, 1e-30, 0.5, 1.0)):  # exp(-1e4) is zero
         policy, batch, _ = _situation(model.discrete, model.context, sizes, seed, gap=gap)
-        expertise = batch.weight.new_full((_MEMBERS, len(batch.weight)), rho).requires_grad_()
+        expertise = _everybody(rho, batch).requires_grad_()
         found = model.log_likelihood(policy, expertise, batch, module)
         inputs = [expertise, *([policy.log_probs] if model.discrete else mixture_parts(policy))]
         inputs += [] if module is None else list(module.parameters())
         gradients = torch.autograd.grad(batch.mean_cost(found).sum(), inputs, allow_unused=True)
-        for each in (found, *(gradient for gradient in gradients if gradient is not None)):
-            finite = bool(torch.isfinite(each).all())
-            _hold(finite, f"values and gradients must be finite at expertise {rho}, for faint actions too")
+        finite = all(bool(torch.isfinite(each).all()) for each in (found, *gradients) if each is not None)
+        _hold(finite, f"values and gradients must be finite at expertise {rho}, for faint actions too")
 
 
 def check_policy_head(head: AbstractPolicyHead, *, actions: int = 3, seed: int = 0) -> None:
@@ -118,25 +116,21 @@ def check_policy_head(head: AbstractPolicyHead, *, actions: int = 3, seed: int =
     head.check(sizes)
     _check_members(lambda generators: head.build(sizes, generators), seed)
     net = head.build(sizes, _generators(seed))
-    own = {id(parameter) for parameter in net.parameters()}
-    _hold({id(each) for each in net.skill_parameters()} <= own, "skill_parameters must be parameters of the network")
-    rows, generator = 4, stream(seed, "check")
-    seen = torch.randn(_INPUTS, head.length * rows, generator=generator)
+    _check_skill_parameters(net, "network")
+    rows = 4
+    seen = torch.randn(_INPUTS, head.length * rows, generator=stream(seed, "check"))
     policy = net(seen, None)
     _hold(policy.batch_shape == (_MEMBERS, head.length * rows), "the batch shape must be (member, observation)")
+    _, batch, row = _situation(head.discrete, (), sizes, seed, observations=seen)
     if head.discrete:
-        _, batch, row = _situation(True, (), sizes, seed, observations=seen)
-        total = _sums(policy.taken(batch).exp(), row)
-        _close(total, torch.ones_like(total), "the probabilities of all actions must sum to one", atol=1e-5)
+        _check_total(_sums(policy.taken(batch), row), "the probabilities of all actions must sum to one")
         _check_discrete_net(head, net, seen, seed)
     else:
-        _, batch, _ = _situation(False, (), sizes, seed, observations=seen)
         density = head.build(replace(sizes, actions=1), _generators(seed)).double()(seen.double(), None)
-        total = _integral(density, 40.0)
-        _close(total, torch.ones_like(total), "the density must integrate to one", atol=1e-5)
+        _check_total(_integral(density, 40.0), "the density must integrate to one")
     taken, here = policy.taken(batch), policy.at(batch.observation_index)
     _close(taken, here.log_prob(batch.action), "taken(batch) must be at(index).log_prob(action)", atol=1e-5)
-    alone = nets.member(net, 1)(seen, None).taken(batch)
+    alone = nets.members(net, [1])(seen, None).taken(batch)
     _close(alone[0], taken[1], "a member taken out must be that member", atol=1e-5)
     taken.sum().backward()
     for name, parameter in net.named_parameters():
@@ -160,21 +154,19 @@ def _check_discrete_net(head: AbstractPolicyHead, net: PolicyNet, seen: Tensor, 
 @torch.no_grad()
 def _check_acting(head: AbstractPolicyHead, net: PolicyNet, seen: Tensor, rows: int, seed: int) -> None:
     """`step` gives what the network gives for a whole window, and begins anew after it; members are averaged."""
-    whole = net(seen, None)
-    state = net.initial_state(rows)
+    whole, state = net(seen, None), net.initial_state(rows)
     for time in range(2 * head.length):
         at = torch.arange(rows) + (time % head.length) * rows
         found, state = net.step(seen[:, at], state)
         for ours, theirs in zip(net.parameters_of(found), net.parameters_of(whole), strict=True):
-            _close(ours, theirs[:, at], "step after step must give what the network gives for a window", atol=1e-5)
-    action = net.sample(net.average(found), stream(seed, "act"))
-    again = net.sample(net.average(found), stream(seed, "act"))
-    likely = net.most_likely(net.average(found), stream(seed, "act"))
+            _close(ours, theirs[at], "step after step must give what the network gives for a window", atol=1e-5)
+    average = net.average(found)
+    action, again = (net.sample(average, stream(seed, "act")) for _ in range(2))
     _hold(torch.equal(action, again), "sample must depend on its generator alone")
+    likely = net.most_likely(average, stream(seed, "act"))
     _hold(len(action) == len(likely) == rows, "there must be one action for each row")
     density = found.log_prob(action.expand(_MEMBERS, *action.shape)).exp().mean(0)
-    average = net.average(found).log_prob(action).exp()
-    _close(average, density, "average must be the mean of the members' distributions", atol=1e-5)
+    _close(average.log_prob(action).exp(), density, "average must be the mean of the members' distributions", atol=1e-5)
 
 
 def check_expertise(expertise: AbstractExpertise, *, seed: int = 0) -> None:
@@ -185,8 +177,7 @@ def check_expertise(expertise: AbstractExpertise, *, seed: int = 0) -> None:
     expertise.check(sizes)
     _check_members(lambda generators: expertise.build(sizes, generators), seed)
     net = expertise.build(sizes, _generators(seed))
-    own = {id(parameter) for parameter in net.parameters()}
-    _hold({id(each) for each in net.skill_parameters()} <= own, "skill_parameters must be parameters of the module")
+    _check_skill_parameters(net, "module")
     seen = torch.randn(_INPUTS, _OBSERVATIONS, generator=stream(seed, "check"))
     for size in (1.0, 0.0, 1e6):
         _, batch, _ = _situation(True, (), sizes, seed, observations=size * seen)
@@ -267,6 +258,15 @@ def _check_members(build: Callable[[Sequence[torch.Generator]], nn.Module | None
         _hold(shape == (0, *parameter.shape[1:]), f"without generators the parameter {name} must have no members")
 
 
+def _check_total(total: Tensor, sentence: str, atol: float = 1e-5) -> None:
+    _close(total, torch.ones_like(total), sentence, atol=atol)
+
+
+def _check_skill_parameters(net: Any, what: str) -> None:
+    own = {id(parameter) for parameter in net.parameters()}
+    _hold({id(each) for each in net.skill_parameters()} <= own, f"skill_parameters must be parameters of the {what}")
+
+
 def _check_range(rho: Tensor, counts: int) -> None:
     _hold(rho.shape == (_MEMBERS, counts), f"expertise must be (member, count), and its shape is {tuple(rho.shape)}")
     _hold(bool(((rho >= 0) & (rho <= 1)).all()), "expertise must lie between 0 and 1")
@@ -281,9 +281,14 @@ def _module(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> n
     return None if built is None else built.double()
 
 
-def _sums(values: Tensor, row: Tensor) -> Tensor:
-    """Sums of (member, count) values over the counts of each row."""
-    return values.new_zeros(len(values), int(row.max()) + 1).index_add_(1, row, values)
+def _everybody(rho: float, batch: Batch) -> Tensor:
+    """The same expertise at every count."""
+    return batch.weight.new_full((_MEMBERS, len(batch.weight)), rho)
+
+
+def _sums(log_probs: Tensor, row: Tensor) -> Tensor:
+    """Sums of (member, count) probabilities over the counts of each row."""
+    return log_probs.new_zeros(len(log_probs), int(row.max()) + 1).index_add_(1, row, log_probs.exp())
 
 
 def _integral(density: Any, half_width: float) -> Tensor:
@@ -316,23 +321,15 @@ def _situation(
     policy: Any
     if discrete:
         scores = gap * torch.randn(_MEMBERS, sizes.actions, unique_count, generator=generator, dtype=torch.float64)
-        scores = scores if legal is None else scores.masked_fill(~legal, -torch.inf)
-        policy = Choice(scores.log_softmax(-2).requires_grad_())
+        policy = Choice(scores.masked_fill(~allowed, -torch.inf).log_softmax(-2).requires_grad_())
     else:
         shape = (_MEMBERS, unique_count, 2, 1 + 2 * sizes.actions)
         drawn = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
         means, spreads = drawn[..., 1:].chunk(2, -1)
         policy = mixture(drawn[..., 0], means, (0.3 * spreads).exp())
         action = torch.randn(len(row), sizes.actions, generator=generator, dtype=seen.dtype)
-    batch = Batch.of(
-        sizes=sizes,
-        observations=seen,
-        observation_index=row // _PEOPLE,
-        demonstrator=row % _PEOPLE,
-        action=action,
-        weight=torch.ones(len(row), dtype=seen.dtype),
-        legal=legal,
-    )
+    at, who = row // _PEOPLE, row % _PEOPLE
+    batch = Batch.of(sizes=sizes, observations=seen, observation_index=at, demonstrator=who, action=action, legal=legal)
     columns = _random_context(discrete, sizes, len(rows), seed)
     return policy, replace(batch, context={name: columns[name][..., row] for name in context}), row
 
@@ -341,12 +338,13 @@ def _random_context(discrete: bool, sizes: Sizes, rows: int, seed: int) -> dict[
     """Every column of a context, for so many rows of which half are first steps."""
     generator = stream(seed, "context")
     first = torch.randint(2, (rows,), generator=generator)
-    previous = torch.randint(sizes.actions, (rows,), generator=generator)
+    if discrete:
+        previous = torch.where(first == 1, -1, torch.randint(sizes.actions, (rows,), generator=generator))
+    else:
+        previous = torch.randn(sizes.actions, rows, generator=generator).double() * (1 - first)
     return {
         "first_step": first,
         "episode_number": torch.randint(5, (rows,), generator=generator),
         "previous_observation": torch.randn(_INPUTS, rows, generator=generator).double() * (1 - first),
-        "previous_action": torch.where(first == 1, -1, previous)
-        if discrete
-        else torch.randn(sizes.actions, rows, generator=generator).double() * (1 - first),
+        "previous_action": previous,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -11,8 +11,6 @@ import torch
 
 from ileed._torch import stream
 from ileed.demonstrations import Array, Demonstrations
-
-__all__ = ["LADDER", "RESTARTS", "Split", "WidthComparison", "compare_widths", "layers", "wider_than"]
 
 Hidden = tuple[int, ...]
 
@@ -40,11 +38,6 @@ class WidthComparison:
     held_out_steps: int
 
     @property
-    def measured(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Costs and standard errors."""
-        return self.nats_per_action, self.standard_errors
-
-    @property
     def chosen(self) -> Hidden:
         """The narrowest hidden layers whose cost is within one standard error of the least."""
         least = min(self.nats_per_action)
@@ -62,12 +55,10 @@ class WidthComparison:
 
     def diagnosis(self, policy: str) -> str:
         """Whether a wider policy than the first explains people better, as a sentence; `policy` names its class."""
-        given, *_ = self.hidden
-        chosen = self.chosen
+        given, chosen = self.hidden[0], self.chosen
         if chosen == given:
             return f"no wider policy explains held-out actions better than {layers(given)}"
-        place = self.hidden.index(chosen)
-        gain = self.nats_per_action[0] - self.nats_per_action[place]
+        gain = self.nats_per_action[0] - self.nats_per_action[self.hidden.index(chosen)]
         return (
             f"a wider policy explains held-out actions better by {gain:.2g} nats each: "
             f"pass policy={policy}(hidden={chosen}) instead of hidden={given}"
@@ -98,7 +89,6 @@ class Split:
 
     @property
     def held_out(self) -> Demonstrations:
-        """The steps that are held out."""
         return self.data.select(~self.kept[self.data.episode])
 
 
@@ -122,29 +112,18 @@ def compare_widths(
     by_step = np.ones(len(held_out)) if weights is None else weights[~split.kept][held_out.episode]
     counts = np.bincount(held_out.episode, weights=by_step)
     sums: list[Array] = []
-    for hidden in _tried(candidates, sums, counts):
+
+    def compared() -> WidthComparison:
+        means = [float(each.sum() / counts.sum()) for each in sums]
+        best = sums[int(np.argmin(means))]
+        errors = tuple(_standard_error(each - best, counts) for each in sums)
+        return WidthComparison(tuple(candidates[: len(sums)]), tuple(means), errors, len(held_out))
+
+    for number, hidden in enumerate(candidates):
+        if 2 <= number == len(candidates) - 1 and compared().chosen != candidates[number - 1]:
+            break
         sums.append(np.bincount(held_out.episode, weights=by_step * cost(hidden)))
-    return _compared(tuple(candidates[: len(sums)]), sums, counts, len(held_out))
-
-
-def _tried(candidates: Sequence[Hidden], sums: list[Array], counts: Array) -> Iterator[Hidden]:
-    """The candidates, but the last of three or more only where the one before it is the one to choose so far."""
-    always = max(2, len(candidates) - 1)
-    yield from candidates[:always]
-    for widest in candidates[always:]:
-        if _compared(tuple(candidates[:always]), sums, counts, 0).chosen == candidates[always - 1]:
-            yield widest
-
-
-def _compared(hidden: tuple[Hidden, ...], sums: Sequence[Array], counts: Array, steps: int) -> WidthComparison:
-    means = [float(each.sum() / counts.sum()) for each in sums]
-    best = sums[int(np.argmin(means))]
-    return WidthComparison(
-        hidden=hidden,
-        nats_per_action=tuple(means),
-        standard_errors=tuple(_standard_error(each - best, counts) for each in sums),
-        held_out_steps=steps,
-    )
+    return compared()
 
 
 def _standard_error(sums: Array, counts: Array) -> float:

@@ -15,7 +15,7 @@ from ileed._torch import stream
 from ileed.model import distributions
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, has_known_internals, mixture_parts
-from ileed.nets import MLP, Pick, member
+from ileed.nets import MLP, Pick, members
 
 HEADS = (
     CategoricalMLP(hidden=(4, 3)),
@@ -103,7 +103,7 @@ def test_a_member_depends_on_its_own_generator_alone(head):
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_member_taken_out_is_that_slice(head, index):
     net = built(head)
-    out = member(net, index)
+    out = members(net, [index])
     for whole, alone in zip(tensors(net(seen())), tensors(out(seen())), strict=True):
         assert len(alone) == 1
         torch.testing.assert_close(alone[0], whole[index], rtol=0, atol=1e-6)  # other batch sizes, another order

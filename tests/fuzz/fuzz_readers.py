@@ -32,8 +32,8 @@ from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError
 from ileed.fitting import Outcome
 from ileed.readers import from_table, read_parquet, read_robomimic, write_parquet, write_robomimic
-from ileed.report.charts import Drawing
-from ileed.report.page import page
+from ileed.report import page
+from ileed.report.charts import Figure, specification
 from ileed.report.sections import Content
 from ileed.tasks.minigrid import Expert
 from ileed_lab.baselines.gail import GailPolicy
@@ -664,25 +664,20 @@ def read_run(path: Path, chance: Random) -> None:
         ileed.load(path.parent / "again")
 
 
-class _Undrawn:
-    """Charts up to what the drawing library is handed; drawing itself needs more memory than a bounded process has."""
-
-    def __init__(self) -> None:
-        self._drawing = Drawing()
-
-    def inline(self, figure: Any) -> str:
-        return json.dumps(self._drawing._specification(figure, narrow=True))
-
-
 def describe(fitted: Any) -> None:
     """The page with every sentence and number, and no charts."""
     told = Content.of(fitted, {}, {})
     plain = [replace(section, figure=None) for section in told.sections]
-    page("title", fitted, replace(told, sections=plain), Drawing(), command="ileed fit").encode("utf-8")
+    page("title", fitted, replace(told, sections=plain), command="ileed fit").encode("utf-8")
 
 
 def draw_without_a_browser(fitted: Any) -> None:
-    page("title", fitted, Content.of(fitted, {}, {}), _Undrawn(), command=None).encode("utf-8")
+    """Charts up to what the drawing library is handed; drawing itself needs more memory than a bounded process has."""
+
+    def undrawn(figure: Figure) -> str:
+        return json.dumps(specification(figure, narrow=True))
+
+    page("title", fitted, Content.of(fitted, {}, {}), command=None, draw=undrawn).encode("utf-8")
 
 
 RUN = Reader(

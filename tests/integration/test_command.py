@@ -57,7 +57,7 @@ BAD_TABLES = {
     "NaN in an observation": (spoiled(np.nan), "NaN"),
     "an infinite observation": (spoiled(np.inf), "infinite"),
     "ragged observations": ({"observation": [np.ones(4 + (k == 3)) for k in range(60)]}, "ragged"),
-    "words for observations": ({"observation": [["a", "b"]] * 60}, "convert it to numbers"),
+    "words for observations": ({"observation": [["a", "b"]] * 60}, "encode them as numbers"),
     "a negative action": ({"action": np.full(60, -1)}, "negative"),
     "fractional actions": ({"action": np.full(60, 0.5)}, "fractional"),
     "words for actions": ({"action": ["left"] * 60}, "not numbers"),

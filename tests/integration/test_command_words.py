@@ -395,7 +395,5 @@ def test_a_warning_of_the_reader_is_one_line(tmp_path, capsys, recwarn):
 def test_the_public_names_are_the_same_for_readers_of_the_code_and_for_the_interpreter():
     stated = ast.parse(Path(ileed.__file__).with_name("_names.py").read_text())
     imported = {name.name for node in stated.body if isinstance(node, ast.ImportFrom) for name in node.names}
-    from ileed import _names
-
-    assert imported == set(ileed.__all__) == set(_names.__all__)
+    assert imported == set(ileed.__all__)
     assert set(ileed.__all__) <= set(dir(ileed))

@@ -128,7 +128,7 @@ class _CategoricalLSTMNet(CategoricalNet):
         self.body = MLP((settings.units, sizes.actions), generators=generators)
 
     def forward(self, observations: Tensor, legal: Tensor | None = None) -> Choice:
-        return self.read(self.body(self.layer(observations, self.length)[0]), legal)
+        return self.read(self.body(self.layer(observations, self.length)), legal)
 
     def initial_state(self, rows: int) -> tuple[Tensor, ...]:
         weight = self.body.last.weight
@@ -140,8 +140,8 @@ class _CategoricalLSTMNet(CategoricalNet):
     ) -> tuple[Choice, tuple[Tensor, ...]]:
         *before, age = state
         hidden, cell = (each.permute(1, 2, 0) * (age % self.length > 0) for each in before)
-        outputs, after = self.layer(observations, 1, (hidden, cell))
-        return self.read(self.body(outputs), legal), (*(each.permute(2, 0, 1) for each in after), age + 1)
+        after = self.layer.step(observations, (hidden, cell))
+        return self.read(self.body(after[0]), legal), (*(each.permute(2, 0, 1) for each in after), age + 1)
 
 
 def read_steps(path: Path, *, demonstrator: Any = None, delimiter: str = " ") -> Demonstrations:

@@ -30,9 +30,11 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ileed import DemonstrationError, Demonstrations, memory, parquet_files, runs
+from ileed import DemonstrationError, Demonstrations, memory, runs
 from ileed.demonstrations import Array
+from ileed.demonstrations.columns import is_text
 from ileed.errors import brief
+from ileed.readers.parquet import ParquetFile
 from ileed_lab.chess import board
 
 __all__ = [
@@ -96,7 +98,7 @@ def write_positions(table: pa.Table, path: str | Path) -> None:
 
 def _read_parquet(path: Path) -> pa.Table:
     """Our columns alone; text as a dictionary, with each distinct word once."""
-    file = parquet_files.describe(path)
+    file = ParquetFile(path)
     ours = {*SCHEMA.names, *_OTHER_NAMES}
     found = [name for name in dict.fromkeys(file.schema.names) if name in ours]
     if repeated := [name for name in found if file.schema.names.count(name) > 1]:
@@ -129,7 +131,7 @@ def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         raise DemonstrationError(f"{path} has no column {field.name!r}: it has {table.column_names}; rename a column")
     try:
         column = table.column(field.name)
-        if parquet_files.is_text(column.type):
+        if is_text(column.type):
             column = _dense(path, column)
         column = column.cast(field.type)
     except pa.ArrowException as error:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from tyro.conf import Positional
 
-from ileed.cli.console import Output, at_least_one, bar, plain, print_json
+from ileed.checking import at_least_one
+from ileed.cli.console import Output, bar, plain, print_json
 
 if TYPE_CHECKING:
     from ileed_lab.chess.rating import PlayerRating

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from ileed.cli.console import Output, at_least_one, bar
+from ileed.checking import at_least_one
+from ileed.cli.console import Output, bar
 
 __all__ = ["Demonstrate"]
 

@@ -26,7 +26,7 @@ from ileed.tasks import AbstractTask
 from ileed.tasks.minigrid import MiniGridTask
 from ileed_lab.baselines import FittedGail, Gail
 from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
-from ileed_lab.learners import Ensemble, likeliest
+from ileed_lab.learners import Ensemble, expertise_by_label, likeliest
 from ileed_lab.minigrid.beyond_experiment import HowMuch, WrongModel
 from ileed_lab.minigrid.measures import (
     ENSEMBLE,
@@ -298,7 +298,7 @@ class ManySkills(AbstractExperiment):
         best = likeliest(fit)
         measured["nats_per_action"] = best.nats_per_action
         if best.estimates_expertise:
-            measured["expertise"] = best.expertise.by_label(fit.data, "phase")
+            measured["expertise"] = expertise_by_label(best, fit.data, "phase")
         return measured
 
     def _rewards_by_stage(self, setting: Setting, trial: int, policy: Any) -> dict[str, float]:

@@ -29,7 +29,7 @@ from ileed.demonstrations import Array
 from ileed.tasks import AbstractTask
 from ileed_lab.baselines import Bcq, Cql, Hbc, Iris
 from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
-from ileed_lab.learners import Ensemble, Learner, likeliest
+from ileed_lab.learners import Ensemble, Learner, expertise_by_label, likeliest
 from ileed_lab.records import Measured
 
 __all__ = ["BASELINES", "SUBSETS", "Scaling", "Square", "ileed_rnn"]
@@ -249,7 +249,7 @@ class Scaling(AbstractExperiment):
             measured["expertise"] = fitted.expertise.by_demonstrator()
         by_state = self.methods(setting)[method].expertise not in (Perfect(), Constant())
         if "phase" in held_out.skills and by_state:
-            measured["expertise_by_phase"] = fitted.expertise.by_label(fit.data, "phase")
+            measured["expertise_by_phase"] = expertise_by_label(fitted, fit.data, "phase")
         return measured
 
 

@@ -64,18 +64,7 @@ COMMANDS: Mapping[str, Command] = {
 }
 
 
-def commands() -> Mapping[str, Command]:
-    """Every command by its name: those of the library, and those of other packages that can be loaded."""
-    found = dict(COMMANDS)
-    for name in plugins.contributed(plugins.COMMANDS):
-        if name not in COMMANDS:
-            with suppress(IleedError):  # raised again when that command is run
-                found[name] = _contributed_command(name)
-    return found
-
-
-def _contributed_command(name: str) -> Command:
-    found = plugins.loaded(plugins.contributed(plugins.COMMANDS)[name])
+def _check_command(name: str, found: Any) -> Command:
     if not isinstance(found, Command):
         raise IleedError(
             f"the entry point {name} of the group {plugins.COMMANDS} is {brief(found)}, but must be an "
@@ -84,7 +73,19 @@ def _contributed_command(name: str) -> Command:
     return found
 
 
-def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None) -> int:
+_ALL = plugins.Registry(plugins.COMMANDS, COMMANDS, _check_command)
+
+
+def commands() -> Mapping[str, Command]:
+    """Every command by its name: those of the library, and those of other packages that can be loaded."""
+    found = {}
+    for name in _ALL:
+        with suppress(IleedError):  # raised again when that command is run
+            found[name] = _ALL[name]
+    return found
+
+
+def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: None) -> int:
     """Run one command and return its exit code.
 
     `at_work` is called after the command is parsed and everything it needs is imported, before its work begins.
@@ -93,7 +94,7 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            command = _parse_command(list(arguments))
+            command = _parse_command(arguments)
             if command is not None:
                 import_module("ileed._names")  # the slow imports, which every command needs
                 at_work()
@@ -114,19 +115,18 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], None] = lambda: None)
     return _SUCCESS
 
 
-def _parse_command(words: list[str]) -> Any:
+def _parse_command(words: Sequence[str], program: str = "ileed", known: Mapping[str, Command] = _ALL) -> Any:
     """The command with its options; None where help or the version was printed instead."""
-    if words[:1] == ["--version"]:
+    name, *words = words or [""]
+    if (program, name) == ("ileed", "--version"):
         print(f"ileed {ileed.__version__}")  # noqa: T201
         return None
-    program, known = "ileed", _commands_to_search(words[0] if words else "")
-    while known:
-        name, *words = words or [""]
-        if name in ("--help", "-h"):
-            print(_help(program, known))  # noqa: T201
-            return None
-        command = _find_command(name, known, program)
-        program, known = f"{program} {name}", command.others
+    if name in ("--help", "-h"):
+        print(_help(program, commands() if known is _ALL else known))  # noqa: T201
+        return None
+    command, program = _find_command(name, known, program), f"{program} {name}"
+    if command.others:
+        return _parse_command(words, program, command.others)
     try:
         from ileed.cli.parsing import parse
     except ModuleNotFoundError as error:
@@ -134,17 +134,10 @@ def _parse_command(words: list[str]) -> Any:
     return parse(getattr(import_module(command.module), command.kind), program, words)
 
 
-def _commands_to_search(name: str) -> Mapping[str, Command]:
-    """Commands among which `name` is found if it exists; other packages are loaded only where that is necessary."""
-    if name in COMMANDS:
-        return COMMANDS
-    plugins.refuse_without_lab(plugins.COMMANDS, name)
-    return {name: _contributed_command(name)} if name in plugins.contributed(plugins.COMMANDS) else commands()
-
-
 def _find_command(name: str, known: Mapping[str, Command], program: str) -> Command:
     if not name:
         raise SettingsError(f"no command was given: `{program} --help` explains {', '.join(known)}")
+    plugins.refuse_without_lab(plugins.COMMANDS, name)
     if name not in known:
         raise SettingsError(
             f"there is no {'option' if name.startswith('-') else 'command'} {name!r} of `{program}`"

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ileed.errors import SettingsError
 from ileed.wording import printable
 
 if TYPE_CHECKING:
@@ -41,8 +40,7 @@ class Output(Console):
 
 def plain(text: str) -> str:
     """Text from the data for a cell of a table: shortened, without markup or terminal escapes."""
-    short = text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
-    return escape(printable(short))
+    return escape(printable(text, most=_LONGEST_NAME))
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -51,54 +49,38 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(finite, indent=2))  # noqa: T201
 
 
-def at_least_one(**settings: int | None) -> None:
-    """Refuse counts below one before anything is read or imported."""
-    for name, value in settings.items():
-        if value is not None and value < 1:
-            raise SettingsError(f"{name} is {value}: it must be one or more")
-
-
 @contextmanager
 def fit_bar(words: str) -> Iterator[ProgressCallback]:
-    """The progress callback of a fit: a bar with the best cost so far and the time left in the stage."""
-    with _delayed_bar(words, TextColumn("best {task.fields[cost]} nats"), cost="...") as (bars, task):
-        stage = None
+    """The progress callback of a fit: a bar with the stage, the best cost so far, and the time left in the stage."""
+    with bar(words) as advance:
 
-        def progress(progress: FitProgress) -> None:
-            nonlocal stage
-            bars.start()
-            if stage != progress.stage:
-                stage = progress.stage
-                description = plain(words if stage == "fitting" else f"{words}: {stage}")
-                bars.reset(task, total=progress.steps, description=description)
-            bars.update(task, completed=progress.step, cost=f"{progress.nats_per_action:.4f}")
+        def progress(at: FitProgress) -> None:
+            stage = "" if at.stage == "fitting" else f" {at.stage},"
+            advance(at.step, at.steps, f"{stage} best {at.nats_per_action:.4f} nats")
 
         yield progress
 
 
 @contextmanager
-def bar(words: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress callback that takes the number done and the total: a bar with the time left."""
-    with _delayed_bar(words) as (bars, task):
+def bar(words: str) -> Iterator[Callable[..., None]]:
+    """A progress callback that takes the number done, the total, and perhaps a note: a bar with the time left.
 
-        def progress(done: int, total: int) -> None:
-            bars.start()
-            bars.update(task, completed=done, total=total)
-
-        yield progress
-
-
-@contextmanager
-def _delayed_bar(words: str, *columns: TextColumn, **fields: Any) -> Iterator[tuple[Progress, TaskID]]:
-    """A bar that appears when it is started or after a delay, so that errors before the work appear without a bar."""
-    start = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    It appears when work is reported or after a delay, so that errors before the work appear without a bar.
+    """
+    start = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %{task.fields[note]}"))
     end = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    bars = Progress(*start, *columns, *end, console=Console(stderr=True))
+    bars = Progress(*start, *end, console=Console(stderr=True))
+    task = bars.add_task(plain(words), total=None, note="")
     timer = threading.Timer(_BAR_DELAY, bars.start)
     timer.daemon = True
     timer.start()
+
+    def advance(done: int, total: int, note: str = "") -> None:
+        bars.start()
+        bars.update(task, completed=done, total=total, note=note)
+
     try:
-        yield bars, bars.add_task(plain(words), total=None, **fields)
+        yield advance
     finally:
         timer.cancel()
         timer.join()

@@ -34,25 +34,15 @@ class Columns:
     missing: Literal["error", "category"] = "error"
     """Missing values in a table's features: an error, or a category of their own."""
 
-    def read(self, path: Path) -> Demonstrations | None:
-        """The demonstrations in a table; None where no column of an action is named."""
-        if not self.action:
-            if self.episode or self.features or self.skills:
-                raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
-            return None
+    def read(self, path: Path) -> Demonstrations:
+        """The demonstrations in a table."""
         from ileed.readers import from_table
 
         if self.demonstrator is None:
             raise DemonstrationError("--action names a column, but that of the demonstrator is missing: --demonstrator")
-        return from_table(
-            path,
-            action=self.action[0] if len(self.action) == 1 else self.action,
-            demonstrator=self.demonstrator,
-            episode=self.episode or None,
-            features=self.features or None,
-            skills=self.skills or None,
-            missing=self.missing,
-        )
+        options: dict[str, Any] = {name: value or None for name, value in vars(self).items()}
+        options["action"] = self.action[0] if len(self.action) == 1 else self.action
+        return from_table(path, **options)
 
 
 @dataclass(frozen=True)
@@ -74,40 +64,58 @@ class Robomimic:
         """Where the file names the demonstrator: in a column or by masks; or the one demonstrator of the whole file."""
         from ileed.readers import by_column, by_mask, by_one
 
-        by_masks = bool(self.masks) or self.unmatched != "error"
-        options = {
-            "--demonstrator": column is not None,
-            "--masks or --unmatched": by_masks,
-            "--one": self.one is not None,
-        }
-        if len(given := [option for option, is_given in options.items() if is_given]) > 1:
-            raise SettingsError(f"{' and '.join(given)} each say who demonstrated: give one of them")
+        found: dict[str, Labeller] = {}
         if column is not None:
-            return by_column(column)
+            found["--demonstrator"] = by_column(column)
+        if self.masks or self.unmatched != "error":
+            found["--masks or --unmatched"] = by_mask(*self.masks, unmatched=self.unmatched)
         if self.one is not None:
-            return by_one(self.one)
-        return by_mask(*self.masks, unmatched=self.unmatched) if by_masks else None
+            found["--one"] = by_one(self.one)
+        if len(found) > 1:
+            raise SettingsError(f"{' and '.join(found)} each say who demonstrated: give one of them")
+        return next(iter(found.values()), None)
 
 
 @dataclass(frozen=True)
-class Inspect:
-    """Describe a data set and list its problems.
-
-    A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature.
-    """
+class OfData:
+    """A command about a data set."""
 
     data: Positional[Path]
     """A parquet file (.parquet), one of robomimic (.hdf5, .h5), or with --action a table (.csv, .tsv, .parquet)."""
     columns: OmitArgPrefixes[Columns] = Columns()
     """The columns of a table."""
     anonymise: bool = False
-    """Show pseudonyms in place of names; the same data have the same pseudonyms in every output."""
+    """Replace names by pseudonyms in all that is shown and saved; the same data have the same pseudonyms everywhere."""
     json: bool = False
     """Print JSON instead of text."""
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()
+    """Options for robomimic's files (.hdf5, .h5)."""
+
+    def read(self) -> Demonstrations:
+        """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
+        from ileed.readers import read
+
+        columns, labeller = self.columns, self.robomimic.labeller(self.columns.demonstrator)
+        if columns.action:
+            data = columns.read(self.data)
+        elif columns.episode or columns.features or columns.skills:
+            raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
+        else:
+            options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
+            given: dict[str, Any] = {name: value for name, value in options.items() if value}
+            data = read(self.data, demonstrator=labeller, **given)
+        return data.anonymise() if self.anonymise else data
+
+
+@dataclass(frozen=True)
+class Inspect(OfData):
+    """Describe a data set and list its problems.
+
+    A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature.
+    """
 
     def __call__(self) -> None:
-        data = read_data(self.data, self.columns, self.robomimic, anonymise=self.anonymise)
+        data = self.read()
         findings = data.check()
         if self.json:
             steps_each = dict(zip(data.names, data.steps_each.tolist(), strict=True))
@@ -121,18 +129,6 @@ class Inspect:
         for finding in findings:
             table.add_row(f"[bold]{plain(finding.about)}[/bold]", plain(finding.says))
         console.print(table if findings else "no problems found: every demonstrator has enough data")
-
-
-def read_data(path: Path, columns: Columns, robomimic: Robomimic, *, anonymise: bool = False) -> Demonstrations:
-    """The demonstrations in a file: a table with named columns, or another format that `ileed.read` knows."""
-    from ileed.readers import read
-
-    labeller = robomimic.labeller(columns.demonstrator)
-    options: dict[str, Any] = {"observations": list(robomimic.observations), "filter_key": robomimic.filter_key}
-    given = {name: value for name, value in options.items() if value not in ([], None)}
-    table = columns.read(path)
-    data = read(path, demonstrator=labeller, **given) if table is None else table
-    return data.anonymise() if anonymise else data
 
 
 def column_names(data: Demonstrations) -> dict[str, Any]:

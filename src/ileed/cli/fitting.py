@@ -7,54 +7,50 @@ from dataclasses import dataclass
 from glob import escape
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.table import Column, Table
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes, arg
 
 from ileed import runs
 from ileed._torch import resolve_device
 from ileed.cli.console import Output, fit_bar, plain, print_json
-from ileed.cli.data import Columns, Robomimic, column_names, read_data
-from ileed.cli.parsing import rename_option
+from ileed.cli.data import OfData, column_names
 from ileed.errors import SettingsError
 from ileed.fitted import Fitted
 from ileed.methods import Ileed
+from ileed.model.demonstrators import AbstractDemonstratorModel
 
 _MODELS = ("boltzmann", "oneversusrest", "uniformmixture", "variancescaling")
 
-rename_option(Ileed, "demonstrator", "demonstrator_model")  # --demonstrator names a column
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Ileed):  # type: ignore[misc]  # final for users: here one option has another name, and nothing else
+    """The settings of `ileed.Ileed`, with the demonstrator model as --demonstrator-model."""
+
+    demonstrator: Annotated[AbstractDemonstratorModel[Any] | None, arg(name="demonstrator-model")] = None
+    """How a person of given expertise acts; None is UniformMixture or VarianceScaling, by the kind of actions."""
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(OfData):
     """Fit a policy and the expertise of every demonstrator to a data set; save the run.
 
     A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature. After an
     interruption the same command continues from the last checkpoint.
     """
 
-    data: Positional[Path]
-    """A parquet file (.parquet), one of robomimic (.hdf5, .h5), or with --action a table (.csv, .tsv, .parquet)."""
     out: Path | None = None
     """The run directory; runs/NAME-OF-DATA by default."""
     overwrite: bool = False
     """Replace an existing run, which is an error otherwise; other files in the directory stay."""
-    columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009 (frozen)
-    """The columns of a table."""
     seed: int = 0
     """The seed of all random numbers: the same seed on the same machine gives the same bits."""
     device: str = "auto"
     """cpu, cuda, or auto for the best available."""
     check_width: bool | None = None
     """Compare widths of the policy on held-out episodes; by default only if --policy is not given, to choose one."""
-    anonymise: bool = False
-    """Replace names by pseudonyms before the fit: the run holds no name."""
-    json: bool = False
-    """Print JSON instead of text."""
-    robomimic: OmitArgPrefixes[Robomimic] = Robomimic()  # noqa: RUF009
-    """Options for robomimic's files (.hdf5, .h5)."""
-    method: OmitArgPrefixes[Ileed] = Ileed()  # noqa: RUF009
+    method: OmitArgPrefixes[Settings] = Settings()
     """The settings of `ileed.Ileed`, written as in Python."""
 
     def __call__(self) -> None:
@@ -64,9 +60,9 @@ class Fit:
         if (column := self.columns.demonstrator or "").partition("(")[0].strip().lower() in _MODELS:
             found = f"--demonstrator {column} is a demonstrator model, but this option names a column"
             raise SettingsError(f"{found}: write --demonstrator-model {column}")
-        data = read_data(self.data, self.columns, self.robomimic, anonymise=self.anonymise)
+        data = self.read()
         with fit_bar("fitting") as progress:
-            fitted = self.method.fit(
+            fitted = Ileed(**vars(self.method)).fit(
                 data,
                 seed=self.seed,
                 device=self.device,

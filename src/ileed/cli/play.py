@@ -5,16 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from tyro.conf import Positional
 
-from ileed.cli.console import Output, at_least_one, bar, fit_bar, print_json
+from ileed.checking import at_least_one
+from ileed.cli.console import Output, bar, fit_bar, print_json
 from ileed.errors import IleedError, SettingsError, require_all
-
-if TYPE_CHECKING:
-    from ileed.tasks import AbstractTask
 
 
 @dataclass(frozen=True)
@@ -37,32 +34,25 @@ class Evaluate:
     """Print JSON instead of text."""
 
     def __call__(self) -> None:
+        from ileed import tasks
         from ileed.evaluation import evaluate
         from ileed.methods import load
+        from ileed.tasks.gymnasium import GymnasiumTask
 
         at_least_one(episodes=self.episodes, max_steps=self.max_steps)
-        task = self._task()
-        fitted = load(self.run)
-        task.actor_from(fitted.policy)  # refuses a policy that cannot act there before a bar appears
+        if (self.task is None) == (self.env is None):
+            found = "neither" if self.task is None else "both"
+            raise SettingsError(f"{found} of --task and --env given: give one of them, for example --env CartPole-v1")
+        if self.task is not None and self.max_steps is not None:
+            raise SettingsError("--max-steps is for --env, since tasks have their own limits: leave it out")
+        task = GymnasiumTask(self.env, max_steps=self.max_steps) if self.env else tasks.task(str(self.task))
+        policy = load(self.run).policy
         with bar(f"evaluating in {task.name}") as progress:
-            scores = evaluate(fitted.policy, task, episodes=self.episodes, seed=self.seed, progress=progress)
+            scores = evaluate(policy, task, episodes=self.episodes, seed=self.seed, progress=progress)
         if self.json:
             print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
         else:
             Output().say(f"mean reward {scores}")
-
-    def _task(self) -> AbstractTask:
-        from ileed import tasks
-        from ileed.tasks.gymnasium import GymnasiumTask
-
-        if (self.task is None) == (self.env is None):
-            found = "neither" if self.task is None else "both"
-            raise SettingsError(f"{found} of --task and --env given: give one of them, for example --env CartPole-v1")
-        if self.env is not None:
-            return GymnasiumTask(self.env, max_steps=self.max_steps)
-        if self.max_steps is not None:
-            raise SettingsError("--max-steps is for --env, since tasks have their own limits: leave it out")
-        return tasks.task(str(self.task))
 
 
 @dataclass(frozen=True)
@@ -112,6 +102,7 @@ class Demo:
         from ileed.methods import Ileed, bc
         from ileed.readers import shipped
         from ileed.report import figures, report
+        from ileed.report.charts import LIBRARIES
         from ileed.tasks.minigrid import MiniGridTask
 
         at_least_one(episodes=self.episodes)
@@ -122,25 +113,18 @@ class Demo:
         runs.check_destination(self.out, overwrite=overwrite)
         runs.check_page(self.out / "report.html")
         task = MiniGridTask("minigrid/obstacles")
-        drawing = {"altair": "report", "vl_convert": "report"}  # used at the end, but checked before the fits
-        require_all(drawing | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {}))
+        require_all(LIBRARIES | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {}))
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
-        best = max(truth, key=lambda name: truth[name])
         console = Output(quiet=self.json)
         console.say(repr(data))
         with fit_bar("fitting BC") as progress:
             cloned = bc().fit(data, seed=self.seed, progress=progress)
         with fit_bar("fitting ILEED") as progress:
             fitted = Ileed().fit(data, seed=self.seed, progress=progress)
-        players = {
-            "BC": cloned.policy,
-            "ILEED": fitted.policy,
-            "best demonstrator": simulation.demonstrator_actor(
-                tasks.expert(task.name), task, skill=truth[best], seed=self.seed
-            ),
-        }
+        expert, skill = tasks.expert(task.name), max(truth.values())
+        best = simulation.demonstrator_actor(expert, task, skill=skill, seed=self.seed)
         scores: dict[str, Scores] = {}
-        for name, player in players.items():
+        for name, player in {"BC": cloned.policy, "ILEED": fitted.policy, "best demonstrator": best}.items():
             with bar(f"evaluating {name}") as advance:
                 scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
         fitted.save(self.out, overwrite=overwrite)

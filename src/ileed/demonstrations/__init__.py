@@ -98,8 +98,7 @@ class Demonstrations:
         observation after the last action is left out, since nobody acted on it. Observations that are a mapping of
         arrays (gymnasium's Dict) are flattened in the order of their sorted names; they must all be numbers.
         """
-        columns = join_episodes(episodes, demonstrator)
-        return cls(**columns, names=tuple(names), action_count=action_count)
+        return cls(**join_episodes(episodes, demonstrator), names=tuple(names), action_count=action_count)
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -148,12 +147,10 @@ class Demonstrations:
         """The steps of a boolean mask, as a data set of its own; names and `action_count` are kept."""
         if not steps.any():
             raise DemonstrationError("no step is left by this selection: widen it")
-        changed = {
-            name: values[steps]
-            for name in ("observations", "actions", "demonstrator", "episode", "rewards", "terminals", "legal")
-            if (values := getattr(self, name)) is not None
+        columns: dict[str, Any] = {
+            name: values[steps] for name, values in vars(self).items() if isinstance(values, np.ndarray)
         }
-        return replace(self, **changed, skills={name: values[steps] for name, values in self.skills.items()})
+        return replace(self, **columns, skills={name: values[steps] for name, values in self.skills.items()})
 
     def by(self, *names: str) -> Demonstrations:
         """The steps of one demonstrator, or of several, alone."""
@@ -175,9 +172,8 @@ class Demonstrations:
         """Where `name` stands in `names`."""
         if name not in self.names:
             meant = did_you_mean(name, self.names)
-            raise DemonstrationError(
-                f"there is no demonstrator {name!r}{meant}: the data know {rules.listed(self.names)}"
-            )
+            known = rules.listed(self.names)
+            raise DemonstrationError(f"there is no demonstrator {name!r}{meant}: the data know {known}")
         return self.names.index(name)
 
     def split(self, held_out: float, *, generator: np.random.Generator) -> tuple[Array, Array]:
@@ -190,9 +186,7 @@ class Demonstrations:
             if count > 0:
                 out[generator.permutation(theirs)[:count]] = True
         if not out.any():
-            raise DemonstrationError(
-                "nobody has two episodes to hold one out: pass held_out=0 (at the command: --held-out 0)"
-            )
+            raise DemonstrationError("nobody has two episodes: pass held_out=0 (at the command: --held-out 0)")
         return ~out, out
 
     def collapse(self, skill: str | None = None, context: Sequence[str] = ()) -> Collapsed:
@@ -206,11 +200,9 @@ class Demonstrations:
     def skill(self, column: str) -> Skill:
         """A column of `skills` as weights: one skill for each of its labels, or each of the weights that it holds."""
         if column not in self.skills:
+            found = f"there is no skill column {column!r}{did_you_mean(column, self.skills)}"
             there = rules.listed(tuple(self.skills)) or "none"
-            raise DemonstrationError(
-                f"there is no skill column {column!r}{did_you_mean(column, self.skills)}: the data have {there}; pass "
-                "skills={...} to Demonstrations, or add a column skill.NAME to the file"
-            )
+            raise DemonstrationError(f"{found}: the data have {there}; pass skills=, or add skill.NAME to the file")
         values = self.skills[column]
         if values.ndim == 2:
             return Skill(values.astype(np.float32), tuple(f"{column} {k + 1}" for k in range(values.shape[1])))
@@ -264,7 +256,7 @@ def check_demonstrations(value: object) -> None:
 
 
 class Skill(NamedTuple):
-    """A skill column as weights: how much of each named skill a step calls for."""
+    """A skill column as (step, skill) weights: how much of each named skill a step calls for."""
 
     weights: Array
     names: tuple[str, ...]

@@ -1,18 +1,30 @@
-"""Collapsing: a data set as its unique observations and counts of the actions that were taken after them."""
+"""Collapsing: a data set as its unique observations, counts of the actions after them, and what came before a step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from ileed.demonstrations.context import step_context
 from ileed.demonstrations.rules import Array
+from ileed.errors import SettingsError
+from ileed.wording import did_you_mean
 
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
+
+
+CONTEXT = {
+    "previous_action": "the action before this one in the episode; -1 at its first step, or zeros where continuous",
+    "previous_observation": "the inputs of the observation before this one in the episode; zeros at its first step",
+    "first_step": "1 at the first step of an episode, 0 at the others",
+    "episode_number": "which of the demonstrator's own episodes this is, from 0 on",
+}
+"""The columns that a demonstrator model may declare in its `context`."""
+
+NONE = -1  # the number of what an episode's first step has none of
 
 
 @final
@@ -21,10 +33,8 @@ class Collapsed:
     """A data set's sufficient statistics: each unique observation once, and a count of each distinct action after it.
 
     A *unique observation* is a distinct row (together with its legal actions and skills where the data hold them). A
-    *count* is a distinct (action, unique observation, demonstrator) with its multiplicity; counts are sorted in that
-    order, so that they are read front to back. Where a demonstrator model depends on what came before a step, its
-    `context` is part of what makes counts distinct.
-    Continuous actions hardly ever repeat, so there a count is a step.
+    *count* is a distinct (action, unique observation, demonstrator), and context where a demonstrator model depends on
+    it, with its multiplicity; counts are sorted in that order. With continuous actions a count is a step.
     """
 
     observations: Array  # (unique observation, varying input)
@@ -42,11 +52,9 @@ class Collapsed:
 
     def weights(self, step_weights: Array) -> Array:
         """Sum of (..., step) weights in every count: the counts, when each step weighs one."""
-        flat = step_weights.reshape(-1, step_weights.shape[-1])
-        summed = [
-            np.bincount(self.step_count_index, weights=row, minlength=len(self.observation_index)) for row in flat
-        ]
-        return np.stack(summed).reshape(*step_weights.shape[:-1], len(self.observation_index))
+        flat, counts = step_weights.reshape(-1, step_weights.shape[-1]), len(self.count)
+        summed = [np.bincount(self.step_count_index, weights=row, minlength=counts) for row in flat]
+        return np.stack(summed).reshape(*step_weights.shape[:-1], counts)
 
 
 def collapse(data: Demonstrations, skill: str | None, context: Sequence[str]) -> Collapsed:
@@ -60,7 +68,11 @@ def collapse(data: Demonstrations, skill: str | None, context: Sequence[str]) ->
     parts = [seen, *(extra for extra in (weights, legal) if extra is not None)]
     first, observation_index = _distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
     columns = step_context(data, context, observation_index)
-    count_index, step = (_discrete_counts if data.discrete else _one_count_a_step)(data, observation_index, columns)
+    if data.discrete:
+        count_index, step = _discrete_counts(data, observation_index, columns)
+    else:  # every step is a count of its own
+        step = np.lexsort((data.demonstrator, observation_index))
+        count_index = np.argsort(step)
     return Collapsed(
         observations=seen[first],
         varying=varying,
@@ -89,16 +101,6 @@ def _discrete_counts(
     return count_index, step
 
 
-def _one_count_a_step(
-    data: Demonstrations, observation_index: Array, columns: Mapping[str, Array]
-) -> tuple[Array, Array]:
-    """The same where every step is a count of its own."""
-    step = np.lexsort((data.demonstrator, observation_index))
-    count_index = np.empty(len(data), dtype=np.int64)
-    count_index[step] = np.arange(len(data))
-    return count_index, step
-
-
 def _distinct_rows(rows: Array) -> tuple[Array, Array]:
     """The first row of each distinct kind, and the kind of every row, in order of first appearance.
 
@@ -111,3 +113,41 @@ def _distinct_rows(rows: Array) -> tuple[Array, Array]:
     kinds: dict[Any, int] = {}
     kind = np.fromiter((kinds.setdefault(row, len(kinds)) for row in as_bytes.tolist()), np.int64, len(rows))
     return np.unique(kind, return_index=True)[1], kind
+
+
+def check_context(who: str, names: Sequence[str]) -> None:
+    """Refuse a context of another name."""
+    if strange := [name for name in names if name not in CONTEXT]:
+        raise SettingsError(
+            f"{who} declares the context {strange[0]!r}{did_you_mean(strange[0], CONTEXT)}: "
+            f"a step's context is one of {', '.join(CONTEXT)}"
+        )
+
+
+def step_context(data: Demonstrations, names: Sequence[str], observation_index: Array) -> dict[str, Array]:
+    """The named columns, (step,) whole numbers, or (step, dimension) where they are continuous actions.
+
+    A previous observation is given by its number in `observation_index`, (step,), and by -1 where there is none.
+    """
+    first = np.append(True, data.episode[1:] != data.episode[:-1])
+    columns: dict[str, Callable[[], Array]] = {
+        "first_step": lambda: first.astype(np.int64),
+        "episode_number": lambda: _own_numbers(data.episode_demonstrator)[data.episode],
+        "previous_action": lambda: _shifted(data.actions, first, NONE if data.discrete else 0),
+        "previous_observation": lambda: _shifted(observation_index, first, NONE),
+    }
+    return {name: columns[name]() for name in names}
+
+
+def _shifted(values: Array, first: Array, none: int) -> Array:
+    """The value of the step before, or `none` at first steps."""
+    before = np.roll(values, 1, axis=0)
+    before[first] = none
+    return before
+
+
+def _own_numbers(owner: Array) -> Array:
+    """(episode,) how many earlier episodes each episode's demonstrator has."""
+    order = np.argsort(owner, kind="stable")
+    place = np.argsort(order)
+    return place - np.searchsorted(owner[order], owner)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, final
 
 import numpy as np
@@ -16,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ileed.checking import LONGEST
+from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import Array, listed, too_long
 from ileed.errors import DemonstrationError
-from ileed.parquet_files import is_text
+from ileed.wording import did_you_mean
 
 
 def as_table(table: Any) -> pa.Table:
@@ -27,30 +27,26 @@ def as_table(table: Any) -> pa.Table:
     Neither pandas nor polars is imported: a DataFrame of pandas exists only where pandas is loaded, and the others
     hand over their columns by Arrow's own protocols.
     """
+    if not is_table(table):
+        raise DemonstrationError(
+            f"a table is needed and {type(table).__name__} was given: pass the path of a CSV or parquet file, a "
+            "DataFrame of pandas or polars, an Arrow table, or a mapping of columns"
+        )
+    for name, values in table.items() if isinstance(table, Mapping) else ():
+        if isinstance(values, str) or (np.ndim(values) == 0 and not hasattr(values, "__len__")):
+            raise DemonstrationError(f"column {name!r} is a single value: pass a list, one for each row")
     pandas = sys.modules.get("pandas")
     try:
         if pandas is not None and isinstance(table, pandas.DataFrame):
             found = pa.Table.from_pandas(table, preserve_index=False)
-        elif isinstance(table, pa.Table):
-            found = table
         elif isinstance(table, Mapping):
-            for name, values in table.items():
-                if isinstance(values, str) or (np.ndim(values) == 0 and not hasattr(values, "__len__")):
-                    raise DemonstrationError(f"column {name!r} is a single value: pass a list, one for each row")
             found = pa.table({str(name): values for name, values in table.items()})
         elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
             found = pa.table(table)
-        elif hasattr(table, "__dataframe__"):
+        else:
             from pyarrow.interchange import from_dataframe
 
             found = from_dataframe(table)
-        else:
-            raise DemonstrationError(
-                f"a table is needed and {type(table).__name__} was given: pass the path of a CSV or parquet file, a "
-                "DataFrame of pandas or polars, an Arrow table, or a mapping of columns"
-            )
-    except DemonstrationError:
-        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = "; ".join(str(part).partition("\n")[0] for part in error.args)
         raise DemonstrationError(
@@ -81,9 +77,8 @@ class Column:
         """The column of that name; one that is not there is refused, with the nearest one that is."""
         names = table.column_names
         if name not in names:
-            near = get_close_matches(name, names, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise DemonstrationError(f"there is no column {name!r}: the table has {listed(names, most=20)}{meant}")
+            meant = did_you_mean(name, names)
+            raise DemonstrationError(f"there is no column {name!r}{meant}: the table has {listed(names, most=20)}")
         column = table.column(name)
         if not pa.types.is_dictionary(column.type):
             return cls(name, column)
@@ -102,7 +97,6 @@ class Column:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the values are whole numbers."""
         return bool(pa.types.is_integer(self.values.type))
 
     @property
@@ -114,8 +108,7 @@ class Column:
     @property
     def missing(self) -> int:
         """How many values are missing: null, or not a number."""
-        missing = pc.is_null(self.values, nan_is_null=pa.types.is_floating(self.values.type))
-        return int(pc.sum(missing).as_py() or 0)
+        return pc.sum(pc.is_null(self.values, nan_is_null=True)).as_py() or 0
 
     def check_present(self, *, role: str = "", otherwise: str = "") -> None:
         """Refuse missing values; `role` is what each row must say."""
@@ -170,3 +163,10 @@ def longest_word(name: str, words: Any) -> int:
     if longest > LONGEST:
         raise too_long(f"column {name!r} holds", words[pc.index(lengths, longest).as_py()].as_py())
     return longest
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds words, also as a dictionary."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

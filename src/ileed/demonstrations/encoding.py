@@ -36,9 +36,11 @@ class Feature:
     fill: float | None = None
 
     def __post_init__(self) -> None:
-        known = () if self.categories is None else self.categories
-        number = self.categories is None and (self.fill is None or isfinite(self.fill))
-        if not number and not (known and self.fill is None and len(set(known)) == len(known)):
+        if self.categories is None:
+            is_sound = self.fill is None or isfinite(self.fill)
+        else:
+            is_sound = self.fill is None and 0 < len(self.categories) == len(set(self.categories))
+        if not is_sound:
             raise DemonstrationError(f"feature {self.name!r} is neither a number nor a list of distinct categories")
 
     @property
@@ -82,14 +84,10 @@ class Encoding:
         names = [feature.name for feature in self.features]
         if not names or len(set(names)) != len(names):
             raise DemonstrationError(f"an encoding needs one or more features of different names: it has {names}")
-        kinds = {type(label) for label in self.labels}
-        if not self.action or len(kinds) > 1 or (self.labels and len(self.action) > 1):
-            found = f"the columns {self.action} and the labels {self.labels}"
-            raise DemonstrationError(
-                f"an action is one column with labels of one type, or several without: it has {found}"
-            )
-        if len(set(self.labels)) != len(self.labels):
-            raise DemonstrationError(f"labels of an action are distinct: they are {self.labels}")
+        is_sound = len({type(label) for label in self.labels}) <= 1 and len(set(self.labels)) == len(self.labels)
+        if not self.action or not is_sound or (self.labels and len(self.action) > 1):
+            rule = "an action is one column with distinct labels of one type, or several columns without"
+            raise DemonstrationError(f"{rule}: it has the columns {self.action} and the labels {self.labels}")
 
     @property
     def inputs(self) -> tuple[str, ...]:

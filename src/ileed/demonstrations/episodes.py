@@ -22,23 +22,21 @@ _NAMES = {
 def join_episodes(episodes: Iterable[Any], demonstrator: Any) -> dict[str, Any]:
     """The columns of recorded episodes, end to end, with the label of each episode's demonstrator at its steps."""
     if isinstance(demonstrator, str | bytes | Mapping) or not hasattr(demonstrator, "__len__"):
-        raise DemonstrationError(
-            f"demonstrator is {demonstrator!r}: pass a list with one name or whole number for each episode"
-        )
+        rule = "pass a list with one name or whole number for each episode"
+        raise DemonstrationError(f"demonstrator is {demonstrator!r}: {rule}")
     parts = [_columns(episode, number) for number, episode in enumerate(episodes)]
     if len(parts) != len(demonstrator):
-        raise DemonstrationError(
-            f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels: pass one label for each"
-        )
+        found = f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels"
+        raise DemonstrationError(f"{found}: pass one label for each")
     if not parts:
         raise DemonstrationError("there are no episodes: pass at least one")
-    columns: dict[str, Any] = {}
+    lengths = [len(part["actions"]) for part in parts]
+    columns: dict[str, Any] = {"demonstrator": np.repeat(np.asarray(demonstrator), lengths)}
+    columns["episode"] = np.repeat(np.arange(len(parts)), lengths)
     for name in _NAMES:
         there = {f"episode {number}": part[name] for number, part in enumerate(parts) if name in part}
         columns[name] = join_parts(name, there, len(parts))
-    lengths = [len(part["actions"]) for part in parts]
-    columns["demonstrator"] = np.repeat(np.asarray(demonstrator), lengths)
-    return columns | {"episode": np.repeat(np.arange(len(parts)), lengths)}
+    return columns
 
 
 def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | None:
@@ -50,23 +48,23 @@ def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | 
     (first, begin), *others = parts.items()
     for episode, part in others:
         if part.shape[1:] != begin.shape[1:]:
-            raise DemonstrationError(
-                f"episodes disagree about the shape of a row: {name} has shape {part.shape[1:]} in {episode} and "
-                f"{begin.shape[1:]} in {first}"
-            )
+            found = f"{name} has shape {part.shape[1:]} in {episode} and {begin.shape[1:]} in {first}"
+            raise DemonstrationError(f"episodes disagree about the shape of a row: {found}")
     return np.concatenate([*parts.values()])
 
 
 def _columns(episode: Any, number: int) -> dict[str, Array]:
     """The columns that an episode has, (step, ...) each."""
-    found = {name: _column(episode, name, number) for name in _NAMES}
-    seen, acted = found["observations"], found["actions"]
-    if seen is None or acted is None:
+    found = {name: values for name in _NAMES if (values := _column(episode, name, number)) is not None}
+    if "observations" not in found or "actions" not in found:
         raise DemonstrationError(f"episode {number} lacks observations or actions: each episode needs both")
-    if len(seen) not in (len(acted), len(acted) + 1):
-        counts = f"{len(seen)} observations and {len(acted)} actions"
+    seen, steps = len(found["observations"]), len(found["actions"])
+    if seen not in (steps, steps + 1):
+        counts = f"{seen} observations and {steps} actions"
         raise DemonstrationError(f"episode {number} has {counts}: pass as many of each, or one observation more")
-    return {name: values[: len(acted)] for name, values in found.items() if values is not None}
+    if "terminals" in found and found["terminals"].ndim == 0:
+        found["terminals"] = (np.arange(steps) == steps - 1) & bool(found["terminals"])
+    return {name: values[:steps] for name, values in found.items()}
 
 
 def _column(episode: Any, column: str, number: int) -> Array | None:
@@ -75,36 +73,30 @@ def _column(episode: Any, column: str, number: int) -> Array | None:
     name = next((name for name in _NAMES[column] if found.get(name) is not None), None)
     if name is None:
         return None
-    value: Any = found[name]
     about = f"the {name} of episode {number}"
-    if callable(getattr(value, "items", None)):
-        if column != "observations":
-            raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")
-        return flatten_observations(dict(value.items()), about=about)
-    array = as_array(about, value)
-    if array.ndim == 0 and name == "terminal":  # imitation says in one word whether the last step ended the task
-        actions = _column(episode, "actions", number)
-        steps = 0 if actions is None else len(actions)
-        return (np.arange(steps) == steps - 1) & bool(array)
-    if array.ndim == 0:
+    if column != "observations" and callable(getattr(found[name], "items", None)):
+        raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")
+    array = _flatten(found[name], about)
+    if array.ndim == 0 and name != "terminal":  # imitation says in one word whether the last step ended the task
         raise DemonstrationError(f"{about} are a single number: pass one for each step")
     return array
 
 
-def flatten_observations(entries: Mapping[str, Any], *, about: str = "observations") -> Array:
-    """(row, number) from named arrays of (row, ...), in the order of their sorted names; entries may be nested."""
-    if not entries:
-        raise DemonstrationError(f"{about} are an empty mapping: there must be one array or more")
-    parts = []
-    for name in sorted(entries, key=str):
-        value, here = entries[name], f"{about}, entry {name!r},"
-        nested = callable(getattr(value, "items", None))
-        array = flatten_observations(dict(value.items()), about=here) if nested else as_array(here, value)
+def _flatten(value: Any, about: str) -> Array:
+    """An array as it is; named ones of (row, ...) as (row, number) in the order of their sorted names, also nested."""
+    if not callable(getattr(value, "items", None)):
+        return as_array(about, value)
+    parts = {}
+    for name, entry in sorted(value.items(), key=lambda item: str(item[0])):
+        here = f"{about}, entry {name!r},"
+        array = _flatten(entry, here)
         if array.dtype.kind not in "biuf" or array.ndim == 0:
             found = "a single value" if array.ndim == 0 else f"{array.dtype}, not numbers"
             raise DemonstrationError(f"{here} are {found}: leave the entry out, or pass numbers for each step")
-        parts.append(array.reshape(len(array), -1) if len(array) else array.reshape(0, 1))
-    if len({len(part) for part in parts}) > 1:
-        counts = ", ".join(f"{name} {len(part)}" for name, part in zip(sorted(entries, key=str), parts, strict=True))
-        raise DemonstrationError(f"{about} have entries of different lengths ({counts}): there must be as many of each")
-    return np.concatenate(parts, axis=1)
+        parts[name] = array.reshape(len(array), -1) if len(array) else array.reshape(0, 1)
+    if not parts:
+        raise DemonstrationError(f"{about} are an empty mapping: there must be one array or more")
+    lengths = {name: len(part) for name, part in parts.items()}
+    if len(set(lengths.values())) > 1:
+        raise DemonstrationError(f"{about} have entries of different lengths {lengths}: there must be as many of each")
+    return np.concatenate([*parts.values()], axis=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,57 +34,40 @@ def findings(data: Demonstrations) -> list[Finding]:
 def _of_demonstrators(data: Demonstrations) -> Iterator[Finding]:
     if len(data.names) == 1:
         yield Finding("demonstrators", "there is one: nothing to compare, so only behaviour cloning applies")
-    steps = data.steps_each
-    episodes = np.bincount(data.episode_demonstrator, minlength=len(data.names))
-    unknown, poorly = "known but expertise cannot be", "expertise will be poorly determined"
-    whole = "none of it can be held out"
+    steps, episodes = data.steps_each, np.bincount(data.episode_demonstrator, minlength=len(data.names))
 
-    def few(person: int) -> str:
-        told = f"{counted(int(steps[person]), 'step')} in {counted(int(episodes[person]), 'episode')}"
-        return f"{told}: {poorly} (give or take {0.98 * steps[person] ** -0.5:.2f} at best)"
+    def step_count(count: int) -> str:
+        return counted(count, "step")
 
-    one, many = f"no steps at all: the name is {unknown}", f"have no steps at all: the names are {unknown}"
-    yield from _of_some(data, steps == 0, lambda person: one, f"{many} (first: ")
-    many = f"have fewer than {_ENOUGH_STEPS} steps each: {poorly} (fewest: "
+    yield from _of_some(data, steps == 0, steps, step_count, "have no steps", "their expertise cannot be known")
+    why = "expertise will be poorly determined, give or take 0.98 / sqrt(steps) at best"
     thin = (steps > 0) & (steps < _ENOUGH_STEPS)
-    yield from _of_some(data, thin, few, many, steps, lambda person: f" {counted(int(steps[person]), 'step')}")
-    undivided = (steps >= _ENOUGH_STEPS) & (episodes == 1)
-    many = f"have one episode each: {whole} (first: "
-    yield from _of_some(data, undivided, lambda person: f"one episode: {whole}", many)
+    yield from _of_some(data, thin, steps, step_count, f"have fewer than {_ENOUGH_STEPS} steps each", why)
+    undivided, why = (steps >= _ENOUGH_STEPS) & (episodes == 1), "none of it can be held out"
+    yield from _of_some(data, undivided, episodes, lambda count: "1 episode", "have one episode each", why)
 
 
 def _of_some(
-    data: Demonstrations,
-    who: Array,
-    one: Callable[[int], str],
-    many: str,
-    order: Array | None = None,
-    detail: Callable[[int], str] = lambda person: "",
+    data: Demonstrations, who: Array, values: Array, show: Callable[[Any], str], many: str, why: str
 ) -> Iterator[Finding]:
-    """What holds for some demonstrators: `one` says it of each, or `many` of all, with the first of them in `order`.
-
-    `detail` is what follows such a name.
-    """
+    """What holds for some demonstrators, lowest value first: a line for each of a few, or `many` of all together."""
     people = np.flatnonzero(who)
+    people = people[np.argsort(values[people], kind="stable")].tolist()
     if len(people) <= _FEW_PEOPLE:
-        yield from (Finding(data.names[person], one(person)) for person in people.tolist())
+        yield from (Finding(data.names[person], f"{show(values[person])}: {why}") for person in people)
         return
-    first = people if order is None else people[np.argsort(order[people], kind="stable")]
-    named = ", ".join(f"{printable(data.names[person], 60)!r}{detail(person)}" for person in first[:_NAMED].tolist())
-    yield Finding("demonstrators", f"{len(people):,} of {len(data.names):,} {many}{named})")
+    named = (f"{printable(data.names[person], 60)!r} {show(values[person])}" for person in people[:_NAMED])
+    yield Finding("demonstrators", f"{len(people):,} of {len(data.names):,} {many}: {why} (fewest: {', '.join(named)})")
 
 
 def _of_observations(data: Demonstrations) -> Iterator[Finding]:
     collapsed = data.collapse()
     if constant := data.observation_size - len(collapsed.varying):
-        varying = set(collapsed.varying.tolist())
         inputs = data.encoding.inputs if data.encoding is not None else ()
-        fixed = [name for number, name in enumerate(inputs) if number not in varying]
+        fixed = np.delete(np.array(inputs), collapsed.varying).tolist() if inputs else ()
         named = f" ({listed(fixed, 8, show=printable)})" if fixed else ""
-        yield Finding(
-            "observations",
-            f"{constant:,} of {data.observation_size:,} numbers never vary{named}; the fit leaves them out",
-        )
+        counts = f"{constant:,} of {data.observation_size:,} numbers never vary"
+        yield Finding("observations", f"{counts}{named}; the fit leaves them out")
     distinct = len(collapsed.observations)
     if 2 * distinct > len(data):
         return
@@ -92,14 +75,9 @@ def _of_observations(data: Demonstrations) -> Iterator[Finding]:
     if len(data.names) > 1:
         shared = visited_by_several(data.demonstrator, collapsed.step_observation_index)
         share = np.bincount(data.demonstrator, shared, len(data.names)) / np.maximum(data.steps_each, 1)
-        alone = (share < 0.5) & (data.steps_each > 0)
-        where = "at observations that anybody else visits: the comparison rests on how the networks generalise"
-        many = f"take less than half of their steps {where} (least: "
-
-        def told(person: int) -> str:
-            return f"{share[person]:.0%} of the steps are {where}"
-
-        yield from _of_some(data, alone, told, many, share, lambda person: f" {share[person]:.0%}")
+        alone, why = (share < 0.5) & (data.steps_each > 0), "the comparison rests on how the networks generalise"
+        many = "take less than half of their steps at observations that anybody else visits"
+        yield from _of_some(data, alone, share, lambda one: f"{one:.0%} of the steps at shared observations", many, why)
 
 
 def visited_by_several(demonstrator: Array, observation: Array) -> Array:
@@ -123,11 +101,8 @@ def _of_actions(data: Demonstrations) -> Iterator[Finding]:
         if len(values) == 1:
             yield Finding(name, f"always {values[0]:g}: leave this dimension out")
         elif len(values) == 2:
-            yield Finding(
-                name,
-                f"two values only ({values[0]:g}, {values[1]:g}), like a gripper: its spread says nothing of "
-                "expertise, so VarianceScaling leaves it unscaled",
-            )
+            found = f"two values only ({values[0]:g}, {values[1]:g}), like a gripper"
+            yield Finding(name, f"{found}: its spread says nothing of expertise, so VarianceScaling leaves it unscaled")
 
 
 def _of_copies(data: Demonstrations) -> Iterator[Finding]:

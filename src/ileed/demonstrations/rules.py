@@ -34,15 +34,13 @@ def as_array(name: str, values: Any, rule: str = "one value or one row for each 
     except ValueError:
         array = np.asarray(None)
     except (TypeError, RuntimeError) as error:  # such as a tensor on a GPU, or one that is being differentiated
-        raise DemonstrationError(
-            f"{name} are {brief(values)} that cannot be read as an array ({' '.join(str(error).split())}): pass an "
-            "array, as tensor.detach().cpu().numpy() is one"
-        ) from error
-    if array.dtype == object and array.size and all(isinstance(word, str) for word in array.flat):  # as pandas has them
+        found = f"{brief(values)} that cannot be read as an array ({' '.join(str(error).split())})"
+        raise DemonstrationError(f"{name} are {found}: pass an array, as tensor.detach().cpu().numpy() is") from error
+    if array.dtype != object:
+        return array
+    if array.size and all(isinstance(word, str) for word in array.flat):  # as pandas has them
         return array.astype(np.str_)
-    if array.dtype == object:
-        raise DemonstrationError(f"{name} are ragged or hold objects: every row must be numbers of the same shape")
-    return array
+    raise DemonstrationError(f"{name} are ragged or hold objects: every row must be numbers of the same shape")
 
 
 def check_words(name: str, values: Any) -> None:
@@ -63,11 +61,10 @@ def too_long(found: str, word: str) -> DemonstrationError:
 
 def read_only(value: Any) -> Any:
     """A view that cannot be written to; anything but an array as it is."""
-    if not isinstance(value, np.ndarray):
-        return value
-    view = value.view()
-    view.flags.writeable = False
-    return view
+    if isinstance(value, np.ndarray):
+        value = value.view()
+        value.flags.writeable = False
+    return value
 
 
 def check_finite(name: str, array: Array) -> None:
@@ -78,10 +75,8 @@ def check_finite(name: str, array: Array) -> None:
         sound = np.abs(array) <= _LARGEST  # false for NaN as well
     if not sound.all():
         bad = ~sound.reshape(len(array), -1).all(axis=1)
-        raise DemonstrationError(
-            f"{name} hold NaN, infinite or too large values (beyond {_LARGEST:.1e}) in {bad.sum():,} of "
-            f"{len(array):,} steps (first: step {int(bad.argmax()):,}): drop or repair those steps"
-        )
+        where = f"in {bad.sum():,} of {len(array):,} steps (first: step {int(bad.argmax()):,})"
+        raise DemonstrationError(f"{name} hold NaN, infinite or too large values {where}: drop or repair those steps")
 
 
 def column(name: str, values: Any, steps: int, kinds: Mapping[int, str], rule: str) -> Array:
@@ -89,10 +84,8 @@ def column(name: str, values: Any, steps: int, kinds: Mapping[int, str], rule: s
     array = as_array(name, values, rule)
     found = len(array) if array.ndim else 0
     if found != steps:
-        raise DemonstrationError(
-            f"{steps:,} observations but {found:,} values in {name}: there must be one for each step "
-            "(an observation after an episode's last action does not count: drop it)"
-        )
+        rule = "there must be one for each step; where an observation follows an episode's last action, drop it"
+        raise DemonstrationError(f"{steps:,} observations but {found:,} values in {name}: {rule}")
     if array.dtype.kind not in kinds.get(array.ndim, ""):
         numbers = ", not numbers" if array.dtype.kind in "UST" else ""
         raise DemonstrationError(f"{name} are {array.dtype} of shape {array.shape}{numbers}: pass {rule}")
@@ -111,21 +104,20 @@ def observations(values: Any) -> Array:
 
 def actions(values: Any, steps: int) -> Array:
     """(step,) whole numbers from zero, or (step, dimension) floating-point numbers."""
-    whole = "whole numbers of shape (steps,) for discrete actions"
-    rule = f"{whole}, or floating-point numbers of shape (steps, dimensions), one or more, for continuous ones"
+    rule = "whole numbers of shape (steps,), or for continuous actions floating-point ones of (steps, dimensions)"
     array = column("actions", values, steps, {1: "biuf", 2: "f"}, rule)
-    if array.ndim == 2 and array.shape[1] > 0:
-        return array
     if array.ndim == 2:
-        raise DemonstrationError(f"actions have shape {array.shape}: pass one dimension or more")
+        if array.shape[1] == 0:
+            raise DemonstrationError(f"actions have shape {array.shape}: pass one dimension or more")
+        return array
     if array.dtype.kind == "f":
         fractional = array[array != np.round(array)]
         found = f"fractional (first: {fractional[0]})" if len(fractional) else "floating-point"
         raise DemonstrationError(f"actions in one column are {found}: pass integers, or actions[:, None] if continuous")
-    low, high = int(array.min()), int(array.max())
-    if low < 0 or high > np.iinfo(np.int64).max:
-        found = f"{low} is negative" if low < 0 else f"{high:,} is too large"
-        raise DemonstrationError(f"action {found}: number discrete actions 0, 1, ...")
+    if (low := int(array.min())) < 0:
+        raise DemonstrationError(f"action {low} is negative: number discrete actions 0, 1, ...")
+    if (high := int(array.max())) > np.iinfo(np.int64).max:
+        raise DemonstrationError(f"action {high:,} is too large: number discrete actions 0, 1, ...")
     return array.astype(np.int64)
 
 
@@ -137,16 +129,14 @@ def action_count(actions: Array, stated: Any) -> int:
     """
     rule = "it must be a whole number, 2 or more for there to be a choice, or 0 to count those in the data"
     stated = whole_number("action_count", stated, least=0, rule=rule, error=DemonstrationError)
-    found = int(actions.max()) + 1
     if stated == 1:
         raise DemonstrationError(f"action_count is 1: {rule}")
+    found = int(actions.max()) + 1
     if 0 < stated < found:
         raise DemonstrationError(f"action {found - 1} was taken but action_count is {stated}: state {found} or more")
     if stated == 0 and found > _MANY_ACTIONS and found > _SPARSELY_TAKEN * (taken := len(np.unique(actions))):
-        raise DemonstrationError(
-            f"action {found - 1:,} was taken, and yet only {taken:,} different actions: number the actions "
-            f"0, 1, ..., or pass action_count={found} if there are so many"
-        )
+        shown = f"action {found - 1:,} was taken, and yet only {taken:,} different actions"
+        raise DemonstrationError(f"{shown}: number them 0, 1, ..., or pass action_count={found} if there are so many")
     return stated or max(found, 2)
 
 
@@ -185,10 +175,8 @@ def episode(values: Any, demonstrator: Array, names: Sequence[str]) -> Array:
     if changed.any():
         where = int(changed.argmax())
         one, other = (names[person] for person in demonstrator[where : where + 2])
-        raise DemonstrationError(
-            f"episode {array[where]!s} has two demonstrators, {one!r} and {other!r}: each episode belongs to one; "
-            "split it where the demonstrator changes"
-        )
+        found = f"episode {array[where]!s} has two demonstrators, {one!r} and {other!r}"
+        raise DemonstrationError(f"{found}: each episode belongs to one; split it where the demonstrator changes")
     return np.cumsum(starts, dtype=np.int64) - 1
 
 
@@ -224,34 +212,30 @@ def legal(values: Any, actions: Array, action_count: int) -> Array:
 def skills(values: Any, steps: int) -> dict[str, Array]:
     """Every skill column, by its name: (step,) labels, or (step, skill) weights."""
     rule = "pass a mapping from names to columns, as in {'phase': ...}"
-    columns = instance_of("skills", values, Mapping, rule=rule, error=DemonstrationError)
-    return {name: read_only(_skill(f"skill column {name!r} values", column, steps)) for name, column in columns.items()}
-
-
-def _skill(name: str, values: Any, steps: int) -> Array:
-    array = column(name, values, steps, {1: "biuU", 2: "biuf"}, "one label for each step, or (steps, skills) weights")
-    if array.ndim == 1:
-        return array
-    if (array < 0).any():
-        step = int((array < 0).any(axis=1).argmax())
-        found = f"{array[step].min():g} (first: step {step:,})"
-        raise DemonstrationError(f"{name} hold {found}: weights of a skill must be zero or more")
-    return array.astype(np.float32)
+    columns, found = instance_of("skills", values, Mapping, rule=rule, error=DemonstrationError), {}
+    for name, each in columns.items():
+        about = f"skill column {name!r} values"
+        rule = "one label for each step, or (steps, skills) weights"
+        array = column(about, each, steps, {1: "biuU", 2: "biuf"}, rule)
+        if array.ndim == 2 and (array < 0).any():
+            step = int((array < 0).any(axis=1).argmax())
+            least = f"{array[step].min():g} (first: step {step:,})"
+            raise DemonstrationError(f"{about} hold {least}: pass weights of zero or more")
+        found[name] = read_only(array.astype(np.float32) if array.ndim == 2 else array)
+    return found
 
 
 def encoding(values: Encoding, observations: Array, actions: Array, action_count: int) -> Encoding:
     """Names for exactly the numbers of an observation and the actions that there are."""
-    inputs, labels, otherwise = len(values.inputs), len(values.labels), "name as many, or pass none"
+    inputs, labels, discrete = len(values.inputs), len(values.labels), actions.ndim == 1
     if observations.shape[1:] != (inputs,):
-        found = f"observations have shape {observations.shape}"
-        raise DemonstrationError(f"{found} and the encoding names {inputs} inputs: {otherwise}")
-    discrete = actions.ndim == 1
-    if (labels != action_count) if discrete else (labels > 0 or len(values.action) != actions.shape[1]):
-        found = f"{action_count} actions" if discrete else f"actions of {actions.shape[1]} dimensions"
-        raise DemonstrationError(
-            f"there are {found} and the encoding names {labels or len(values.action)}: {otherwise}"
-        )
-    return values
+        found = f"observations have shape {observations.shape} and the encoding names {inputs} inputs"
+    elif (labels != action_count) if discrete else (labels > 0 or len(values.action) != actions.shape[1]):
+        there = f"{action_count} actions" if discrete else f"actions of {actions.shape[1]} dimensions"
+        found = f"there are {there} and the encoding names {labels or len(values.action)}"
+    else:
+        return values
+    raise DemonstrationError(f"{found}: name as many, or pass none")
 
 
 def optional(rule: Callable[..., Any], values: Any, *others: Any) -> Any:

@@ -1,28 +1,157 @@
-"""An ensemble: the members that a fit found, all of them or some, and the fit that they make together."""
+"""A fit: its policy, everybody's expertise and how both came about; and the ensemble of members it is made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from statistics import mode
 from typing import Any, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ileed import runs
-from ileed.checking import whole_number
-from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.errors import SettingsError
-from ileed.fitted.expertise import Expertise, expertise_at, own_steps, summarise
+from ileed.checking import path_of, whole_number
+from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
+from ileed.demonstrations.rules import listed
+from ileed.errors import DemonstrationError, SettingsError
+from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
-from ileed.fitted.result import Fitted, Restarts, answers_at_steps, skill_weights
-from ileed.fitting import OptimisationResult
-from ileed.model.ask import log_mean_over_members
+from ileed.fitted.ratings import Ratings
+from ileed.fitted.steps import answers_at_steps
+from ileed.fitting import Checkpoint, History, OptimisationResult, Outcome
+from ileed.model.ask import Answer, log_mean_over_members
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 from ileed.nets import members
+from ileed.width import WidthComparison
+
+_Value = Callable[[Answer, Tensor], Tensor]  # (row,) from the answer of every member, and who acted in each row
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Restarts:
+    """Every restart's own cost in nats per action (lower is better), and the members that a fit keeps of them."""
+
+    nats_per_action: Array
+    kept: tuple[int, ...]
+    """The likeliest first; where each has episode weights of its own, all of them in their order."""
+
+    @property
+    def chosen(self) -> int:
+        """The first member that is kept: the likeliest, where restarts can be compared."""
+        return self.kept[0]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fit: `policy` acts, `expertise` says who is good where, `restarts`, `history` and `outcome` how it went.
+
+    `policy`, `expertise`, `nats` and `nats_per_action` are of the members that `restarts.kept` names: the mean of their
+    distributions, the mean of their expertise, and the cost under their mean likelihood.
+    """
+
+    policy: Policy
+    expertise: Expertise
+    restarts: Restarts
+    nats_per_action: float
+    """The cost of these members together, on the data that restarts are compared by: fitted or held-out episodes."""
+    history: History
+    outcome: Outcome
+    """How most of the members ended; the likeliest of them where there is no majority."""
+    method: Any
+    provenance: Mapping[str, Any]
+    joint: Joint
+    """The parameters of these members."""
+    normaliser: Normaliser
+    width: WidthComparison | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()  # from which this fit can be continued until it is saved
+    ensemble: Ensemble | None = None
+    """Every member of the fit, with the data, to choose others from; None for a fit that was loaded."""
+
+    @property
+    def width_sentence(self) -> str:
+        """What the comparison of widths chose and why, or whether a wider policy would do better; empty without one."""
+        if self.width is None:
+            return ""
+        if self.method.policy is None:
+            return self.width.choice()
+        return self.width.diagnosis(type(self.method.policy).__name__)
+
+    @property
+    def estimates_expertise(self) -> bool:
+        """Whether this is more than behaviour cloning, under which everybody's expertise is one by assumption."""
+        return self.joint.parts.expertise.estimates_expertise
+
+    @torch.no_grad()
+    def nats(self, data: Demonstrations) -> Array:
+        """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
+        check_demonstrations(data)
+        position = {name: number for number, name in enumerate(self.expertise.names)}
+        if strangers := [name for name in data.names if name not in position]:
+            raise DemonstrationError(
+                f"there is no demonstrator {strangers[0]!r}: this fit knows {listed(self.expertise.names)}"
+            )
+        if data.encoding is not None and data.encoding != self.policy.encoding:
+            raise DemonstrationError(
+                "the data were encoded otherwise than those of the fit, so that their numbers mean something else: "
+                "read them with from_table(..., encoding=fitted.policy.encoding)"
+            )
+        demonstrator = np.array([position[name] for name in data.names])[data.demonstrator]
+
+        def cost(answer: Answer, who: Tensor) -> Tensor:
+            counted = members_that_know(self.expertise.summary.learned_from, who)
+            return -log_mean_over_members(answer.log_likelihood, counted)
+
+        return _at_steps(self, data, demonstrator, self.expertise.skill_names, cost)
+
+    def assess(self, demonstrations: Demonstrations, *, confidence_level: float = 0.95) -> Ratings:
+        """Everybody in `demonstrations` rated by this fit's policy, people whom the fit has not seen above all.
+
+        They are drawn towards the population of the fit's people, at the temperature of its ratings, and `table()`
+        divides their expertise by the mean over the fit's people. Those whom the fit has seen are rated in sample
+        where these are the data that it learned from: `expertise.table()` has them by other policies.
+        """
+        from ileed.fitted.rating import assess  # which rates by fits, and so needs this module
+
+        return assess(self, demonstrations, confidence_level=confidence_level)
+
+    def with_ratings(self, ratings: Ratings) -> Fitted:
+        """The same fit with ratings of its people, beside which stands their expertise in sample."""
+        own = self.expertise.by_demonstrator()
+        ratings = replace(ratings, in_sample=np.array([own[name] for name in ratings.names]))
+        return replace(self, expertise=replace(self.expertise, ratings=ratings))
+
+    def renamed(self, names: Mapping[str, str]) -> Fitted:
+        """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
+        chosen = tuple(names[name] for name in self.expertise.names)
+        ratings = self.expertise.ratings and self.expertise.ratings.renamed(names)
+        return replace(self, expertise=replace(self.expertise, names=chosen, ratings=ratings), ensemble=None)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
+
+        A run that is already there is refused, or replaced with `overwrite`; files in it that are not ours stay.
+        """
+        from ileed.fitted.saving import write  # which makes fits of run directories, and so needs this module
+
+        write(self, path_of("path", path, rule="pass the path of a directory to write"), overwrite=overwrite)
+        for checkpoint in self.checkpoints:
+            checkpoint.remove()
+
+    def __repr__(self) -> str:
+        count, kept = len(self.restarts.nats_per_action), len(self.restarts.kept)
+        chosen = f"best of {count} restarts" if kept == 1 else f"mean of {kept} of {count} restarts"
+        return (
+            f"Fitted({type(self.joint.parts.expertise).__name__} expertise of {len(self.expertise.names)} "
+            f"demonstrators, {self.nats_per_action:.4f} nats per action, {chosen}: {self.outcome.value})"
+        )
 
 
 @final
@@ -30,10 +159,9 @@ from ileed.nets import members
 class Spread:
     """How much the members of an ensemble differ; all of it is zero for one member.
 
-    `nats_per_action` is the standard deviation over members of their costs, and `expertise` that of each demonstrator's
-    expertise, averaged over the person's own steps (NaN where fewer than one member learned from the person). `policy`
-    is in nats: by how much the members' mean cost of the data's actions under their policies alone exceeds the cost
-    under the mean of these policies. It is the disagreement of Krogh and Vedelsby (1995) for the log-likelihood.
+    `nats_per_action` and `expertise` are standard deviations over members, of their costs and of each person's mean
+    expertise (NaN where no member learned from the person). `policy`, in nats, is by how much the members' mean cost of
+    the actions under their policies alone exceeds the cost under the mean policy (Krogh and Vedelsby, 1995).
     """
 
     nats_per_action: float
@@ -46,13 +174,9 @@ class Spread:
 class Ensemble:
     """Members of a fit, each with its own parameters: restarts from different initial values.
 
-    `best()` is the likeliest, `top(k)` are the k likeliest, `first(k)` what a fit with k restarts would have had, and
-    `member(i)` and iteration give one member: each is an ensemble again. `fitted()` is the fit that the members make
-    together, and `spread()` says how much they differ.
-
-    Members that have different episode weights, as the replicates of a bootstrap have, are never compared by their
-    costs: a cost is a mean over the member's own weights, and may be low since the episodes are easy. `best` and `top`
-    refuse them. `Ileed.fit` then keeps every member, and `fitted()` averages over all of them.
+    `best`, `top`, `first`, `member` and iteration give ensembles of some members, and `fitted()` the fit that the
+    members make together. Members with different episode weights, as the replicates of a bootstrap have, are never
+    compared by their costs, which are of different data: `best` and `top` refuse them.
     """
 
     method: Any
@@ -111,7 +235,7 @@ class Ensemble:
         """The first so many restarts of the fit: what a fit with so many would have found."""
         count = self._checked(count, len(self.result.nats_per_action))
         result = self.result.part(members(self.result.joint, range(count)), 0, self.result.guessing_nats)
-        return replace(self, result=result, step_weight=self.step_weight[:count], restarts=tuple(range(count)))
+        return replace(self, result=result, restarts=tuple(range(count)))
 
     def best(self) -> Ensemble:
         """The likeliest member, as an ensemble of its own."""
@@ -137,26 +261,22 @@ class Ensemble:
     @torch.no_grad()
     def spread(self) -> Spread:
         """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
-        data = self.data
-        index, person, count = own_steps(self.collapsed, data)
-        own = expertise_at(self.joint, self.normaliser, self.collapsed, index, person).double().numpy()
-        steps = np.bincount(person, weights=count, minlength=len(data.names))
-        with np.errstate(invalid="ignore"):
-            means = (
-                np.stack([np.bincount(person, weights=row * count, minlength=len(data.names)) for row in own]) / steps
-            )
-        known = np.broadcast_to(self.learned_from, means.shape)
-        each = [means[known[:, who], who] for who in range(len(data.names))]
-        disagreement = np.empty(len(data))
-        skills = skill_weights(self.joint, data, self.collapsed.skill_names)
-        for rows, inside, answer in answers_at_steps(self.joint, self.normaliser, data, data.demonstrator, skills):
-            found = answer.policy_log_likelihood
-            disagreement[rows[inside]] = (log_mean_over_members(found) - found.mean(0)).numpy()[inside]
+
+        def disagreement(answer: Answer, _: Tensor) -> Tensor:
+            return log_mean_over_members(answer.policy_log_likelihood) - answer.policy_log_likelihood.mean(0)
+
+        data, skill_names = self.data, self.collapsed.skill_names
+        each = np.stack([member._summary().by_demonstrator for member in self])
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of nobody's expertise
+            deviations = np.nanstd(each, axis=0).tolist()
         return Spread(
             nats_per_action=float(self.nats_per_action.std()),
-            expertise={name: _standard_deviation(own) for name, own in zip(data.names, each, strict=True)},
-            policy=float(disagreement.mean()),
+            expertise=dict(zip(data.names, deviations, strict=True)),
+            policy=float(_at_steps(self, data, data.demonstrator, skill_names, disagreement).mean()),
         )
+
+    def _summary(self) -> ExpertiseSummary:
+        return summarise(self.joint, self.normaliser, self.collapsed, self.data, self.learned_from)
 
     def fitted(self) -> Fitted:
         """The fit that these members make together: `Fitted` says what is averaged over them."""
@@ -166,19 +286,19 @@ class Ensemble:
                 f"ensemble is {len(costs)}, and only {np.isfinite(result.nats_per_action).sum()} of "
                 f"{len(result.nats_per_action)} restarts stayed finite: lower ensemble or learning_rate, or set clip"
             )
-        summary = summarise(self.joint, self.normaliser, self.collapsed, data, self.learned_from)
-        names, skill_names = data.names, self.collapsed.skill_names
+        joint, normaliser, encoding = self.joint, self.normaliser, data.encoding
+        skills = self.collapsed.skill_names
         fitted = Fitted(
-            policy=Policy(self.joint, self.normaliser, data.encoding),
-            expertise=Expertise(self.joint, self.normaliser, names, skill_names, summary, data.encoding),
+            policy=Policy(joint, normaliser, encoding),
+            expertise=Expertise(joint, normaliser, data.names, skills, self._summary(), encoding),
             restarts=Restarts(result.nats_per_action, self.restarts),
             nats_per_action=float(costs[0]),
             history=result.history,
             outcome=mode(result.history.outcome(member, result.guessing_nats) for member in self.restarts),
             method=self.method,
             provenance={**runs.provenance(), **self.provenance},
-            joint=self.joint,
-            normaliser=self.normaliser,
+            joint=joint,
+            normaliser=normaliser,
             ensemble=replace(self, restarts=tuple(range(len(result.nats_per_action)))),
         )
         if len(self) == 1:
@@ -187,5 +307,11 @@ class Ensemble:
         return replace(fitted, nats_per_action=float(np.average(fitted.nats(data), weights=weight)))
 
 
-def _standard_deviation(values: Array) -> float:
-    return float(values.std()) if len(values) else float("nan")
+def _at_steps(
+    model: Fitted | Ensemble, data: Demonstrations, demonstrator: Array, skill_names: tuple[str, ...], value: _Value
+) -> Array:
+    """(step,) a value of what a model answers at each step of a data set; `demonstrator` are its numbers of people."""
+    found = np.empty(len(data))
+    for rows, real, answer in answers_at_steps(model.joint, model.normaliser, data, demonstrator, skill_names):
+        found[rows[real]] = value(answer, torch.from_numpy(demonstrator[rows])).numpy()[real]
+    return found

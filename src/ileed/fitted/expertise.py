@@ -15,7 +15,7 @@ from ileed.checking import shown
 from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
-from ileed.fitted.policy import as_tensor, encode_table, observation_tensor
+from ileed.fitted.policy import as_tensor, network_inputs
 from ileed.fitted.ratings import Ratings
 from ileed.model.ask import ask, mean_over_members
 from ileed.model.joint import Joint
@@ -28,46 +28,32 @@ QUANTILES = 21
 @final
 @dataclass(frozen=True, eq=False)
 class ExpertiseSummary:
-    """Expertise at the observations of the data, kept beside the model so that a report needs no data.
+    """Expertise at the observations of the data, kept beside the model so that a report needs no data."""
 
-    `by_demonstrator` averages over each person's own steps, and `quantiles` (demonstrator, 21) are over the same steps;
-    `states` (demonstrator, state) holds expertise at the most frequent observations, and `visits` (demonstrator, state)
-    each person's steps there. `learned_from` (member, demonstrator) says which members learned from whom, where that
-    differs between members.
-    """
-
-    by_demonstrator: Tensor
-    quantiles: Tensor
-    states: Tensor
-    visits: Tensor
-    learned_from: Tensor | None = None
+    by_demonstrator: Tensor  # mean over each person's own steps
+    quantiles: Tensor  # (demonstrator, 21) over the same steps
+    states: Tensor  # (demonstrator, state) at the most frequent observations
+    visits: Tensor  # (demonstrator, state) each person's steps there
+    learned_from: Tensor | None = None  # (member, demonstrator) which learned from whom, where members differ
 
 
 @final
+@dataclass(frozen=True, eq=False, repr=False)
 class Expertise:
     """Estimated expertise: of every demonstrator, at any observation, in [0, 1].
 
-    Where a fit keeps several members, it is the mean over them, the same members whose distributions `Policy` averages:
-    over those alone that learned from the person, where members have different episode weights.
-
-    Read it as a comparison. Under every demonstrator model the likelihood fixes ratios of expertise, and only a sharp
-    policy fixes their absolute level.
+    Where a fit keeps several members, it is the mean over those that learned from the person. Read it as a comparison:
+    under every demonstrator model the likelihood fixes ratios of expertise, and only a sharp policy their level.
     """
 
-    def __init__(
-        self,
-        joint: Joint,
-        normaliser: Normaliser,
-        names: tuple[str, ...],
-        skill_names: tuple[str, ...],
-        summary: ExpertiseSummary,
-        encoding: Encoding | None = None,
-        ratings: Ratings | None = None,
-    ) -> None:
-        self._joint, self._normaliser, self._encoding = joint, normaliser, encoding
-        self.names, self.skill_names, self.summary = names, skill_names, summary
-        self.ratings = ratings
-        """Everybody rated by policies that have not seen their episodes; None where a fit was made without folds."""
+    joint: Joint
+    normaliser: Normaliser
+    names: tuple[str, ...]
+    skill_names: tuple[str, ...]
+    summary: ExpertiseSummary
+    encoding: Encoding | None = None
+    ratings: Ratings | None = None
+    """Everybody rated by policies that have not seen their episodes; None where a fit was made without folds."""
 
     def table(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Everybody's expertise with its interval and that of their rank, best first; see `Ratings.table`."""
@@ -91,10 +77,7 @@ class Expertise:
         return self.ratings
 
     def by_demonstrator(self) -> dict[str, float]:
-        """Each demonstrator's expertise, averaged over that person's own steps.
-
-        Somebody of whom no step was learned from (none is in the data, or all have weight 0) has none: NaN.
-        """
+        """Each demonstrator's expertise, averaged over that person's own steps; NaN where none was learned from."""
         return dict(zip(self.names, self.summary.by_demonstrator.tolist(), strict=True))
 
     def ranking(self) -> list[tuple[str, float]]:
@@ -109,22 +92,8 @@ class Expertise:
         only = torch.eye(len(self.skill_names))
         found = {}
         for person, name in enumerate(self.names):
-            values = self._at(torch.zeros(self._joint.sizes.inputs, len(only)), person, only)
+            values = self._at(torch.zeros(self.joint.sizes.inputs, len(only)), person, only)
             found[name] = dict(zip(self.skill_names, values.tolist(), strict=True))
-        return found
-
-    def by_label(self, data: Demonstrations, column: str) -> dict[str, dict[str, float]]:
-        """Everybody's mean expertise over their own steps in `data`, for each label of a column of its skills."""
-        if self.skill_names:
-            return self.by_skill()
-        labels = np.asarray(data.skills[column])
-        found: dict[str, dict[str, float]] = {}
-        for person, name in enumerate(data.names):
-            own = data.demonstrator == person
-            expertise = self(data.observations[own], name)
-            found[name] = {
-                str(label): float(expertise[labels[own] == label].mean()) for label in np.unique(labels[own])
-            }
         return found
 
     @torch.no_grad()
@@ -139,7 +108,7 @@ class Expertise:
             raise DemonstrationError(
                 f"there is no demonstrator {shown(demonstrator)}: this fit knows {listed(self.names)}"
             )
-        seen = self._normaliser(observation_tensor(encode_table(observations, self._encoding), self._normaliser.shape))
+        seen = network_inputs(observations, self.normaliser, self.encoding)
         wanted = (seen.shape[1], len(self.skill_names))
         if self.skill_names and (skills is None or np.shape(skills) != wanted):
             found = "none" if skills is None else str(np.shape(skills))
@@ -156,7 +125,7 @@ class Expertise:
         if isnan(self.summary.by_demonstrator[person]) or not rows:
             return torch.full((rows,), torch.nan)
         who = torch.full((rows,), person)
-        found = ask(self._joint, seen, demonstrator=who, skills=skills).expertise
+        found = ask(self.joint, seen, demonstrator=who, skills=skills).expertise
         return mean_over_members(found, members_that_know(self.summary.learned_from, who))
 
 
@@ -175,22 +144,23 @@ def summarise(
 
     Somebody of whom no member learned, by `learned_from` (member, demonstrator), has none.
     """
-    people = len(data.names)
-    known = learned_from.any(0)
+    people, known = len(data.names), learned_from.any(0)
     differ = None if (learned_from == learned_from[0]).all() else torch.from_numpy(learned_from)
+    seen = normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T)))
+    skills = None if collapsed.skills is None else torch.from_numpy(np.ascontiguousarray(collapsed.skills.T))
 
     def mean(observation_index: Array, demonstrator: Array) -> Array:
-        found = expertise_at(joint, normaliser, collapsed, observation_index, demonstrator)
-        counted = members_that_know(differ, torch.from_numpy(demonstrator))
-        return np.asarray(mean_over_members(found, counted).numpy())
+        who, index = torch.from_numpy(demonstrator), torch.from_numpy(observation_index)
+        found = ask(joint, seen, demonstrator=who, skills=skills, observation_index=index).expertise
+        return np.asarray(mean_over_members(found, members_that_know(differ, who)).numpy())
 
-    observation_index, person, count = own_steps(collapsed, data)
-    own = mean(observation_index, person)
-    by_person = np.argsort(person, kind="stable")
-    bounds = np.searchsorted(person[by_person], np.arange(people + 1))
+    pairs, count = np.unique(collapsed.step_observation_index * people + data.demonstrator, return_counts=True)
+    person = pairs % people
+    own = mean(pairs // people, person)
+    by_person = np.split(np.argsort(person, kind="stable"), np.bincount(person, minlength=people).cumsum()[:-1])
     average, quantiles = np.full(people, np.nan), np.full((people, QUANTILES), np.nan)
     for each in np.flatnonzero(known):
-        theirs = by_person[bounds[each] : bounds[each + 1]]
+        theirs = by_person[each]
         order = np.argsort(own[theirs])
         value, weight = own[theirs][order].astype(np.float64), count[theirs][order]
         average[each] = (value * weight).sum() / weight.sum()
@@ -201,33 +171,8 @@ def summarise(
     grid[:, ~known] = np.nan
     column = np.full(len(collapsed.observations), -1)
     column[frequent] = np.arange(len(frequent))
-    counted = column[observation_index] >= 0
+    state = column[collapsed.step_observation_index]
     visits = np.zeros((people, len(frequent)), dtype=np.int64)
-    visits[person[counted], column[observation_index[counted]]] = count[counted]
-    return ExpertiseSummary(
-        by_demonstrator=torch.tensor(average),
-        quantiles=torch.tensor(quantiles),
-        states=torch.tensor(grid.T.copy()),
-        visits=torch.tensor(visits),
-        learned_from=differ,
-    )
-
-
-def own_steps(collapsed: Collapsed, data: Demonstrations) -> tuple[Array, Array, Array]:
-    """Distinct (unique observation, demonstrator) of the data, as two arrays, and how many steps each has."""
-    people = len(data.names)
-    pairs, count = np.unique(collapsed.step_observation_index * people + data.demonstrator, return_counts=True)
-    return pairs // people, pairs % people, count
-
-
-def expertise_at(
-    joint: Joint, normaliser: Normaliser, collapsed: Collapsed, observation_index: Array, demonstrator: Array
-) -> Tensor:
-    """(member, row) expertise of the given demonstrators at the given unique observations of the data."""
-    return ask(
-        joint,
-        normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))),
-        demonstrator=torch.from_numpy(demonstrator),
-        skills=None if collapsed.skills is None else torch.from_numpy(np.ascontiguousarray(collapsed.skills.T)),
-        observation_index=torch.from_numpy(observation_index),
-    ).expertise
+    np.add.at(visits, (data.demonstrator[state >= 0], state[state >= 0]), 1)
+    states = torch.tensor(grid.T.copy())
+    return ExpertiseSummary(torch.tensor(average), torch.tensor(quantiles), states, torch.tensor(visits), differ)

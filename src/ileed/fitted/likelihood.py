@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted.posterior import GRID
-from ileed.fitted.result import answers_at_steps, skill_weights
+from ileed.fitted.steps import answers_at_steps
 from ileed.model.ask import Answer, log_likelihood
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.joint import Joint
@@ -48,8 +48,7 @@ def blocks_of_fit(
 ) -> list[Block]:
     """The steps of a data set, judged by the members of a fit: by the mean over members of their likelihoods."""
     alone = [members(joint, [member]) for member in range(len(next(joint.parameters())))]
-    skills = skill_weights(joint, data, skill_names)
-    answers = [list(answers_at_steps(each, normaliser, data, demonstrator, skills)) for each in alone]
+    answers = [list(answers_at_steps(each, normaliser, data, demonstrator, skill_names)) for each in alone]
     return [
         Block(rows[inside], _mean_likelihood([answer for _, _, answer in by_member], inside))
         for by_member in zip(*answers, strict=True)
@@ -59,7 +58,8 @@ def blocks_of_fit(
 
 @torch.no_grad()
 def _mean_likelihood(answers: Sequence[Answer], inside: Array) -> Callable[[Tensor, float], Tensor]:
-    apart = answers[0].joint.policy.disagreement([answer.policy for answer in answers])
+    policies = [answer.policy for answer in answers]
+    apart = [own.disagreement([other for other in policies if other is not own]) for own in policies]
 
     def at(points: Tensor, temperature: float) -> Tensor:
         each = zip(answers, apart, strict=True)

@@ -1,4 +1,4 @@
-"""What a fit leaves behind: a policy to act with, an expertise to ask, and how both came about."""
+"""The learned policy, which acts on observations as they come."""
 
 from __future__ import annotations
 
@@ -16,56 +16,40 @@ from ileed.demonstrations import Array, Encoding
 from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import as_array
 from ileed.errors import DemonstrationError
-from ileed.exported import PolicyModule
-from ileed.fitted.exporting import write_onnx
-from ileed.model.ask import ask
+from ileed.fitted.exporting import PolicyModule, write_onnx
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
+
+State = tuple[Array, ...]
+"""The hidden state of a recurrent policy: arrays whose first axis is the row."""
 
 
 @final
 class Policy:
     """The learned policy: takes observations as they come, in their own units and with all their numbers.
 
-    Where a fit keeps several members, it is the mean of their distributions.
-
-    `act` returns the most likely actions, or samples with `sample=True` from a random stream of the policy's own, which
-    `reset(seed)` starts again. `predict` is the same for the evaluators of stable-baselines3.
+    Where a fit keeps several members, it is the mean of their distributions. Samples are drawn from a random stream of
+    the policy's own, which `reset(seed)` starts again.
 
     A recurrent policy has a hidden state. `act` keeps it from one call to the next: each row is an episode that
     continues, until `reset`. `predict` and `next_distribution` leave it to the caller, who passes the state that they
     returned. In `distribution` each row begins an episode.
 
-    A policy that learned from a table has an `encoding`, and takes tables as well: a DataFrame of pandas or polars, an
-    Arrow table, or a mapping of columns, with the columns that it learned from. `act` returns the action's labels for a
-    table, and their numbers for an array.
+    A policy that learned from a table has an `encoding`, and takes tables with the columns that it learned from as
+    well. `act` returns the action's labels for a table, and their numbers for an array.
     """
 
     def __init__(self, joint: Joint, normaliser: Normaliser, encoding: Encoding | None = None) -> None:
-        self.encoding = encoding
-        self._joint, self._normaliser = joint, normaliser
-        self._net, self._sizes = joint.policy.eval(), joint.sizes
+        self._sizes, self._normaliser, self._net = joint.sizes, normaliser, joint.policy.eval()
         self._generator = stream(0, "act")
         self._state: State | None = None
-
-    @property
-    def observation_shape(self) -> tuple[int, ...]:
-        return self._normaliser.shape
-
-    @property
-    def action_count(self) -> int:
+        self.encoding, self.observation_shape = encoding, normaliser.shape
+        self.action_count = joint.sizes.actions if joint.sizes.discrete else 0
         """How many discrete actions it chooses among; 0 where actions are continuous."""
-        return self._sizes.actions if self._sizes.discrete else 0
-
-    @property
-    def action_size(self) -> int:
+        self.action_size = joint.sizes.actions - self.action_count
         """How many numbers a continuous action has; 0 where actions are discrete."""
-        return 0 if self._sizes.discrete else self._sizes.actions
-
-    @property
-    def recurrent(self) -> bool:
+        self.recurrent = bool(self._net.initial_state(0))
         """Whether it has a hidden state."""
-        return bool(self._net.initial_state(0))
 
     def reset(self, seed: int = 0) -> None:
         """Begin new episodes, and start the stream of sampled actions again from a seed."""
@@ -75,48 +59,36 @@ class Policy:
     def distribution(
         self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
-        """The distribution of actions after each of (row, *shape) observations; asking again gives the same answer.
-
-        For a recurrent policy each row is the first observation of an episode: `next_distribution` takes those that
-        follow, with the hidden state.
-        """
-        return self._next(encode_table(observations, self.encoding), None, None, legal=legal)[0]
+        """The distribution of actions after each of (row, *shape) observations, each the first of its episode."""
+        return self._next(observations, None, None, legal=legal)[0]
 
     def next_distribution(
-        self,
-        observations: Array | Tensor | Any,
-        state: tuple[Array, ...] | None = None,
-        episode_start: Array | None = None,
-    ) -> tuple[Categorical | MixtureSameFamily, tuple[Array, ...] | None]:
-        """`distribution` with the hidden state passed in and returned, as `predict` does; the policy keeps none of it.
+        self, observations: Array | Tensor | Any, state: State | None = None, episode_start: Array | None = None
+    ) -> tuple[Categorical | MixtureSameFamily, State | None]:
+        """`distribution` with the hidden state passed in and returned; the policy keeps none of it.
 
-        Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`. A policy
-        that is not recurrent returns the state as it was given.
+        Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`.
         """
         starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
-        return self._next(encode_table(observations, self.encoding), state, starts)
+        return self._next(observations, state, starts)
 
     def act(
         self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
     ) -> Array:
-        """One action for each observation: the most likely one, or a sample of the policy.
-
-        A recurrent policy takes each row for the next step of the same episode, until `reset`.
-        """
-        seen = encode_table(observations, self.encoding)
-        distribution, self._state = self._next(seen, self._state, None, legal=legal)
+        """One action for each observation: the most likely one, or a sample of the policy."""
+        distribution, self._state = self._next(observations, self._state, None, legal=legal)
         chosen = self._chosen(distribution, sample=sample)
         return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
 
     def predict(
         self,
         observation: Array,
-        state: tuple[Array, ...] | None = None,
+        state: State | None = None,
         episode_start: Array | None = None,
         deterministic: bool = True,
-    ) -> tuple[Array, tuple[Array, ...] | None]:
+    ) -> tuple[Array, State | None]:
         """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
-        single = np.shape(observation) == self._normaliser.shape
+        single = np.shape(observation) == self.observation_shape
         batch = np.asarray(observation)[None] if single else observation
         starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
         distribution, state = self._next(batch, state, starts)
@@ -124,14 +96,13 @@ class Policy:
         return (actions[0] if single else actions), state
 
     def to_module(self) -> PolicyModule:
-        """The policy as a `torch.nn.Module` that takes observations as they come, with weights of its own.
+        """The policy as a `torch.nn.Module` of its own weights; `torch.export` makes it run without this package.
 
-        It can be trained further, and what `torch.export.save` writes of it runs without this package. For discrete
-        actions `module(observations)` is their log-probabilities (batch, action), for continuous ones the log-weights,
-        means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well, at first
-        `module.initial_state(batch)`, and returns the next. Where a fit keeps several members, it is their mean.
+        For discrete actions `module(observations)` is their log-probabilities (batch, action), for continuous ones the
+        log-weights, means and standard deviations of a mixture of Gaussians. A recurrent policy takes a state as well,
+        at first `module.initial_state(batch)`, and returns the next.
         """
-        return self._net.export(self._normaliser).eval()
+        return PolicyModule(self._net, self._normaliser).eval()
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
@@ -140,30 +111,20 @@ class Policy:
         returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
         unless onnxruntime's answers agree with the policy's within 1e-4.
         """
-        write_onnx(self.to_module(), Path(path), expected=self._numbers)
-
-    def _numbers(self, observations: Array, state: State | None, starts: Array) -> tuple[tuple[Tensor, ...], Any]:
-        """The numbers that define the next distributions, and the next state."""
-        distribution, state = self._next(observations, state, starts)
-        return self._net.parameters_of(distribution), state
+        write_onnx(self.to_module(), Path(path))
 
     @torch.no_grad()
     def _next(
-        self,
-        observations: Array | Tensor,
-        state: State | None,
-        starts: Array | None,
-        *,
-        legal: Array | Tensor | None = None,
+        self, observations: Any, state: State | None, starts: Array | None, *, legal: Array | Tensor | None = None
     ) -> tuple[Any, State | None]:
         """The distribution of the next actions, and the next state; rows that start an episode have no hidden state."""
-        seen = self._normaliser(observation_tensor(observations, self._normaliser.shape))
+        seen = network_inputs(observations, self._normaliser, self.encoding)
         rows = seen.shape[1]
         before = self._net.initial_state(rows)
         if state is not None and before:
             before = _state_of_rows(state, starts, before)
         allowed = None if legal is None else self._legal(legal, rows).T
-        distribution, after = ask(self._joint, seen, legal=allowed, state=before).next_action
+        distribution, after = self._net.step(seen, before, allowed)
         return self._net.average(distribution), tuple(each.numpy() for each in after) if before else state
 
     def _chosen(self, distribution: Any, *, sample: bool) -> Array:
@@ -173,16 +134,11 @@ class Policy:
     def _legal(self, legal: Array | Tensor, rows: int) -> Tensor:
         tensor = as_tensor(legal).bool()
         if tensor.shape != (rows, self._sizes.actions):
-            raise DemonstrationError(
-                f"legal actions have shape {tuple(tensor.shape)}: pass ({rows}, {self._sizes.actions})"
-            )
+            wanted = (rows, self._sizes.actions)
+            raise DemonstrationError(f"legal actions have shape {tuple(tensor.shape)}: pass {wanted}")
         if not tensor.any(1).all():
             raise DemonstrationError("some observation has no legal action: there must be one or more for each")
         return tensor
-
-
-State = tuple[Array, ...]
-"""The hidden state of a recurrent policy: arrays whose first axis is the row."""
 
 
 def _state_of_rows(state: State, starts: Array | None, initial: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -201,14 +157,11 @@ def _state_of_rows(state: State, starts: Array | None, initial: tuple[Tensor, ..
     return tuple(torch.where(anew.view(-1, *(1 for _ in each.shape[1:])), new, each) for new, each in pairs)
 
 
-def encode_table(observations: Any, encoding: Encoding | None) -> Any:
-    """The observations of a table, where the fit knows its columns; arrays as they are."""
-    return observations if encoding is None or not is_table(observations) else encoding.encode(observations)
-
-
-def observation_tensor(observations: Array | Tensor, shape: tuple[int, ...]) -> Tensor:
-    """(row, *shape) observations as a tensor; those of another shape or with NaN are refused."""
-    tensor = as_tensor(observations, "observations")
+def network_inputs(observations: Any, normaliser: Normaliser, encoding: Encoding | None) -> Tensor:
+    """(input, row) what the networks read of (row, *shape) observations, or of a table whose columns the fit knows."""
+    if encoding is not None and is_table(observations):
+        observations = encoding.encode(observations)
+    tensor, shape = as_tensor(observations, "observations"), normaliser.shape
     if tuple(tensor.shape[1:]) != shape:
         raise DemonstrationError(
             f"observations have shape {tuple(tensor.shape)}: this policy learned from observations of shape {shape}, "
@@ -216,7 +169,7 @@ def observation_tensor(observations: Array | Tensor, shape: tuple[int, ...]) -> 
         )
     if tensor.is_floating_point() and not torch.isfinite(tensor).all():
         raise DemonstrationError("observations hold NaN or infinite values: leave those out, or repair them")
-    return tensor
+    return normaliser(tensor)
 
 
 def as_tensor(values: Array | Tensor, name: str = "values") -> Tensor:

@@ -20,10 +20,10 @@ from ileed.checking import instance_of, one_of, shown
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.deprecation import renamed_arguments
 from ileed.errors import SettingsError
+from ileed.fitted.ensemble import Fitted
 from ileed.fitted.likelihood import Block, blocks_of_fit, blocks_of_policy, curves, dispersion
 from ileed.fitted.posterior import Population, likeliest, mean_and_interval, peak, posterior, tails
 from ileed.fitted.ratings import Estimates, Rating, Ratings, checked_level
-from ileed.fitted.result import Fitted
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]

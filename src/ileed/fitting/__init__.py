@@ -4,9 +4,8 @@ from ileed.fitting.adam import Adam
 from ileed.fitting.batches import Sampler
 from ileed.fitting.checkpoint import Checkpoint
 from ileed.fitting.loop import optimise
-from ileed.fitting.preparing import Prepared, SideBySide, checked_weights, prepare, side_by_side, stands_beside
+from ileed.fitting.preparing import OptimiserSettings, Prepared, checked_weights, prepare
 from ileed.fitting.results import History, OptimisationResult, Outcome, Progress, ProgressCallback
-from ileed.fitting.settings import OptimiserSettings
 
 __all__ = [
     "Adam",
@@ -19,10 +18,7 @@ __all__ = [
     "Progress",
     "ProgressCallback",
     "Sampler",
-    "SideBySide",
     "checked_weights",
     "optimise",
     "prepare",
-    "side_by_side",
-    "stands_beside",
 ]

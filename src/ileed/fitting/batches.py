@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -13,9 +14,10 @@ from torch import Tensor
 
 from ileed._torch import Float, Int, stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.demonstrations.context import step_context
+from ileed.demonstrations.collapsing import step_context
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Pairs, Sizes, Transitions
+from ileed.model.joint import Parts
 from ileed.nets import Pick
 
 _EVALUATED_AT_ONCE = 4096  # steps scored together where data come in mini-batches
@@ -26,11 +28,8 @@ class Sampler(ABC):
 
     epoch: int = 1
     """How many batches show all the data."""
-
-    @property
-    def can_stand_beside(self) -> bool:
-        """Whether `beside` can join it with the samplers of other data sets."""
-        return False
+    can_stand_beside: bool = False
+    """Whether `beside` can join it with the samplers of other data sets."""
 
     def beside(self, others: Sequence[Any], *, members: int, device: torch.device) -> Sampler:
         """One sampler of this data set and those of others, each for as many members in a row."""
@@ -49,11 +48,12 @@ class Sampler(ABC):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TrainingData:
     """What a sampler is made from."""
 
     data: Demonstrations
+    parts: Parts
     collapsed: Collapsed
     sizes: Sizes
     seen: Float[Tensor, "input observation"]
@@ -61,10 +61,12 @@ class TrainingData:
     held_out: Array | None  # (step,)
     batch_size: int
     seed: int
-    transitions: bool
     members: int
-    length: int
-    context: tuple[str, ...] = ()
+
+    def order(self, device: torch.device) -> Order:
+        """The order in which the steps that some member gives a weight are drawn."""
+        weight = self.step_weight.reshape(-1, len(self.data))
+        return Order(torch.from_numpy(np.flatnonzero(weight.sum(0) > 0)), seed=self.seed, device=device)
 
 
 @final
@@ -73,6 +75,7 @@ class WholeBatch(Sampler):
 
     def __init__(self, batch: Batch, sizes: Sizes, held_out: Batch | None = None) -> None:
         self._batch, self._sizes, self._held_out = batch, sizes, held_out
+        self.can_stand_beside = sizes.discrete and all(each is None for each in (batch.legal, batch.skills, held_out))
 
     @classmethod
     def of(cls, training_data: TrainingData) -> WholeBatch:
@@ -83,24 +86,18 @@ class WholeBatch(Sampler):
             observations=seen,
             observation_index=tensor(collapsed.observation_index, device),
             demonstrator=tensor(collapsed.demonstrator, device),
-            action=action_tensor(collapsed.action, device),
-            weight=tensor(collapsed.weights(training_data.step_weight), device).float(),
+            action=tensor(collapsed.action, device),
+            weight=tensor(collapsed.weights(training_data.step_weight), device),
             legal=None if collapsed.legal is None else tensor(collapsed.legal.T, device),
             skills=None if collapsed.skills is None else tensor(collapsed.skills.T, device),
         )
-        columns = context_tensors(collapsed.context, device)
-        transitions = _collapsed_transitions(training_data) if training_data.transitions else None
+        columns = {name: tensor(column.T, device) for name, column in collapsed.context.items()}
+        transitions = None if training_data.parts.dynamics is None else _collapsed_transitions(training_data)
         batch = replace(batch, transitions=transitions, context=with_features(columns, seen))
-        held_out = None
-        if training_data.held_out is not None:
-            weight = tensor(collapsed.weights(training_data.held_out), device).float()
-            held_out = replace(batch, weight=weight, transitions=None)
-        return cls(batch, training_data.sizes, held_out)
-
-    @property
-    def can_stand_beside(self) -> bool:
-        columns = (self._batch.legal, self._batch.skills, self._held_out)
-        return self._sizes.discrete and all(column is None for column in columns)
+        if training_data.held_out is None:
+            return cls(batch, training_data.sizes)
+        weight = tensor(collapsed.weights(training_data.held_out), device)
+        return cls(batch, training_data.sizes, replace(batch, weight=weight, transitions=None))
 
     def beside(self, others: Sequence[Any], *, members: int, device: torch.device) -> Sampler:
         sizes = [each._sizes for each in (self, *others)]
@@ -119,20 +116,18 @@ class Order:
     """An endless row of items: all of them once an epoch, in an order drawn for that epoch alone."""
 
     def __init__(self, items: Int[Tensor, " item"], *, seed: int, device: torch.device) -> None:
-        self._items, self._seed, self._device = items, seed, device
-        self._epochs: dict[int, Tensor] = {}
+        self.length = len(items)
+
+        def shuffled(epoch: int) -> Tensor:
+            return items[torch.randperm(len(items), generator=stream(seed, "order", epoch))].to(device)
+
+        self._shuffled = lru_cache(maxsize=2)(shuffled)
 
     def taken(self, first: int, count: int) -> Int[Tensor, " count"]:
         """So many items, from a place in the row on."""
-        length = len(self._items)
-        epochs = range(first // length, (first + count - 1) // length + 1)
-        self._epochs = {epoch: self._epochs[epoch] if epoch in self._epochs else self._drawn(epoch) for epoch in epochs}
-        offset = first - epochs.start * length
-        return torch.cat(list(self._epochs.values()))[offset : offset + count]
-
-    def _drawn(self, epoch: int) -> Tensor:
-        order = torch.randperm(len(self._items), generator=stream(self._seed, "order", epoch))
-        return self._items[order].to(self._device)
+        epochs = range(first // self.length, (first + count - 1) // self.length + 1)
+        offset = first % self.length
+        return torch.cat([self._shuffled(epoch) for epoch in epochs])[offset : offset + count]
 
 
 @final
@@ -140,24 +135,22 @@ class MiniBatches(Sampler):
     """Mini-batches of steps: every step once an epoch, in an order drawn for that epoch alone."""
 
     def __init__(self, training_data: TrainingData) -> None:
-        data, collapsed, sizes = training_data.data, training_data.collapsed, training_data.sizes
-        seen, device = training_data.seen, training_data.seen.device
-        self._sizes, self._seen = sizes, seen
-        self._observation_index = tensor(collapsed.step_observation_index, device)
-        self._action = action_tensor(data.actions, device)
+        data, collapsed, seen = training_data.data, training_data.collapsed, training_data.seen
+        device, index = seen.device, collapsed.step_observation_index
+        self._sizes, self._seen = training_data.sizes, seen
+        self._observation_index, self._action = tensor(index, device), tensor(data.actions, device)
         self._demonstrator = tensor(data.demonstrator, device)
-        self._weight = tensor(training_data.step_weight, device).float()
-        self._held_out = None if training_data.held_out is None else tensor(training_data.held_out, device).float()
+        self._weight = tensor(training_data.step_weight, device)
+        self._held_out = None if training_data.held_out is None else tensor(training_data.held_out, device)
         self._legal = None if collapsed.legal is None else tensor(collapsed.legal.T, device)
         self._skills = None if collapsed.skills is None else tensor(collapsed.skills.T, device)
-        columns = step_context(data, training_data.context, collapsed.step_observation_index)
-        self._context = context_tensors(columns, device)
+        columns = step_context(data, training_data.parts.demonstrator.context, index)
+        self._context = {name: tensor(column.T, device) for name, column in columns.items()}
         continues = np.append(data.episode[1:] == data.episode[:-1], False)
-        self._continues = tensor(continues, device).float() if training_data.transitions else None
-        learned_from = steps_learned_from(training_data)
-        self._order = Order(learned_from, seed=training_data.seed, device=device)
-        self._size = min(training_data.batch_size, len(learned_from))
-        self.epoch = -(-len(learned_from) // self._size)
+        self._continues = None if training_data.parts.dynamics is None else tensor(continues, device)
+        self._order = training_data.order(device)
+        self._size = min(training_data.batch_size, self._order.length)
+        self.epoch = -(-self._order.length // self._size)
         self._loaded = torch.zeros(self._size, dtype=torch.long, device=device)
 
     def load(self, step: int) -> None:
@@ -174,50 +167,35 @@ class MiniBatches(Sampler):
 
     def _of(self, steps: Tensor, weight: Tensor) -> Batch:
         """The batch of these steps: each one a unique observation and a count of its own."""
-        size = len(steps)
+        size, sizes = len(steps), self._sizes
         here = torch.arange(size, device=steps.device)
-        observation_index = self._observation_index[steps]
-        action = self._action[steps]
-        transitions = None
-        observations = self._seen.index_select(1, observation_index)
+        index, action, transitions = self._observation_index[steps], self._action[steps], None
         if self._continues is not None:  # the next observations follow, as unique observations without a count
             following = (steps + 1).clamp_max(len(self._observation_index) - 1)
-            observations = torch.cat(
-                [observations, self._seen.index_select(1, self._observation_index[following])], dim=1
-            )
+            index = torch.cat([index, self._observation_index[following]])
             transitions = Transitions(
                 observation_index=Pick(here, 2 * size),
-                action=_action_columns(action, self._sizes),
+                action=_action_columns(action, sizes),
                 next_observation_index=Pick(here + size, 2 * size),
                 weight=weight[..., steps] * self._continues[steps],
             )
-        unique_count = observations.shape[1]
+        unique_count = len(index)
         at = Pick(here, unique_count, identity=unique_count == size)
-        by = Pick.drawn(self._demonstrator[steps], self._sizes.demonstrators)
+        by = Pick.drawn(self._demonstrator[steps], sizes.demonstrators)
         context = {name: column[..., steps] for name, column in self._context.items()}
         return Batch(
-            observations=observations,
+            observations=self._seen.index_select(1, index),
             observation_index=at,
             demonstrator=by,
             pairs=Pairs(at, by, Pick(here, size, identity=True)),
             action=action,
             weight=weight[..., steps],
-            taken=Pick(action * unique_count + here, self._sizes.actions * unique_count)
-            if self._sizes.discrete
-            else None,
-            legal=self._beside(self._legal, observation_index, unique_count),
-            skills=self._beside(self._skills, observation_index, unique_count),
+            taken=Pick(action * unique_count + here, sizes.actions * unique_count) if sizes.discrete else None,
+            legal=None if self._legal is None else self._legal.index_select(1, index),
+            skills=None if self._skills is None else self._skills.index_select(1, index),
             transitions=transitions,
             context=with_features(context, self._seen),
         )
-
-    @staticmethod
-    def _beside(columns: Tensor | None, observation_index: Tensor, unique_count: int) -> Tensor | None:
-        """Columns by unique observation; one without a count repeats the first, since nothing reads it."""
-        if columns is None:
-            return None
-        chosen = columns.index_select(1, observation_index)
-        return chosen if unique_count == len(observation_index) else torch.cat([chosen, chosen], dim=1)
 
 
 def _collapsed_transitions(training_data: TrainingData) -> Transitions:
@@ -227,13 +205,10 @@ def _collapsed_transitions(training_data: TrainingData) -> Transitions:
     start = np.flatnonzero(data.episode[1:] == data.episode[:-1])
     if len(start) == 0:
         raise SettingsError("LatentDynamics needs an episode of two steps or more, and the data have none")
-    unique_count = collapsed.observations.shape[0]
-    here, action, after = (
-        collapsed.step_observation_index[start],
-        data.actions[start],
-        collapsed.step_observation_index[start + 1],
-    )
-    kind, chosen = np.arange(len(start)), np.arange(len(start))
+    unique_count = len(collapsed.observations)
+    here, after = (collapsed.step_observation_index[step] for step in (start, start + 1))
+    action = data.actions[start]
+    kind = chosen = np.arange(len(start))
     if data.discrete:
         key = (here * sizes.actions + action) * unique_count + after
         _, chosen, kind = np.unique(key, return_index=True, return_inverse=True)
@@ -241,26 +216,15 @@ def _collapsed_transitions(training_data: TrainingData) -> Transitions:
     weight = np.stack([np.bincount(kind, weights=row, minlength=len(chosen)) for row in rows])
     return Transitions(
         observation_index=Pick.of(tensor(here[chosen], device), unique_count),
-        action=_action_columns(action_tensor(action[chosen], device), sizes),
+        action=_action_columns(tensor(action[chosen], device), sizes),
         next_observation_index=Pick.of(tensor(after[chosen], device), unique_count),
-        weight=tensor(weight.reshape(*step_weight.shape[:-1], -1), device).float(),
+        weight=tensor(weight.reshape(*step_weight.shape[:-1], -1), device),
     )
 
 
 def _action_columns(action: Tensor, sizes: Sizes) -> Float[Tensor, "action transition"]:
     """Actions as a network takes them: one-hot where they are discrete, as they come where not."""
     return torch.nn.functional.one_hot(action, sizes.actions).T.float() if sizes.discrete else action.T
-
-
-def steps_learned_from(training_data: TrainingData) -> Int[Tensor, " step"]:
-    """The steps that some member gives a weight."""
-    weight = training_data.step_weight.reshape(-1, training_data.step_weight.shape[-1])
-    return torch.from_numpy(np.flatnonzero(weight.sum(0) > 0))
-
-
-def context_tensors(columns: Mapping[str, Array], device: torch.device) -> dict[str, Tensor]:
-    """Context on the device, (row,) or (value, row)."""
-    return {name: action_tensor(column.T, device) for name, column in columns.items()}
 
 
 def with_features(context: Mapping[str, Tensor], seen: Float[Tensor, "*group input observation"]) -> dict[str, Tensor]:
@@ -272,12 +236,7 @@ def with_features(context: Mapping[str, Tensor], seen: Float[Tensor, "*group inp
     return found
 
 
-def action_tensor(actions: Array, device: torch.device) -> Tensor:
-    """Actions as the models read them: whole numbers, or numbers of single precision."""
-    found = tensor(actions, device)
+def tensor(array: Array, device: torch.device | str = "cpu") -> Tensor:
+    """A copy of the array on the device, as the models read it: real numbers are of single precision."""
+    found = torch.from_numpy(np.array(array, order="C")).to(device)
     return found.float() if found.is_floating_point() else found
-
-
-def tensor(array: Array, device: torch.device) -> Tensor:
-    """A copy of the array on the device."""
-    return torch.from_numpy(np.array(array, order="C")).to(device)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import final
 
-import torch
 from torch import Tensor
 
 from ileed import runs
@@ -21,8 +20,8 @@ _MOST_THREADS = 4096
 class Checkpoint:
     """A file that an interrupted optimisation goes on from, to the same bits; written every few seconds and at the end.
 
-    It stays until what was fitted is saved: whoever saves it removes the file.
-    `fingerprint` names the settings, data and seed, so that one optimisation never goes on from another's file.
+    Whoever saves what was fitted removes the file. `fingerprint` names the settings, data and seed, so that one
+    optimisation never goes on from another's file.
     """
 
     def __init__(self, path: Path, *, fingerprint: str, seconds: float = 5.0) -> None:
@@ -55,23 +54,14 @@ class Checkpoint:
             raise self._damaged(f"it was written at step {step} with {thread_count} threads, which cannot be")
         return step, thread_count, tensors
 
-    def check(self, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], step: int, steps: int) -> None:
-        """Refuse tensors that cannot be those of the optimisation with this state, at this step of so many."""
+    def check(self, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], step: int, recorded: list[int]) -> None:
+        """Refuse tensors that cannot be those of the optimisation with this state, at one of its recorded steps."""
+        if step not in recorded:
+            raise self._damaged(f"this fit writes none at step {step} of {recorded[-1]}")
         for name, expected in state.items():
             found = tensors.get(name)
             if found is None or (found.shape, found.dtype) != (expected.shape, expected.dtype):
                 raise self._damaged(f"its tensor {name!r} is not that of this fit")
-        reached, costs = tensors.get("history.step"), tensors.get("history.cost")
-        if reached is None or reached.ndim != 1 or reached.dtype != torch.int64 or not len(reached):
-            raise self._damaged("it lacks the steps of the learning curve")
-        if int(reached[-1]) != step or step > steps or bool((reached.diff() <= 0).any()):
-            raise self._damaged(f"its learning curve does not end at step {step} of {steps}")
-        curves = [costs, *([tensors.get("history.held_out")] if "best.cost" in state else [])]
-        if any(curve is None or curve.ndim != 2 or len(curve) != len(reached) for curve in curves):
-            raise self._damaged("its learning curve is not whole")
-        members = len(next(iter(state.values())))
-        if any(curve is not None and curve.shape[1] != members for curve in curves):
-            raise self._damaged(f"its learning curve is not of {members} restarts")
 
     def _damaged(self, reason: str) -> RunError:
         return RunError(f"{self.path} is damaged ({reason}): remove it to start anew")

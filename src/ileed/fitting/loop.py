@@ -1,9 +1,12 @@
-"""The optimisation loop: the loss of all members is minimised at once."""
+"""The optimisation loop: the loss of all members is minimised at once, and of all data sets where there are several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import final
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -13,18 +16,19 @@ from ileed._torch import Float, keep_freed_memory, record_cuda_graph, threads
 from ileed.errors import SettingsError
 from ileed.fitting.adam import Adam
 from ileed.fitting.checkpoint import Checkpoint
-from ileed.fitting.preparing import Prepared, SideBySide
+from ileed.fitting.preparing import OptimiserSettings, Prepared
 from ileed.fitting.results import History, OptimisationResult, Progress, ProgressCallback
-from ileed.fitting.settings import OptimiserSettings
-from ileed.model.joint import Joint, resolve_mirror_symmetry
+from ileed.model.joint import Joint, resolve_mirror_symmetry, side_by_side, taken_apart
 
 _RECORDS = 200  # how many points of the learning curve are kept
 _SMOOTHED_BATCHES = 100  # a cost of mini-batches is the running mean over so many, or over an epoch where it is shorter
+_ONE_THREAD_PRODUCTS = 1e9  # multiplications in one pass through all networks: some 50 ms of one core
+_AT_ONCE = {"cpu": 400_000, "cuda": 200_000_000}  # members x counts: what a cache holds, and what a GPU's memory does
 
 
 def optimise(
     joint: Joint,
-    prepared: Prepared | SideBySide,
+    prepared: Prepared,
     settings: OptimiserSettings,
     *,
     checkpoint: Checkpoint | None = None,
@@ -33,114 +37,102 @@ def optimise(
     """Optimise `joint` itself, from where it stands or from where `checkpoint` was left."""
     resumed = checkpoint.read() if checkpoint is not None else None
     device = next(joint.parameters()).device
-    count = resumed[1] if resumed is not None else thread_count(joint, prepared, device)
+    start, count, tensors = resumed or (0, _thread_count(joint, prepared, device), {})
     if device.type == "cpu":
         keep_freed_memory()
     with threads(count):
         optimisation = _Optimisation(joint, prepared, settings)
-        start = 0
         if checkpoint is not None and resumed is not None:
-            start, _, tensors = resumed
-            checkpoint.check(tensors, optimisation.state, start, settings.steps)
-            optimisation.resume(tensors)
-        for done, cost in optimisation.records(start):
-            if callback is not None and (done < settings.steps or prepared.has_held_out):
+            checkpoint.check(tensors, optimisation.state, start, optimisation.recorded)
+            for name, tensor in optimisation.state.items():
+                tensor.copy_(tensors[name])
+        for done, cost in optimisation.advance_from(start):
+            if callback is not None and (done < settings.steps or optimisation.best):
                 callback(Progress(done, settings.steps, cost))
             if checkpoint is not None and (done == settings.steps or checkpoint.due()):
-                checkpoint.write(done, count, optimisation.state | optimisation.history())
+                checkpoint.write(done, count, optimisation.state)
         try:
             result = optimisation.result()
         except SettingsError:
             if checkpoint is not None:
                 checkpoint.remove()  # there is nothing in it to go on from
             raise
-    if callback is not None and start < settings.steps and not prepared.has_held_out:
+    if callback is not None and start < settings.steps and not optimisation.best:
         callback(Progress(settings.steps, settings.steps, float(result.nats_per_action.min())))
     return result
 
 
-def thread_count(joint: Joint, prepared: Prepared | SideBySide, device: torch.device) -> int:
+def _thread_count(joint: Joint, prepared: Prepared, device: torch.device) -> int:
     """One thread but for very large networks, which take as many as torch may use.
 
     Threads meet after every kernel, and one that waits for a core keeps the others waiting: beside one busy process on
-    two cores, a fit of small networks takes ten times as long with two threads as with one, and gains little where the
-    cores are idle. One thread also gives the same bits for every number of threads that torch may use.
+    two cores, a fit of small networks takes ten times as long with two threads as with one.
     """
     parameters = sum(parameter.numel() for parameter in joint.parameters())
     products = parameters * prepared.sampler.batch().observations.shape[-1]
     return 1 if device.type == "cuda" or products < _ONE_THREAD_PRODUCTS else torch.get_num_threads()
 
 
-_ONE_THREAD_PRODUCTS = 1e9  # multiplications in one pass through all networks: some 50 ms of one core
-
-
 @final
 class _Optimisation:
-    """All members on their way: `state` names every tensor that the next step depends on."""
+    """All members on their way: `state` names every tensor that the next step depends on.
 
-    def __init__(self, joint: Joint, prepared: Prepared | SideBySide, settings: OptimiserSettings) -> None:
+    `best` has the parameters with which each member did best on held-out episodes, where there are any.
+    """
+
+    def __init__(self, joint: Joint, prepared: Prepared, settings: OptimiserSettings) -> None:
         self.joint, self.sampler, self.settings = joint, prepared.sampler, settings
         self.guessing_nats = prepared.guessing_nats
-        self.adam = Adam(
-            [
-                (joint.network_parameters(), settings.learning_rate),
-                (joint.skill_parameters(), settings.skill_learning_rate),
-            ]
-        )
-        self.keeper = _Keeper(joint) if prepared.has_held_out else None
-        first = next(joint.parameters())
-        self.device, self.smoothed = first.device, torch.zeros(len(first), device=first.device)
-        named = {f"parameter.{name}": parameter.detach() for name, parameter in joint.named_parameters()}
-        self.moving = named | self.adam.tensors()
-        self.state = self.moving | {"smoothed": self.smoothed}
-        self.state |= self.keeper.tensors() if self.keeper is not None else {}
-        self.steps, self.costs, self.held_out = list[int](), list[Tensor](), list[Tensor]()
+        networks, skills = joint.network_parameters(), joint.skill_parameters()
+        self.adam = Adam([(networks, settings.learning_rate), (skills, settings.skill_learning_rate)])
+        self.parameters = {name: parameter.detach() for name, parameter in joint.named_parameters()}
+        first = next(iter(self.parameters.values()))
+        self.device, self.smoothed = first.device, first.new_zeros(len(first))
+        every = max(1, settings.steps // _RECORDS)
+        self.recorded = [min(step + every, settings.steps) for step in range(0, settings.steps, every)]
+        self.curve = {"history.cost": torch.zeros(len(self.recorded), len(first))}
+        self.best = dict[str, Tensor]()
+        if prepared.training_data.held_out is not None:
+            self.curve["history.held_out"] = torch.zeros(len(self.recorded), len(first))
+            never = torch.full_like(self.smoothed, torch.inf)
+            self.best = {f"best.{name}": value.clone() for name, value in self.parameters.items()} | {
+                "best.cost": never
+            }
+        self.moving = {f"parameter.{name}": value for name, value in self.parameters.items()} | self.adam.tensors()
+        self.state = self.moving | {"smoothed": self.smoothed} | self.best | self.curve
 
-    def resume(self, tensors: dict[str, Tensor]) -> None:
-        """Take the state and the learning curve of a checkpoint."""
-        for name, tensor in self.state.items():
-            tensor.copy_(tensors[name])
-        self.steps, self.costs = tensors["history.step"].tolist(), list(tensors["history.cost"])
-        self.held_out = list(tensors["history.held_out"]) if "history.held_out" in tensors else []
-
-    def history(self) -> dict[str, Tensor]:
-        """The learning curve so far, as a checkpoint holds it."""
-        found = {"history.step": torch.tensor(self.steps), "history.cost": torch.stack(self.costs)}
-        return found | ({"history.held_out": torch.stack(self.held_out)} if self.held_out else {})
-
-    def records(self, start: int) -> Iterator[tuple[int, float]]:
+    def advance_from(self, start: int) -> Iterator[tuple[int, float]]:
         """Take all steps from `start` on; after each record of the learning curve, its step and the best cost."""
-        steps, window = self.settings.steps, min(self.sampler.epoch, _SMOOTHED_BATCHES)
-        record = max(1, steps // _RECORDS)
+        window = min(self.sampler.epoch, _SMOOTHED_BATCHES)
         cuda = self.device.type == "cuda"
         advance = record_cuda_graph(self._advance, state=self.moving.values()) if cuda else self._advance
-        for first in range(start, steps, record):
-            done = min(first + record, steps)
-            for step in range(first, done):
+        for record, done in enumerate(self.recorded):
+            for step in range(start, done):
                 self.sampler.load(step)
                 self.smoothed.lerp_(advance(), 1 / min(step + 1, window))
-            self.steps.append(done)
-            self.costs.append(self.smoothed.cpu().clone())
-            if self.keeper is not None:
-                self.held_out.append(self.keeper.keep(self._mean_cost(held_out=True)).cpu())
-            yield done, float(self.costs[-1].nan_to_num(float("inf")).min())
+            if done <= start:
+                continue
+            start = done
+            self.curve["history.cost"][record] = self.smoothed
+            if self.best:
+                self.curve["history.held_out"][record] = self._keep_best()
+            yield done, float(self.smoothed.nan_to_num(float("inf")).min())
 
+    @torch.no_grad()
     def result(self) -> OptimisationResult:
         """What was found: the best parameters of each member where episodes are held out, the last ones otherwise."""
-        if self.keeper is not None:
-            self.keeper.restore()
+        if self.best:
+            for name, value in self.parameters.items():
+                value.copy_(self.best[f"best.{name}"])
         resolve_mirror_symmetry(self.joint, self.sampler.everything(held_out=False))
-        final = self._mean_cost(held_out=self.keeper is not None).double().cpu().numpy()
+        final = self._mean_cost(held_out=bool(self.best)).double().cpu().numpy()
         if not np.isfinite(final).any():
             raise SettingsError("every restart became non-finite: lower learning_rate, or set clip")
-        if self.keeper is None:  # the curve ends with the figure that the result states
-            self.costs[-1] = torch.from_numpy(final).to(self.costs[-1])
-        curve = History(
-            step=np.array(self.steps),
-            nats_per_action=torch.stack(self.costs).double().numpy(),
-            held_out=torch.stack(self.held_out).double().numpy() if self.held_out else None,
-        )
-        return OptimisationResult(self.joint, np.where(np.isfinite(final), final, np.inf), curve, self.guessing_nats)
+        if not self.best:  # the curve ends with the figure that the result states
+            self.curve["history.cost"][-1] = torch.from_numpy(final)
+        costs, *held_out = (curve.double().numpy() for curve in self.curve.values())
+        history = History(np.array(self.recorded), costs, held_out[0] if held_out else None)
+        return OptimisationResult(self.joint, np.where(np.isfinite(final), final, np.inf), history, self.guessing_nats)
 
     def _advance(self) -> Float[Tensor, " member"]:
         """One optimisation step; returns the cost in nats per action that it started from."""
@@ -157,7 +149,17 @@ class _Optimisation:
         norm = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
         factor = (bound / norm.clamp_min(1e-12)).clamp_max(1)
         for gradient in gradients:
-            gradient.mul_(factor.view(-1, *(1 for _ in gradient.shape[1:])))
+            gradient.mul_(_of_member(factor, gradient))
+
+    @torch.no_grad()
+    def _keep_best(self) -> Float[Tensor, " member"]:
+        """Keep the parameters of members that cost less on held-out episodes than ever before; return that cost."""
+        cost = self._mean_cost(held_out=True)
+        better = cost < self.best["best.cost"]
+        for name, value in (self.parameters | {"cost": cost}).items():
+            kept = self.best[f"best.{name}"]
+            kept.copy_(torch.where(_of_member(better, value), value, kept))
+        return cost
 
     @torch.no_grad()
     def _mean_cost(self, *, held_out: bool) -> Float[Tensor, " member"]:
@@ -169,30 +171,70 @@ class _Optimisation:
         return total / weight
 
 
-@final
-class _Keeper:
-    """The parameters with which each member did best on held-out episodes."""
+def _of_member(values: Tensor, parameter: Tensor) -> Tensor:
+    """(member,) values, shaped so that each meets its own member of a parameter."""
+    return values.view(-1, *[1] * (parameter.ndim - 1))
 
-    def __init__(self, joint: Joint) -> None:
-        self.parameters = dict(joint.named_parameters())
-        self.best = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
-        first = next(joint.parameters())
-        self.cost = torch.full((len(first),), float("inf"), device=first.device)
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {f"best.{name}": value for name, value in self.best.items()} | {"best.cost": self.cost}
+class Start(NamedTuple):
+    """Where an optimisation begins: data that are prepared, and every member's initial parameters."""
 
-    @torch.no_grad()
-    def keep(self, cost: Float[Tensor, " member"]) -> Float[Tensor, " member"]:
-        """Keep the parameters of the members that cost less than ever before."""
-        better = cost < self.cost
-        self.cost.copy_(torch.where(better, cost, self.cost))
-        for name, value in self.best.items():
-            chosen = better.view(-1, *(1 for _ in value.shape[1:]))
-            value.copy_(torch.where(chosen, self.parameters[name].detach(), value))
-        return cost
+    prepared: Prepared
+    joint: Joint
 
-    @torch.no_grad()
-    def restore(self) -> None:
-        for name, value in self.best.items():
-            self.parameters[name].copy_(value)
+    @property
+    def members(self) -> int:
+        """How many members there are."""
+        return len(next(self.joint.parameters()))
+
+
+def optimise_each(
+    starts: Sequence[Start], settings: OptimiserSettings, *, device: torch.device, callback: ProgressCallback | None
+) -> Iterator[tuple[OptimisationResult, float]]:
+    """The result of each start, in their order, and its share of the seconds that its block took."""
+    blocks = _blocks(starts, device)
+    for number, block in enumerate(blocks):
+        began = time.monotonic()
+        told = callback and partial(_in_block, callback, number, len(blocks))
+        results = _optimise_block(block, settings, device, told)
+        seconds = (time.monotonic() - began) / len(block)
+        yield from ((result, seconds) for result in results)
+
+
+def _optimise_block(
+    block: Sequence[Start], settings: OptimiserSettings, device: torch.device, callback: ProgressCallback | None
+) -> list[OptimisationResult]:
+    """Optimise the members of a block of data sets at once, and give each data set its own part of the result."""
+    first, *others = block
+    sampler = first.prepared.sampler
+    if not others and (device.type == "cpu" or not sampler.can_stand_beside):
+        return [optimise(first.joint.to(device), first.prepared, settings, callback=callback)]
+    joints = [start.joint for start in block]
+    beside = sampler.beside([start.prepared.sampler for start in others], members=first.members, device=device)
+    together = replace(first.prepared, sampler=beside)
+    result = optimise(side_by_side(joints).to(device), together, settings, callback=callback)
+    taken_apart(result.joint.cpu(), joints)
+    return [
+        result.part(start.joint, number * first.members, start.prepared.guessing_nats)
+        for number, start in enumerate(block)
+    ]
+
+
+def _blocks(starts: Sequence[Start], device: torch.device) -> list[list[Start]]:
+    """Data sets to optimise at once: as many as make good use of the device, in their own order."""
+    blocks: list[list[Start]] = []
+    held = 0
+    for start in starts:
+        counts = len(start.prepared.training_data.collapsed.observation_index) * start.members
+        alike = blocks and start.joint.can_stand_beside(blocks[-1][0].joint)
+        if not alike or held + counts > _AT_ONCE[device.type] or not start.prepared.sampler.can_stand_beside:
+            blocks.append([])
+            held = 0
+        blocks[-1].append(start)
+        held += counts
+    return blocks
+
+
+def _in_block(callback: ProgressCallback, number: int, blocks: int, progress: Progress) -> None:
+    """Report one optimisation of several as a part of one long one."""
+    callback(progress._replace(step=number * progress.steps + progress.step, steps=blocks * progress.steps))

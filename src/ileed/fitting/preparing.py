@@ -1,27 +1,56 @@
-"""Data prepared for an optimisation: collapsed, weighed, and given to the sampler that suits them."""
+"""Settings of an optimisation, and the data prepared for it: collapsed, weighed, and given to a sampler."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ileed._torch import stream
+from ileed._torch import available_memory, stream
+from ileed.checking import number, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
-from ileed.fitting.batches import MiniBatches, Sampler, TrainingData, WholeBatch, tensor
-from ileed.fitting.settings import OptimiserSettings
+from ileed.fitting.batches import MiniBatches, Sampler, TrainingData, WholeBatch
 from ileed.fitting.windows import Windows
 from ileed.model.batch import Sizes
-from ileed.model.joint import Parts
+from ileed.model.joint import Joint, Parts
 from ileed.model.normaliser import ActionScale, Normaliser, normaliser_for
 
 _FEW_STEPS = 4096  # data this small are taken whole, whether their observations repeat or not
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OptimiserSettings:
+    """Settings of the optimisation, as `Ileed` describes those of the same name.
+
+    Held-out episodes choose among members, and among each member's steps.
+    """
+
+    steps: int = 2000
+    learning_rate: float = 1e-3
+    skill_learning_rate: float = 1e-2
+    batch_size: int | None = None
+    clip: float | None = None
+    held_out: float = 0.0
+
+    def __post_init__(self) -> None:
+        checked: dict[str, object] = {}
+        rule = "a fit takes a whole number of steps, one or more"
+        checked["steps"] = whole_number("steps", self.steps, least=1, rule=rule)
+        rule = "it is a share of the episodes, from 0 up to but not 1"
+        checked["held_out"] = number("held_out", self.held_out, within=lambda share: 0 <= share < 1, rule=rule)
+        if self.batch_size is not None:
+            rule = "it must be a whole number, one or more, or None to choose by the data"
+            checked["batch_size"] = whole_number("batch_size", self.batch_size, least=1, rule=rule)
+        rule = "it must be a number above zero"
+        for name in ("learning_rate", "skill_learning_rate", *(["clip"] if self.clip is not None else [])):
+            checked[name] = number(name, getattr(self, name), within=lambda size: 0 < size < math.inf, rule=rule)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
 
 @final
@@ -29,14 +58,16 @@ _FEW_STEPS = 4096  # data this small are taken whole, whether their observations
 class Prepared:
     """A data set made ready for a device: sizes, normaliser, and a sampler of batches."""
 
-    sizes: Sizes
-    normaliser: Normaliser
-    collapsed: Collapsed
-    sampler: Sampler
-    has_held_out: bool
     training_data: TrainingData
+    sampler: Sampler
+    normaliser: Normaliser
+    action_scale: ActionScale | None
     guessing_nats: float
-    action_scale: ActionScale | None = None
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of a model of these data."""
+        return self.training_data.sizes
 
 
 def prepare(
@@ -57,64 +88,60 @@ def prepare(
     """
     collapsed = data.collapse(parts.expertise.skill_column, parts.demonstrator.context)
     step_weight, held_out = _step_weights(data, settings, weights, members, seed)
-    normaliser, seen = _normalised(data, collapsed, normalise)
-    repeats = 2 * len(collapsed.observations) <= len(data) or len(data) <= _FEW_STEPS
-    whole = repeats if settings.batch_size is None else settings.batch_size >= len(data)
-    length = parts.policy.length
+    normaliser = _normaliser(data, collapsed, normalise)
+    is_recurrent = parts.policy.length > 1
     training_data = TrainingData(
         data=data,
+        parts=parts,
         collapsed=collapsed,
-        sizes=_sizes(data, collapsed),
-        seen=seen.to(device),
+        sizes=sizes_of(data, parts, inputs=len(collapsed.varying)),
+        seen=normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))).to(device),
         step_weight=step_weight,
         held_out=held_out,
-        batch_size=min(settings.batch_size or (256 if length == 1 else 100), len(data)),
+        batch_size=min(settings.batch_size or (100 if is_recurrent else 256), len(data)),
         seed=seed,
-        transitions=parts.dynamics is not None,
         members=members,
-        length=length,
-        context=parts.demonstrator.context,
     )
-    if length > 1:
-        sampler: Sampler = Windows([training_data], device=device)
+    repeats = 2 * len(collapsed.observations) <= len(data) or len(data) <= _FEW_STEPS
+    sampler: Sampler
+    if is_recurrent:
+        sampler = Windows([training_data], device=device)
+    elif repeats if settings.batch_size is None else settings.batch_size >= len(data):
+        sampler = WholeBatch.of(training_data)
     else:
-        sampler = WholeBatch.of(training_data) if whole else MiniBatches(training_data)
+        sampler = MiniBatches(training_data)
     scale = None if data.discrete else _action_scale(data)
-    guessing_nats = _guessing_nats(data, scale)
-    return Prepared(
-        training_data.sizes, normaliser, collapsed, sampler, held_out is not None, training_data, guessing_nats, scale
-    )
+    return Prepared(training_data, sampler, normaliser, scale, _guessing_nats(data, scale))
 
 
-def _sizes(data: Demonstrations, collapsed: Collapsed) -> Sizes:
+def sizes_of(data: Demonstrations, parts: Parts, *, inputs: int = 0) -> Sizes:
+    """The sizes of a model of the data; how many inputs vary is known once the data are collapsed."""
+    column = parts.expertise.skill_column
     return Sizes(
-        inputs=collapsed.observations.shape[1],
+        inputs=inputs,
         demonstrators=len(data.names),
         actions=data.action_count if data.discrete else data.actions.shape[1],
         discrete=data.discrete,
-        skills=len(collapsed.skill_names),
+        skills=0 if column is None else len(data.skill(column).names),
         has_legal_actions=data.legal is not None,
         binary_dimensions=data.binary_dimensions,
     )
 
 
-def _normalised(data: Demonstrations, collapsed: Collapsed, normalise: bool | None) -> tuple[Normaliser, Tensor]:
-    """The normaliser of the data, and (input, unique observation) what the networks read."""
-    unique_observations = torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
-    steps_at = np.bincount(collapsed.step_observation_index, minlength=unique_observations.shape[1])
-    normaliser = normaliser_for(
+def _normaliser(data: Demonstrations, collapsed: Collapsed, normalise: bool | None) -> Normaliser:
+    steps_at = np.bincount(collapsed.step_observation_index, minlength=len(collapsed.observations))
+    return normaliser_for(
         data.observations.shape[1:],
         torch.from_numpy(collapsed.varying),
-        unique_observations,
+        torch.from_numpy(np.ascontiguousarray(collapsed.observations.T)),
         torch.from_numpy(steps_at).double(),
         normalise=data.observations.dtype.kind == "f" if normalise is None else normalise,
         indicators=None if data.encoding is None else torch.from_numpy(data.encoding.indicators[collapsed.varying]),
     )
-    return normaliser, normaliser.normalise(unique_observations)
 
 
 def _action_scale(data: Demonstrations) -> ActionScale:
-    actions = tensor(data.actions, torch.device("cpu")).double()
+    actions = torch.from_numpy(data.actions.astype(np.float64))
     spread = actions.std(0, correction=0).clamp_min(1e-6)
     return ActionScale(*(each.float() for each in (actions.mean(0), spread, actions.amin(0), actions.amax(0))))
 
@@ -125,27 +152,6 @@ def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
         return float((scale.spread.double().log() + 0.5 * math.log(2 * math.pi * math.e)).sum())
     choices = np.full(len(data), data.action_count) if data.legal is None else data.legal.sum(1)
     return float(np.log(choices).mean())
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class SideBySide:
-    """Several data sets as one sampler, each for as many members in a row."""
-
-    sampler: Sampler
-    has_held_out: bool = False
-    guessing_nats: float = math.nan  # each data set has its own
-
-
-def side_by_side(prepared: Sequence[Prepared], *, members: int, device: torch.device) -> SideBySide:
-    """One sampler of several data sets, each of which `stands_beside` others."""
-    first, *others = (each.sampler for each in prepared)
-    return SideBySide(first.beside(others, members=members, device=device), prepared[0].has_held_out)
-
-
-def stands_beside(prepared: Prepared) -> bool:
-    """Whether a data set can be learned from side by side with others."""
-    return prepared.sampler.can_stand_beside
 
 
 def checked_weights(weights: Array, data: Demonstrations, members: int) -> Array:
@@ -164,7 +170,9 @@ def _step_weights(
     data: Demonstrations, settings: OptimiserSettings, weights: Array | None, members: int, seed: int
 ) -> tuple[Array, Array | None]:
     """(*member, step) weights to learn from, and (step,) weights of what is held out."""
-    by_episode = np.ones(data.episode_count) if weights is None else checked_weights(weights, data, members)
+    by_episode = np.ones(data.episode_count)
+    if weights is not None:
+        by_episode = checked_weights(weights, data, members).astype(np.float64)
     if settings.held_out == 0:
         return by_episode[..., data.episode], None
     numpy_seed = int(torch.randint(2**31, (), generator=stream(seed, "held out")))
@@ -172,3 +180,27 @@ def _step_weights(
     if ((by_episode * kept).sum(-1) == 0).any():
         raise SettingsError("all the weight of a restart is on held-out episodes: weigh more episodes, or held_out=0")
     return (by_episode * kept)[..., data.episode], out[data.episode].astype(np.float64)
+
+
+def check_memory(parts: Parts, sizes: Sizes, members: int, device: torch.device, unique_count: int = 1) -> None:
+    """Refuse a model that the device cannot hold, along with parts that do not go together.
+
+    It takes at least four numbers for each parameter (its value, its gradient and Adam's two moments), and one for
+    each output of a layer at each of the `unique_count` observations that a step reads.
+    """
+    available = available_memory(device)
+    try:
+        shapes = dict(Joint(parts, sizes, []).named_parameters())  # no members, so no memory either
+    except RuntimeError:  # more numbers than 64 bits can count
+        least = math.inf
+    else:
+        parameters = sum(math.prod(each.shape[1:]) for each in shapes.values())
+        outputs = sum(each.shape[1] for name, each in shapes.items() if name.endswith("bias"))
+        least = members * (4 * parameters + unique_count * outputs) * torch.float32.itemsize
+    if available is not None and least > available:
+        found = "more than a billion" if least > 1e18 else f"{least / 1e9:,.2f}"
+        raise SettingsError(
+            f"this fit needs at least {found} GB of memory for its {members:,} restarts, and "
+            f"{available / 1e9:,.2f} GB are available on {device.type}: lower hidden, dim, modes, restarts or "
+            "batch_size, or the data's action_count"
+        )

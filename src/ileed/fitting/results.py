@@ -24,10 +24,6 @@ class Outcome(StrEnum):
     )
 
 
-_SETTLED_NATS = 1e-3  # an improvement below this from one tenth of the steps to the next is called none
-_SETTLED_SHARE = 0.05  # so is one below this share of the whole improvement
-
-
 class Progress(NamedTuple):
     """Where a fit is: `nats_per_action` is the best member's cost so far, in `stage` of the fit."""
 
@@ -71,11 +67,9 @@ class History:
         improvement = late.mean() - last.mean()
         noise = 2 * np.hypot(late.std(ddof=1) / len(late) ** 0.5, last.std(ddof=1) / len(last) ** 0.5)
         whole = costs[0] - costs[-1]
-        if not improvement < min(max(_SETTLED_NATS, noise), max(_SETTLED_SHARE * whole, noise)):
+        if not improvement < min(max(1e-3, noise), max(0.05 * whole, noise)):
             return Outcome.STEPS_SPENT
-        if costs[-1] < guessing_nats - _SETTLED_NATS:
-            return Outcome.CONVERGED
-        return Outcome.NO_BETTER_THAN_GUESSING
+        return Outcome.CONVERGED if costs[-1] < guessing_nats - 1e-3 else Outcome.NO_BETTER_THAN_GUESSING
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One plain mapping for each record, as history.jsonl holds them."""

@@ -25,17 +25,6 @@ from ileed.readers.robomimic import demonstrators_of
 Batch = dict[str, Any]
 
 
-class OperatorExpertise(nn.Module):
-    """One expertise for each operator, rho_i = sigmoid(w_i), equal for all to begin with."""
-
-    def __init__(self, operators: int) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(torch.zeros(operators))
-
-    def forward(self, operator: Tensor) -> Tensor:
-        return self.logits.sigmoid()[operator]
-
-
 def register() -> None:
     """Teach robomimic the algorithm `ileed`: its mixture policies, fitted jointly with one expertise for each operator.
 
@@ -113,8 +102,14 @@ class _JointlyWithExpertise(_Robomimic):  # type: ignore[misc]
             names = list(demonstrators_of(self.global_config.train.data))
             with self.global_config.values_unlocked():
                 settings.demonstrators = names
-        self.nets["skill"] = OperatorExpertise(len(settings.demonstrators)).to(self.device)
+        equal = nn.Parameter(torch.zeros(len(settings.demonstrators), device=self.device))
+        self.nets["skill"] = nn.ParameterDict({"logits": equal})
         self.demonstrator_model = VarianceScaling(scaled=settings.scaled, exempt=tuple(settings.exempt_actions))
+
+    def expertise(self) -> Tensor:
+        """One expertise for each operator, rho_i = sigmoid(w_i), equal for all to begin with."""
+        found: Tensor = self.nets["skill"]["logits"].sigmoid()
+        return found
 
     def _create_optimizers(self) -> None:
         super()._create_optimizers()
@@ -142,7 +137,7 @@ class _JointlyWithExpertise(_Robomimic):  # type: ignore[misc]
 
     def _forward_training(self, batch: Batch) -> OrderedDict[str, Tensor]:
         policy = self.nets["policy"].forward_train(obs_dict=batch["obs"], goal_dict=batch["goal_obs"])
-        observed = self.demonstrator_model.observed(policy, self.nets["skill"](batch["operator"]))
+        observed = self.demonstrator_model.observed(policy, self.expertise()[batch["operator"]])
         return OrderedDict(log_probs=observed.log_prob(batch["actions"]))
 
     def _train_step(self, losses: dict[str, Tensor]) -> Any:
@@ -153,8 +148,7 @@ class _JointlyWithExpertise(_Robomimic):  # type: ignore[misc]
 
     def log_info(self, info: Any) -> Any:
         log = super().log_info(info)
-        expertise = self.nets["skill"].logits.detach().sigmoid().tolist()
-        for name, value in zip(self.algo_config.ileed.demonstrators, expertise, strict=True):
+        for name, value in zip(self.algo_config.ileed.demonstrators, self.expertise().tolist(), strict=True):
             log[f"Expertise/{name}"] = value
         return log
 

@@ -1,6 +1,7 @@
 """A batch: unique observations, which the networks read once, and counts of the actions that were taken after them.
 
-Several data sets can be one batch: what differs between them then has a leading `group` axis, padded to the longest.
+The log-likelihood of the data is the sum over counts of weight x log-probability. Several data sets can be one batch:
+what differs between them then has a leading `group` axis, padded to the longest.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from torch import Tensor
 from ileed._torch import Bool, Float, Int
 from ileed.deprecation import renamed_settings
 from ileed.nets import Pick
+
+PerCount = Float[Tensor, "member count"]
+"""What every member says of each count."""
 
 _NO_WEIGHT = 1e-30  # what a member divides by whose weights leave nothing of a batch: nothing is then learned from it
 
@@ -64,15 +68,12 @@ class Pairs:
         found = [torch.unique(group, return_inverse=True) for group in both.reshape(-1, both.shape[-1])]
         most = max(len(key) for key, _ in found)
         if 2 * most > both.shape[-1] or both.is_cuda:  # a GPU would rather do more arithmetic than one more read
-            everywhere = torch.arange(both.shape[-1], device=both.device).expand_as(both)
-            return cls(
-                Pick.of(observation_index, unique_count),
-                Pick.of(demonstrator, sizes.demonstrators),
-                Pick.of(everywhere, both.shape[-1]),
-            )
-        key = _stacked([key for key, _ in found]).reshape(*both.shape[:-1], most)
-        count_index = torch.stack([count_index for _, count_index in found]).reshape_as(both)
-        here, who = key // sizes.demonstrators, key % sizes.demonstrators
+            here, who, most = observation_index, demonstrator, both.shape[-1]
+            count_index = torch.arange(most, device=both.device).expand_as(both)
+        else:
+            key = _stacked([key for key, _ in found], both.device).reshape(*both.shape[:-1], most)
+            here, who = key // sizes.demonstrators, key % sizes.demonstrators
+            count_index = torch.stack([count_index for _, count_index in found]).reshape_as(both)
         return cls(Pick.of(here, unique_count), Pick.of(who, sizes.demonstrators), Pick.of(count_index, most))
 
 
@@ -86,9 +87,18 @@ class Transitions:
     next_observation_index: Pick
     weight: Float[Tensor, "*member transition"]
 
-    def actions_of(self, members: int) -> Float[Tensor, "member action transition"]:
-        """The actions, for each of so many members."""
-        return self.action.expand(members, -1, -1) if self.action.ndim == 2 else per_member(self.action, members)
+    @classmethod
+    def side_by_side(cls, each: Sequence[Transitions], *, members: int, device: torch.device) -> Transitions:
+        """Transitions of several data sets as one, each for so many members in a row."""
+        unique_count = max(one.observation_index.entries for one in each)
+        here = _stacked([one.observation_index.index for one in each], device)
+        after = _stacked([one.next_observation_index.index for one in each], device)
+        return cls(
+            observation_index=Pick.of(here, unique_count),
+            action=_stacked([one.action for one in each], device),
+            next_observation_index=Pick.of(after, unique_count),
+            weight=_for_members([one.weight for one in each], members, device),
+        )
 
     def mean(self, values: Float[Tensor, "member transition"]) -> Float[Tensor, " member"]:
         """Mean over transitions by weight."""
@@ -98,11 +108,7 @@ class Transitions:
 @final
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Unique observations, and weighted counts of the actions after them; an observation of no count is padding.
-
-    The log-likelihood of the data is the sum over counts of weight x log-probability, so networks run once for each
-    unique observation, however many steps it has.
-    """
+    """Unique observations, and weighted counts of the actions after them; an observation of no count is padding."""
 
     observations: Float[Tensor, "*group input observation"]
     observation_index: Pick
@@ -126,17 +132,13 @@ class Batch:
         """Each count's share of the whole weight: a mean over actions is a product with this. No weight, no share."""
         return self.weight / self.total_weight.clamp_min(_NO_WEIGHT).unsqueeze(-1)
 
-    def mean(self, values: Float[Tensor, "member count"]) -> Float[Tensor, " member"]:
+    def mean(self, values: PerCount) -> Float[Tensor, " member"]:
         """Mean over actions, each count by its weight."""
         return _dot(values, self.share)
 
-    def mean_cost(self, log_likelihood: Float[Tensor, "member count"]) -> Float[Tensor, " member"]:
+    def mean_cost(self, log_likelihood: PerCount) -> Float[Tensor, " member"]:
         """Mean negative log-likelihood, in nats per action."""
-        return _dot(log_likelihood, self._negative_share)
-
-    @cached_property
-    def _negative_share(self) -> Float[Tensor, "*member count"]:
-        return -self.share
+        return -self.mean(log_likelihood)
 
     @classmethod
     def of(
@@ -144,26 +146,35 @@ class Batch:
         *,
         sizes: Sizes,
         observations: Float[Tensor, "*group input observation"],
-        observation_index: Int[Tensor, "*group count"],
-        demonstrator: Int[Tensor, "*group count"],
-        action: Tensor,
-        weight: Tensor,
+        observation_index: Int[Tensor, "*group count"] | None = None,
+        demonstrator: Int[Tensor, "*group count"] | None = None,
+        action: Tensor | None = None,
+        weight: Tensor | None = None,
         legal: Bool[Tensor, "action observation"] | None = None,
         skills: Float[Tensor, "skill observation"] | None = None,
     ) -> Batch:
-        """A batch from plain indices, without transitions and context; how each index is read is chosen here, once."""
+        """A batch from plain indices, without transitions and context; how each index is read is chosen here, once.
+
+        Left out, every observation has one count, by the first demonstrator, of weight one; without actions the batch
+        has no likelihood. For a recurrent policy the observations are windows, (time step, window) flattened.
+        """
         unique_count = observations.shape[-1]
+        if observation_index is None:
+            observation_index = torch.arange(unique_count, device=observations.device)
+        if demonstrator is None:
+            demonstrator = torch.zeros_like(observation_index)
+        taken = None
         finite = legal is None  # an illegal action has log-probability -inf
+        if sizes.discrete and action is not None:
+            taken = Pick.of(action * unique_count + observation_index, sizes.actions * unique_count, finite=finite)
         return cls(
             observations=observations,
             observation_index=Pick.of(observation_index, unique_count, finite=finite),
             demonstrator=Pick.of(demonstrator, sizes.demonstrators),
             pairs=Pairs.of(observation_index, demonstrator, sizes, unique_count),
-            action=action,
-            weight=weight,
-            taken=Pick.of(action * unique_count + observation_index, sizes.actions * unique_count, finite=finite)
-            if sizes.discrete
-            else None,
+            action=observations.new_zeros(0) if action is None else action,
+            weight=observations.new_ones(observation_index.shape) if weight is None else weight,
+            taken=taken,
             legal=legal,
             skills=skills,
         )
@@ -178,49 +189,33 @@ class Batch:
         """
         whole = cls.of(
             sizes=Sizes.of_all(sizes),
-            observations=_stacked([batch.observations for batch in batches]).to(device),
-            observation_index=_stacked([batch.observation_index.index for batch in batches]).to(device),
-            demonstrator=_stacked([batch.demonstrator.index for batch in batches]).to(device),
-            action=_stacked([batch.action for batch in batches]).to(device),
-            weight=_for_members([batch.weight for batch in batches], members).to(device),
+            observations=_stacked([batch.observations for batch in batches], device),
+            observation_index=_stacked([batch.observation_index.index for batch in batches], device),
+            demonstrator=_stacked([batch.demonstrator.index for batch in batches], device),
+            action=_stacked([batch.action for batch in batches], device),
+            weight=_for_members([batch.weight for batch in batches], members, device),
         )
-        context = {name: _stacked([batch.context[name] for batch in batches]).to(device) for name in batches[0].context}
-        transitions = _transitions_side_by_side([batch.transitions for batch in batches], members, device)
+        context = {name: _stacked([batch.context[name] for batch in batches], device) for name in batches[0].context}
+        known = [batch.transitions for batch in batches if batch.transitions is not None]
+        transitions = Transitions.side_by_side(known, members=members, device=device) if known else None
         return replace(whole, context=context, transitions=transitions)
 
     @cached_property
     def log_choices(self) -> Float[Tensor, " count"] | None:
         """Log of how many actions were legal at each count's unique observation, or nothing where all always are."""
-        return (
-            None if self.legal is None else self.observation_index(self.legal.sum(0).to(self.observations.dtype).log())
-        )
+        if self.legal is None:
+            return None
+        return self.observation_index(self.legal.sum(0).to(self.observations.dtype).log())
 
 
-def _transitions_side_by_side(
-    transitions: Sequence[Transitions | None], members: int, device: torch.device
-) -> Transitions | None:
-    known = [each for each in transitions if each is not None]
-    if not known:
-        return None
-    unique_count = max(each.observation_index.entries for each in known)
-    return Transitions(
-        observation_index=Pick.of(_stacked([each.observation_index.index for each in known]).to(device), unique_count),
-        action=_stacked([each.action for each in known]).to(device),
-        next_observation_index=Pick.of(
-            _stacked([each.next_observation_index.index for each in known]).to(device), unique_count
-        ),
-        weight=_for_members([each.weight for each in known], members).to(device),
-    )
+def _for_members(weights: Sequence[Tensor], members: int, device: torch.device) -> Float[Tensor, "member longest"]:
+    return _stacked([weight.expand(members, -1) for weight in weights], device).flatten(0, 1)
 
 
-def _for_members(weights: Sequence[Tensor], members: int) -> Float[Tensor, "member longest"]:
-    return _stacked([weight.expand(members, -1) for weight in weights]).flatten(0, 1)
-
-
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+def _stacked(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     """Tensors along a new first axis, each axis padded with zeros to the longest."""
     longest = tuple(max(lengths) for lengths in zip(*(tensor.shape for tensor in tensors), strict=True))
-    return torch.stack([padded(tensor, longest) for tensor in tensors])
+    return torch.stack([padded(tensor, longest) for tensor in tensors]).to(device)
 
 
 def per_member(values: Tensor, members: int) -> Tensor:
@@ -234,5 +229,5 @@ def padded(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.nn.functional.pad(tensor, [side for length in reversed(missing) for side in (0, length)])
 
 
-def _dot(values: Float[Tensor, "member count"], share: Float[Tensor, "*member count"]) -> Float[Tensor, " member"]:
+def _dot(values: PerCount, share: Float[Tensor, "*member count"]) -> Float[Tensor, " member"]:
     return values @ share if share.ndim == 1 else (values * share).sum(-1)

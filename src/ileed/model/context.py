@@ -41,21 +41,17 @@ class Context:
         return cls(module, batch.demonstrator, columns)
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self.columns:
-            raise SettingsError(
-                f"there is no context {name!r} here: declare it in the demonstrator model's `context`, and use the "
-                "model where the steps before are known"
-            )
-        return self.columns[name]
+        if name in self.columns:
+            return self.columns[name]
+        remedy = "declare it in the demonstrator model's `context`, and use the model where the steps before are known"
+        raise SettingsError(f"there is no context {name!r} here: {remedy}")
 
     def parameter(self, name: str) -> nn.Parameter:
         """A parameter of the model's module."""
-        if self.module is None:
-            raise SettingsError(
-                f"there is no parameter {name!r} here: return a module that has it from the demonstrator model's "
-                "`build`, and use the model where it was fitted"
-            )
-        return self.module.get_parameter(name)
+        if self.module is not None:
+            return self.module.get_parameter(name)
+        remedy = "return a module that has it from the model's `build`, and use the model where it was fitted"
+        raise SettingsError(f"there is no parameter {name!r} here: {remedy}")
 
     def own(self, name: str) -> Float[Tensor, "member row *value"]:
         """The value of a (member, *value, demonstrator) parameter for each row's demonstrator."""

@@ -7,7 +7,6 @@ model may compute it from less, and the law that both agree is checked by `ileed
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
 from typing import Any, Generic, Literal, TypeVar, final
@@ -16,15 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
-from ileed._torch import Float
 from ileed.checking import one_of, whole_numbers
 from ileed.demonstrations import Demonstrations
-from ileed.demonstrations.context import check_context
+from ileed.demonstrations.collapsing import check_context
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
-from ileed.model.batch import Batch, Sizes, per_member
+from ileed.model.batch import Batch, PerCount, Sizes, per_member
 from ileed.model.context import NO_CONTEXT, Context
 from ileed.model.distributions import Choice, among, mixture, mixture_parts
+from ileed.nets import Generators
 
 Policy = TypeVar("Policy", bound=Distribution)
 
@@ -44,7 +43,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     discrete: bool
     """Whether it models discrete actions."""
     context: tuple[str, ...] = ()
-    """What it depends on beside observation and demonstrator: names of `ileed.demonstrations.context.CONTEXT`."""
+    """What it depends on beside observation and demonstrator: names of `ileed.demonstrations.collapsing.CONTEXT`."""
     defines_expertise: bool = False
     """Whether a person's expertise is a function of the model's parameters, instead of a number that it takes."""
     knows_legal_actions: bool = False
@@ -52,7 +51,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     reads_every_action: bool = True
     """Whether `log_likelihood` reads the probability of every action; the memory that it takes grows with them."""
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> nn.Module | None:
+    def build(self, sizes: Sizes, generators: Generators) -> nn.Module | None:
         """The model's own parameters, or None where it has none.
 
         Every parameter is (member, ...), with one member for each generator, or none; one that differs between people
@@ -64,9 +63,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     def observed(self, policy: Policy, expertise: Tensor, context: Context = NO_CONTEXT) -> Distribution:
         """The demonstrator's own distribution of actions; `expertise` has the policy's batch shape."""
 
-    def log_likelihood(
-        self, policy: Any, expertise: Float[Tensor, "member count"], batch: Batch, module: nn.Module | None = None
-    ) -> Float[Tensor, "member count"]:
+    def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         """log p(action | observation, demonstrator) of every count, in nats; `module` is what `build` returned."""
         members = len(expertise)
         here = self.observed(policy.at(batch.observation_index), expertise, Context.of(batch, members, module))
@@ -75,23 +72,19 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
         action = batch.action if batch.action.ndim == 1 else per_member(batch.action, members)
         return here.log_prob(action).clamp_min(log(torch.finfo(expertise.dtype).tiny))
 
-    def expertise(self, batch: Batch, module: nn.Module) -> Float[Tensor, "member count"]:
+    def expertise(self, batch: Batch, module: nn.Module) -> PerCount:
         """rho of every count, where the model `defines_expertise`."""
         raise NotImplementedError
 
     def check(self, sizes: Sizes) -> None:
         """Refuse data that the model does not describe."""
         if self.discrete != sizes.discrete:
-            kinds = {True: "discrete", False: "continuous"}
-            raise SettingsError(
-                f"{type(self).__name__} models {kinds[self.discrete]} actions but the data's are "
-                f"{kinds[sizes.discrete]}: use "
-                f"{'UniformMixture, OneVersusRest or Boltzmann' if sizes.discrete else 'VarianceScaling'}"
-            )
+            own, found = ("discrete", "continuous") if self.discrete else ("continuous", "discrete")
+            use = "UniformMixture, OneVersusRest or Boltzmann" if sizes.discrete else "VarianceScaling"
+            raise SettingsError(f"{type(self).__name__} models {own} actions but the data's are {found}: use {use}")
         if sizes.has_legal_actions and not self.knows_legal_actions:
-            raise SettingsError(
-                f"{type(self).__name__} knows no legal actions but the data have them: use UniformMixture or Boltzmann"
-            )
+            found = f"{type(self).__name__} knows no legal actions but the data have them"
+            raise SettingsError(f"{found}: use UniformMixture or Boltzmann")
         check_context(type(self).__name__, self.context)
 
     def for_data(self, data: Demonstrations) -> AbstractDemonstratorModel[Policy]:
@@ -126,9 +119,7 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
         uniform = possible / possible.sum(-1, keepdim=True)
         return categorical(torch.lerp(uniform, policy.probs, expertise.unsqueeze(-1)))
 
-    def log_likelihood(
-        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch, module: nn.Module | None = None
-    ) -> Float[Tensor, "member count"]:
+    def log_likelihood(self, policy: Choice, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         log_choices = batch.log_choices
         log_uniform = -log(policy.log_probs.shape[-2]) if log_choices is None else -log_choices
         ratio = (policy.taken(batch) - log_uniform).exp_()  # pi |A|: at most |A|, so nothing overflows
@@ -158,9 +149,7 @@ class OneVersusRest(AbstractDemonstratorModel[Choice]):
         others = (1 - policy.probs) / (policy.probs.shape[-1] - 1)
         return categorical(torch.lerp(others, policy.probs, expertise.unsqueeze(-1)))
 
-    def log_likelihood(
-        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch, module: nn.Module | None = None
-    ) -> Float[Tensor, "member count"]:
+    def log_likelihood(self, policy: Choice, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         log_taken = policy.taken(batch)
         others = -log_taken.expm1() / (policy.log_probs.shape[-2] - 1)
         return _log(torch.lerp(others, log_taken.exp(), expertise))
@@ -185,15 +174,13 @@ class Boltzmann(AbstractDemonstratorModel[Choice]):
         tempered = torch.where(possible, expertise.unsqueeze(-1) * policy.logits, policy.logits)
         return Categorical(logits=tempered, validate_args=False)
 
-    def log_likelihood(
-        self, policy: Choice, expertise: Float[Tensor, "member count"], batch: Batch, module: nn.Module | None = None
-    ) -> Float[Tensor, "member count"]:
-        rows = batch.observation_index(policy.log_probs)
-        if batch.legal is not None:  # an illegal action's -inf must stay out of the product with expertise 0
+    def log_likelihood(self, policy: Choice, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
+        tempered = batch.observation_index(policy.log_probs)
+        if batch.legal is None:
+            tempered = expertise.unsqueeze(-2) * tempered
+        else:  # an illegal action's -inf must stay out of the product with expertise 0
             illegal = ~batch.legal[:, batch.observation_index.index]
-            tempered = (expertise.unsqueeze(-2) * rows.masked_fill(illegal, 0)).masked_fill(illegal, -torch.inf)
-        else:
-            tempered = expertise.unsqueeze(-2) * rows
+            tempered = (expertise.unsqueeze(-2) * tempered.masked_fill(illegal, 0)).masked_fill(illegal, -torch.inf)
         return expertise * policy.taken(batch) - tempered.logsumexp(-2)
 
 
@@ -248,10 +235,7 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
 
 
 def categorical(probs: Tensor) -> Categorical:
-    """A categorical distribution from normalised probabilities, exact for faint ones and without NaN gradients at zero.
-
-    One that torch makes from `probs` would raise them to a rounding error.
-    """
+    """A categorical distribution from normalised probabilities: exact for faint ones, and no NaN gradient at zero."""
     possible = probs > 0
     logits = torch.where(possible, torch.where(possible, probs, 1.0).log(), -torch.inf)
     return Categorical(logits=logits, validate_args=False)

@@ -1,7 +1,9 @@
 """Distributions over actions, as policies give them: categories, and mixtures of diagonal Gaussians.
 
-A policy's distribution has batch shape (member, unique observation) and two methods: `taken(batch)` is the
-log-probability of every counted action, and `at(index)` the distribution at each count's unique observation.
+A policy's distribution has batch shape (member, unique observation) and a few methods: `taken(batch)` is the
+log-probability of every counted action, `at(index)` the distribution at each count's unique observation, `tempered(t)`
+the same to the power 1 / t, in double precision, and `disagreement(others)` the variance of the policy's own error, by
+other members, or None where their mean alone makes up for it.
 """
 
 from __future__ import annotations
@@ -54,6 +56,13 @@ class Choice(Categorical):
         """The distribution at each count's unique observation."""
         return Choice(observation_index(self.log_probs))
 
+    def tempered(self, temperature: float) -> Choice:
+        """The distribution to the power 1 / temperature, in double precision."""
+        return Choice((self.log_probs.double() / temperature).log_softmax(-2))
+
+    def disagreement(self, others: Sequence[Choice]) -> None:
+        """Nothing: the mean of several members' probabilities is as unsure as they disagree."""
+
 
 class GaussianMixture(MixtureSameFamily):
     """A mixture of diagonal Gaussians, as `mixture` makes it."""
@@ -68,6 +77,33 @@ class GaussianMixture(MixtureSameFamily):
         if observation_index.identity:
             return self
         return mixture(*(part.index_select(1, observation_index.index) for part in mixture_parts(self)))
+
+    def tempered(self, temperature: float) -> GaussianMixture:
+        """Every component to the power 1 / temperature, in double precision: its variance times the temperature."""
+        logits, means, standard_deviations = (part.double() for part in mixture_parts(self))
+        return mixture(logits, means, standard_deviations * temperature**0.5)
+
+    def disagreement(self, others: Sequence[GaussianMixture]) -> Tensor | None:
+        """(..., mode, dimension) squared distance of each mean from the nearest of others, averaged over the others.
+
+        Between replicates of a bootstrap it is twice the variance that a replicate's mean has, which is also the
+        expected square of its error: once for the data that it was drawn from, and once for the drawing.
+        """
+        means = mixture_parts(self)[1].double()
+        apart = [_squared_distance_to_nearest(means, mixture_parts(other)[1].double()) for other in others]
+        return torch.stack(apart).mean(0) if apart else None
+
+    def broadened(self, variance: Tensor) -> GaussianMixture:
+        """The mixture with this much more variance, (..., mode, dimension)."""
+        logits, means, standard_deviations = mixture_parts(self)
+        return mixture(logits, means, (standard_deviations**2 + variance).sqrt())
+
+
+def _squared_distance_to_nearest(means: Tensor, others: Tensor) -> Tensor:
+    """(..., mode, dimension) of the means from the nearest of others, both (..., mode, dimension)."""
+    apart = (means.unsqueeze(-2) - others.unsqueeze(-3)).square()  # (..., mode, other mode, dimension)
+    nearest = apart.sum(-1).argmin(-1)[..., None, None].expand(*apart.shape[:-2], 1, apart.shape[-1])
+    return apart.gather(-2, nearest).squeeze(-2)
 
 
 def mixture(logits: Tensor, means: Tensor, standard_deviations: Tensor) -> GaussianMixture:
@@ -87,12 +123,9 @@ def mixture_parts(policy: MixtureSameFamily) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def component_action(
-    distribution: MixtureSameFamily, component: Int[Tensor, " row"], noise: Tensor | None = None
+    distribution: MixtureSameFamily, component: Int[Tensor, " row"], noise: Float[Tensor, "row dimension"] | None = None
 ) -> Float[Tensor, "row dimension"]:
-    """The action of one component of each row's mixture: its mean, plus its standard deviation times `noise`.
-
-    `noise` is (row, dimension); every sample of a mixture is taken here.
-    """
+    """The action of one component of each row's mixture: its mean, plus its standard deviation times `noise`."""
     _, means, standard_deviations = mixture_parts(distribution)
     index = component[:, None, None].expand(-1, 1, means.shape[-1])
     mean, standard_deviation = (part.gather(1, index)[:, 0] for part in (means, standard_deviations))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -11,9 +10,9 @@ from torch import Tensor, nn
 
 from ileed._torch import Float
 from ileed.checking import number
-from ileed.model.batch import Sizes, Transitions
-from ileed.model.heads import hidden_layers
-from ileed.nets import MLP
+from ileed.model.batch import Sizes, Transitions, per_member
+from ileed.model.policies import hidden_layers
+from ileed.nets import MLP, Generators
 
 
 @final
@@ -29,16 +28,12 @@ class LatentDynamics:
     hidden: tuple[int, ...] = (4, 4)
 
     def __post_init__(self) -> None:
-        weight = number(
-            "the weight of the latent dynamics",
-            self.weight,
-            within=lambda weight: 0 <= weight < float("inf"),
-            rule="it must be a number, zero or more",
-        )
+        name, rule = "the weight of the latent dynamics", "it must be a number, zero or more"
+        weight = number(name, self.weight, within=lambda weight: 0 <= weight < float("inf"), rule=rule)
         object.__setattr__(self, "weight", weight)
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
 
-    def build(self, dim: int, sizes: Sizes, generators: Sequence[torch.Generator]) -> LatentDynamicsNet:
+    def build(self, dim: int, sizes: Sizes, generators: Generators) -> LatentDynamicsNet:
         return LatentDynamicsNet(self, dim, sizes, generators)
 
 
@@ -46,7 +41,7 @@ class LatentDynamics:
 class LatentDynamicsNet(nn.Module):
     """g of every member."""
 
-    def __init__(self, settings: LatentDynamics, dim: int, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: LatentDynamics, dim: int, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.body = MLP((dim + sizes.actions, *settings.hidden, dim), generators=generators)
 
@@ -54,7 +49,8 @@ class LatentDynamicsNet(nn.Module):
         self, embedding: Float[Tensor, "member dimension observation"], transitions: Transitions
     ) -> Float[Tensor, " member"]:
         """The loss of each member, averaged over transitions by weight."""
-        action = transitions.actions_of(len(embedding))
+        action, members = transitions.action, len(embedding)
+        action = action.expand(members, -1, -1) if action.ndim == 2 else per_member(action, members)
         predicted = self.body(torch.cat([transitions.observation_index(embedding), action], dim=-2))
         following = transitions.next_observation_index(embedding)
         return transitions.mean(nn.functional.smooth_l1_loss(predicted, following, reduction="none").mean(-2))

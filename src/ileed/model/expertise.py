@@ -7,7 +7,6 @@ Reference: Beliaev et al., ICML 2022.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -17,9 +16,9 @@ from torch import Tensor, nn
 from ileed._torch import Bool, Float
 from ileed.checking import text, true_or_false, whole_number
 from ileed.errors import SettingsError
-from ileed.model.batch import Batch, Sizes, per_member
-from ileed.model.heads import hidden_layers
-from ileed.nets import MLP, uniform
+from ileed.model.batch import Batch, PerCount, Sizes, per_member
+from ileed.model.policies import hidden_layers
+from ileed.nets import MLP, Generators, uniform
 
 
 class AbstractExpertise(ABC):
@@ -54,15 +53,13 @@ class AbstractExpertise(ABC):
     def check(self, sizes: Sizes) -> None:
         """Refuse data that this expertise cannot be estimated from."""
         if sizes.demonstrators == 1 and self.estimates_expertise:
-            raise SettingsError(
-                "there is one demonstrator, and expertise is estimated by comparing several: "
-                "use bc() (expertise=Perfect(), at the command --expertise Perfect), or add somebody"
-            )
+            remedy = "use bc() (expertise=Perfect(), at the command --expertise Perfect), or add somebody"
+            raise SettingsError(f"there is one demonstrator, and expertise is estimated by comparing several: {remedy}")
         if self.skill_column is not None and not sizes.skills:
             raise SettingsError(f"{type(self).__name__}({self.skill_column!r}) needs that column in the data's skills")
 
     @abstractmethod
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
         """The module of f and w, with one member for each generator."""
 
 
@@ -76,7 +73,7 @@ class ExpertiseNet(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         """rho of every count."""
 
     def skill_parameters(self) -> list[nn.Parameter]:
@@ -97,7 +94,7 @@ class Perfect(AbstractExpertise):
     estimates_expertise = False
     depends_on_state = False
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
         return _Perfect(len(generators))
 
 
@@ -112,7 +109,7 @@ class Constant(AbstractExpertise):
     depends_on_state = False
     can_be_mirrored = True
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
         return _Constant(sizes, generators)
 
 
@@ -131,10 +128,8 @@ class Embedded(AbstractExpertise):
     can_be_mirrored = True
 
     def __post_init__(self) -> None:
-        dim = whole_number(
-            "dim", self.dim, least=1, rule="an embedding needs a whole number of dimensions, one or more"
-        )
-        object.__setattr__(self, "dim", dim)
+        rule = "an embedding needs a whole number of dimensions, one or more"
+        object.__setattr__(self, "dim", whole_number("dim", self.dim, least=1, rule=rule))
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
         object.__setattr__(self, "shared", true_or_false("shared", self.shared))
 
@@ -146,8 +141,9 @@ class Embedded(AbstractExpertise):
     def embedding_dimension(self) -> int:
         return self.dim
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
-        return _Embedded(self, sizes, generators)
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
+        body = MLP((sizes.inputs, *self.hidden, self.dim), generators=generators)
+        return _ByState((self.dim, 1 if self.shared else sizes.demonstrators), generators, body)
 
 
 @final
@@ -170,8 +166,8 @@ class Skills(AbstractExpertise):
     def skill_column(self) -> str:
         return self.column
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> ExpertiseNet:
-        return _Skilled(sizes, generators)
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
+        return _ByState((sizes.skills, sizes.demonstrators), generators)
 
 
 @final
@@ -180,50 +176,38 @@ class _Perfect(ExpertiseNet):
         super().__init__()
         self.skill = nn.Parameter(torch.zeros(members, 0))
 
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         return batch.observations.new_ones(len(self.skill), batch.observation_index.index.shape[-1])
 
 
 @final
 class _Constant(ExpertiseNet):
-    def __init__(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.skill = nn.Parameter(uniform((sizes.demonstrators,), 1.0, generators))
 
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         return batch.demonstrator(self.skill.sigmoid())
 
 
+@final
 class _ByState(ExpertiseNet):
-    """The sigmoid of the product of both embeddings; one column of w serves everybody where there is only one."""
+    """The sigmoid of the product of both embeddings; f is a network, or given with the data where there is none."""
 
-    shared = False
-
-    def forward(self, embedding: Tensor | None, batch: Batch) -> Float[Tensor, "member count"]:
-        assert embedding is not None
-        skill = self.skill if self.shared else batch.pairs.demonstrator(self.skill)
-        return batch.pairs.pair_index((batch.pairs.observation_index(embedding) * skill).sum(-2).sigmoid())
-
-
-@final
-class _Embedded(_ByState):
-    def __init__(self, settings: Embedded, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, shape: tuple[int, int], generators: Generators, body: MLP | None = None) -> None:
         super().__init__()
-        self.shared = settings.shared
-        self.body = MLP((sizes.inputs, *settings.hidden, settings.dim), generators=generators)
-        people = 1 if settings.shared else sizes.demonstrators
-        self.skill = nn.Parameter(uniform((settings.dim, people), 1.0, generators))
+        self.body = body
+        self.skill = nn.Parameter(uniform(shape, 1.0, generators))
 
-    def embedding(self, batch: Batch) -> Float[Tensor, "member dimension observation"]:
-        return self.body(batch.observations)
-
-
-@final
-class _Skilled(_ByState):
-    def __init__(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
-        super().__init__()
-        self.skill = nn.Parameter(uniform((sizes.skills, sizes.demonstrators), 1.0, generators))
-
-    def embedding(self, batch: Batch) -> Float[Tensor, "*member skill observation"]:
+    def embedding(self, batch: Batch) -> Float[Tensor, "*member dimension observation"]:
+        if self.body is not None:
+            return self.body(batch.observations)
         assert batch.skills is not None
         return batch.skills.unsqueeze(0) if batch.skills.ndim == 2 else per_member(batch.skills, len(self.skill))
+
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
+        assert embedding is not None
+        pairs = batch.pairs
+        shared = self.skill.shape[-1] == 1  # one w serves everybody
+        skill = self.skill if shared else pairs.demonstrator(self.skill)
+        return pairs.pair_index((pairs.observation_index(embedding) * skill).sum(-2).sigmoid())

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from ileed._torch import Float, beside
 from ileed.errors import SettingsError
-from ileed.model.batch import Batch, Sizes, padded
+from ileed.model.batch import Batch, PerCount, Sizes, padded
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Perfect
-from ileed.model.heads import AbstractPolicyHead
+from ileed.model.policies import AbstractPolicyHead
+from ileed.nets import Generators
 
 
 @final
@@ -44,17 +45,15 @@ class Parts:
         self.policy.check(sizes)
         self.demonstrator.check(sizes)
         self.expertise.check(sizes)
-        if self.dynamics is not None and self.embedding_dimension is None:
-            part = self.demonstrator if self.model_defines_expertise else self.expertise
-            raise SettingsError(
-                f"LatentDynamics shapes a learned embedding and {type(part).__name__} has none: "
-                "use Embedded, or dynamics=None"
-            )
-        if self.dynamics is not None and self.policy.length > 1:
-            raise SettingsError(
-                f"LatentDynamics is not made for windows, which {type(self.policy).__name__} learns from: "
-                "use dynamics=None"
-            )
+        if self.dynamics is None:
+            return
+        if self.embedding_dimension is None:
+            name = type(self.demonstrator if self.model_defines_expertise else self.expertise).__name__
+            reason = f"shapes a learned embedding and {name} has none: use Embedded, or dynamics=None"
+            raise SettingsError(f"LatentDynamics {reason}")
+        if self.policy.length > 1:
+            reason = f"is not made for windows, which {type(self.policy).__name__} learns from: use dynamics=None"
+            raise SettingsError(f"LatentDynamics {reason}")
 
 
 @final
@@ -71,7 +70,7 @@ class Objective:
 class Joint(nn.Module):
     """Policy and expertise of every member, learned together from what demonstrators did."""
 
-    def __init__(self, parts: Parts, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, parts: Parts, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         parts.check(sizes)
         self.parts = parts
@@ -79,13 +78,12 @@ class Joint(nn.Module):
         self.policy = parts.policy.build(sizes, generators)
         expertise = Perfect() if parts.model_defines_expertise else parts.expertise
         self.expertise = expertise.build(sizes, generators)
-        dimension = parts.embedding_dimension
-        self.dynamics = (
-            None if parts.dynamics is None or dimension is None else parts.dynamics.build(dimension, sizes, generators)
-        )
+        self.dynamics = None
+        if parts.dynamics is not None and parts.embedding_dimension is not None:
+            self.dynamics = parts.dynamics.build(parts.embedding_dimension, sizes, generators)
         self.demonstrator = parts.demonstrator.build(sizes, generators)
 
-    def log_likelihood(self, batch: Batch) -> Float[Tensor, "member count"]:
+    def log_likelihood(self, batch: Batch) -> PerCount:
         """log p(action | observation, demonstrator) of every count, in nats."""
         embedding = self.expertise.embedding(batch)
         return self._log_likelihood(batch, lambda: embedding)
@@ -99,13 +97,13 @@ class Joint(nn.Module):
         latent = self.dynamics(embedding(), batch.transitions)
         return Objective(cost, latent, cost + self.parts.dynamics.weight * latent)
 
-    def expertise_at(self, batch: Batch) -> Float[Tensor, "member count"]:
+    def expertise_at(self, batch: Batch) -> PerCount:
         """rho of every count."""
         if self.parts.model_defines_expertise and self.demonstrator is not None:
             return self.parts.demonstrator.expertise(batch, self.demonstrator)
         return self.expertise(self.expertise.embedding(batch), batch)
 
-    def _log_likelihood(self, batch: Batch, embedding: Callable[[], Tensor | None]) -> Float[Tensor, "member count"]:
+    def _log_likelihood(self, batch: Batch, embedding: Callable[[], Tensor | None]) -> PerCount:
         policy = self.policy(batch.observations, batch.legal)
         if not self.parts.expertise.estimates_expertise:  # every demonstrator model is the policy itself there
             return policy.taken(batch)
@@ -129,10 +127,7 @@ class Joint(nn.Module):
 
 @torch.no_grad()
 def side_by_side(joints: Sequence[Joint]) -> Joint:
-    """The members of several joint models as one, one model after the other, with zeros where one is smaller.
-
-    With `Batch.side_by_side` each model reads its own data alone, so the padding has no effect and no gradient.
-    """
+    """The members of several joint models as one, with zeros, which `Batch.side_by_side` never reads, as padding."""
     whole = copy.deepcopy(joints[0])
     whole.sizes = Sizes.of_all([joint.sizes for joint in joints])
     for name, parameter in whole.named_parameters():
@@ -147,12 +142,9 @@ def side_by_side(joints: Sequence[Joint]) -> Joint:
 def taken_apart(whole: Joint, joints: Sequence[Joint]) -> None:
     """Give each of the joint models that `side_by_side` was made of what its members have learned there."""
     for name, parameter in whole.named_parameters():
-        first = 0
-        for joint in joints:
-            own = joint.get_parameter(name)
-            learned = parameter[first : first + len(own)]
+        each = [joint.get_parameter(name) for joint in joints]
+        for own, learned in zip(each, parameter.split([len(own) for own in each]), strict=True):
             own.copy_(learned[tuple(slice(length) for length in own.shape)])
-            first += len(own)
 
 
 @torch.no_grad()
@@ -160,8 +152,7 @@ def resolve_mirror_symmetry(joint: Joint, batches: Iterable[Batch]) -> None:
     """Replace members by their mirror image where the model cannot tell the two apart and expertise is below one half.
 
     Under `OneVersusRest` with two actions, (rho, pi) and (1 - rho, 1 - pi) have the same likelihood, so the data cannot
-    choose. We assume that people follow the policy more often than not: where mean expertise is below one half, rho
-    becomes 1 - rho and the two actions are exchanged in the policy.
+    choose. We assume that people follow the policy more often than not.
     """
     parts = joint.parts
     if not (parts.expertise.can_be_mirrored and parts.demonstrator.has_mirror_symmetry(joint.sizes)):

@@ -19,12 +19,13 @@ class Normaliser(nn.Module):
     Part of the policy, so that whoever holds one passes observations as they come.
     """
 
+    kept: Tensor
+    shift: Tensor
+    scale: Tensor
+
     def __init__(self, shape: Sequence[int], kept: Tensor, shift: Tensor, scale: Tensor) -> None:
         super().__init__()
         self.shape = tuple(shape)
-        self.kept: Tensor
-        self.shift: Tensor
-        self.scale: Tensor
         self.register_buffer("kept", kept)
         self.register_buffer("shift", shift)
         self.register_buffer("scale", scale)

@@ -9,22 +9,15 @@ from typing import Any, get_origin
 from ileed import plugins
 from ileed.checking import shown
 from ileed.errors import IleedError
-from ileed.model.demonstrators import (
-    AbstractDemonstratorModel,
-    Boltzmann,
-    OneVersusRest,
-    UniformMixture,
-    VarianceScaling,
-)
-from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import AbstractExpertise, Constant, Embedded, Perfect, Skills
-from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, MixtureLSTM, MixtureMLP
+from ileed.model import demonstrators as models
+from ileed.model import dynamics, expertise, policies
 
 OWN_PARTS = (
-    *(CategoricalMLP, MixtureMLP, MixtureLSTM, UniformMixture, OneVersusRest, Boltzmann, VarianceScaling),
-    *(Embedded, Constant, Perfect, Skills, LatentDynamics),
+    *(policies.CategoricalMLP, policies.MixtureMLP, policies.MixtureLSTM),
+    *(models.UniformMixture, models.OneVersusRest, models.Boltzmann, models.VarianceScaling),
+    *(expertise.Embedded, expertise.Constant, expertise.Perfect, expertise.Skills, dynamics.LatentDynamics),
 )
-_ABSTRACT: tuple[type, ...] = (AbstractPolicyHead, AbstractDemonstratorModel, AbstractExpertise)
+_ABSTRACT = (policies.AbstractPolicyHead, models.AbstractDemonstratorModel, expertise.AbstractExpertise)
 
 
 def check_part(name: str, found: Any) -> type:

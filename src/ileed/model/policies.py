@@ -2,38 +2,136 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed._torch import Bool, Float
-from ileed.checking import number, true_or_false, whole_number
+from ileed.checking import number, true_or_false, whole_number, whole_numbers
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
-from ileed.exported import DiscretePolicy, MixturePolicy, RecurrentPolicy
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
-from ileed.model.heads import AbstractPolicyHead, PolicyNet, State, hidden_layers
 from ileed.model.normaliser import ActionScale
-from ileed.nets import LSTM, MLP, Memory, uniform
+from ileed.nets import LSTM, MLP, Generators, uniform
 
-__all__ = [
-    "AbstractPolicyHead",
-    "CategoricalMLP",
-    "CategoricalNet",
-    "GaussianNet",
-    "MixtureLSTM",
-    "MixtureMLP",
-    "PolicyNet",
-    "RecurrentNet",
-]
+
+class AbstractPolicyHead(ABC):
+    """Settings of a policy network.
+
+    Laws: `build` draws each member's parameters from that member's generator alone; the module maps
+    (input, observation) tensors to a normalised distribution of batch shape (member, observation).
+    """
+
+    discrete: bool
+    length: int = 1
+    """How many time steps in a row the network must be shown; one where it is not recurrent."""
+
+    hidden: tuple[int, ...] = ()
+    """The sizes of hidden layers, where it has any."""
+    compares_widths: bool = False
+    """Whether `resized` may be called, so that held-out episodes can choose how many hidden units it has."""
+
+    def resized(self, hidden: tuple[int, ...]) -> AbstractPolicyHead:
+        """The same head with other hidden layers."""
+        return replace(self, hidden=hidden)  # type: ignore[type-var]
+
+    def check(self, sizes: Sizes) -> None:
+        """Refuse data whose actions the policy does not describe."""
+        if self.discrete != sizes.discrete:
+            own, found = ("discrete", "continuous") if self.discrete else ("continuous", "discrete")
+            use = "CategoricalMLP" if sizes.discrete else "MixtureMLP"
+            name = type(self).__name__
+            raise SettingsError(f"{name} is a policy over {own} actions but the data's are {found}: use {use}")
+
+    @abstractmethod
+    def build(self, sizes: Sizes, generators: Generators) -> PolicyNet:
+        """The network, ready to be called as `module(observations, legal)`."""
+
+
+State = tuple[Tensor, ...]
+"""A policy's hidden state: tensors whose first axis is the row; none where a policy is not recurrent."""
+Seen = Float[Tensor, "*group input observation"]
+Legal = Bool[Tensor, "action observation"] | None
+"""Which actions may be taken after each observation; None where all may."""
+
+
+class PolicyNet(nn.Module, ABC):
+    """A policy network of every member; `body` ends in the numbers that a distribution is made of.
+
+    Called as a module it is the policy to learn: a recurrent one takes (time step, row) observations, and begins each
+    row without a hidden state. It acts by `step`, `average`, and then `most_likely` or `sample`.
+    """
+
+    body: MLP
+    parameter_names: tuple[str, ...]
+    """The names of what `parameters_of` returns."""
+
+    def skill_parameters(self) -> list[nn.Parameter]:
+        """The parameters that measure people, as w does, and are learned at the skill learning rate."""
+        return []
+
+    def measure(self, scale: ActionScale) -> None:
+        """Model actions in units of their scale in the data; nothing to do where actions are discrete."""
+
+    def measure_each(self, nets: Sequence[Any]) -> None:
+        """Take the buffers of these networks, whose members stand here one network after the other."""
+
+    @torch.no_grad()
+    def exchange_actions(self, members: Bool[Tensor, " member"]) -> None:
+        """Exchange the two actions of a policy that chooses between two, in these members."""
+        for parameter in (self.body.last.weight, self.body.last.bias):
+            parameter[members] = parameter[members].flip(1)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the tensors of a hidden state."""
+        return tuple(f"state_{number}" for number, _ in enumerate(self.initial_state(1)))
+
+    def initial_state(self, rows: int) -> State:
+        """The hidden state at the start of as many episodes; empty where the policy is not recurrent."""
+        return ()
+
+    def forward(self, observations: Seen, legal: Legal = None) -> Any:
+        """The distribution of the action after each observation."""
+        return self.read(self.body(observations), legal)
+
+    @abstractmethod
+    def read(self, outputs: Float[Tensor, "member output observation"], legal: Legal = None) -> Any:
+        """The distribution that the outputs of `body` stand for."""
+
+    def step(self, observations: Seen, state: State, legal: Legal = None) -> tuple[Any, State]:
+        """The distribution of each row's next action, of batch shape (member, row), and the next hidden state."""
+        return self(observations, legal), state
+
+    @abstractmethod
+    def average(self, distribution: Any) -> Any:
+        """The mean over members of their distributions, of batch shape (row,)."""
+
+    @abstractmethod
+    def parameters_of(self, distribution: Any) -> tuple[Tensor, ...]:
+        """The numbers that define the mean over members of their distributions, each with the row as its first axis."""
+
+    @abstractmethod
+    def most_likely(self, distribution: Any, generator: torch.Generator) -> Tensor:
+        """The action of each row where none is sampled; a head may still choose by chance among its components."""
+
+    @abstractmethod
+    def sample(self, distribution: Any, generator: torch.Generator) -> Tensor:
+        """One action for each row, drawn from its distribution."""
+
+
+def hidden_layers(hidden: object) -> tuple[int, ...]:
+    """The sizes of hidden layers; those that make no network are refused."""
+    rule = "pass the size of every hidden layer, a whole number of one or more, as in hidden=(32, 32)"
+    return whole_numbers("hidden", hidden, least=1, rule=rule)
 
 
 @final
@@ -48,7 +146,7 @@ class CategoricalMLP(AbstractPolicyHead):
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
+    def build(self, sizes: Sizes, generators: Generators) -> PolicyNet:
         return _CategoricalNet(self, sizes, generators)
 
 
@@ -59,11 +157,9 @@ _renamed = renamed_settings(
 )
 
 
-@final
-@_renamed
 @dataclass(frozen=True, kw_only=True)
-class MixtureMLP(AbstractPolicyHead):
-    """A multi-layer perceptron with a mixture of `modes` diagonal Gaussians over continuous actions.
+class AbstractMixtureHead(AbstractPolicyHead):
+    """Settings of a network that ends in a mixture of `modes` diagonal Gaussians over continuous actions.
 
     Actions are modelled in units of their spread in the data, so their scale does not matter;
     `standard_deviation_floor` is the least standard deviation, in those units. With `shared_standard_deviations` each
@@ -74,7 +170,6 @@ class MixtureMLP(AbstractPolicyHead):
     a gripper costs more than all else that was learned.
     """
 
-    compares_widths = True
     hidden: tuple[int, ...] = (64, 64)
     modes: int = 5
     standard_deviation_floor: float = 1e-3
@@ -83,16 +178,39 @@ class MixtureMLP(AbstractPolicyHead):
     discrete = False
 
     def __post_init__(self) -> None:
-        _check_mixture(self)
+        shared, floor, fixed = "shared_standard_deviations", "standard_deviation_floor", "fixed_standard_deviation"
+        checked: dict[str, object] = {
+            "hidden": hidden_layers(self.hidden),
+            "modes": whole_number("modes", self.modes, least=1, rule="a mixture needs one or more, a whole number"),
+            shared: true_or_false(shared, self.shared_standard_deviations),
+        }
+        for name, otherwise in ((floor, ""), (fixed, ", or None to learn it")):
+            rule, value = f"it must be a number above zero{otherwise}", getattr(self, name)
+            if value is not None or name == floor:
+                checked[name] = number(name, value, within=lambda size: 0 < size < float("inf"), rule=rule)
+        for name, found in checked.items():
+            object.__setattr__(self, name, found)
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> PolicyNet:
+
+@final
+@_renamed
+@dataclass(frozen=True, kw_only=True)
+class MixtureMLP(AbstractMixtureHead):
+    """A multi-layer perceptron with a mixture of `modes` diagonal Gaussians over continuous actions.
+
+    `AbstractMixtureHead` says what the settings mean.
+    """
+
+    compares_widths = True
+
+    def build(self, sizes: Sizes, generators: Generators) -> PolicyNet:
         return _MixtureNet(self, sizes, generators)
 
 
 @final
 @_renamed
 @dataclass(frozen=True, kw_only=True)
-class MixtureLSTM(AbstractPolicyHead):
+class MixtureLSTM(AbstractMixtureHead):
     """Layers of long short-term memory that end in a mixture of `modes` diagonal Gaussians over continuous actions.
 
     It learns from windows of `length` steps, each begun without a hidden state, and when it acts its hidden state is
@@ -103,68 +221,36 @@ class MixtureLSTM(AbstractPolicyHead):
 
     hidden: tuple[int, ...] = (400, 400)
     length: int = 10
-    modes: int = 5
-    standard_deviation_floor: float = 1e-3
-    shared_standard_deviations: bool = False
-    fixed_standard_deviation: float | None = 0.25
     low_noise: bool = True
-    discrete = False
 
     def __post_init__(self) -> None:
-        _check_mixture(self)
+        super().__post_init__()
         if not self.hidden:
             raise SettingsError("hidden layers are (): a recurrent policy needs one or more")
         length = whole_number("length", self.length, least=1, rule="a window needs one step or more, a whole number")
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "low_noise", true_or_false("low_noise", self.low_noise))
 
-    def build(self, sizes: Sizes, generators: Sequence[torch.Generator]) -> RecurrentNet:
+    def build(self, sizes: Sizes, generators: Generators) -> RecurrentNet:
         return RecurrentNet(self, sizes, generators)
-
-
-def _check_mixture(head: MixtureMLP | MixtureLSTM) -> None:
-    checked: dict[str, object] = {
-        "hidden": hidden_layers(head.hidden),
-        "modes": whole_number("modes", head.modes, least=1, rule="a mixture needs one or more, a whole number"),
-        "standard_deviation_floor": _standard_deviation(head, "standard_deviation_floor", ""),
-        "shared_standard_deviations": true_or_false("shared_standard_deviations", head.shared_standard_deviations),
-    }
-    if head.fixed_standard_deviation is not None:
-        checked["fixed_standard_deviation"] = _standard_deviation(
-            head, "fixed_standard_deviation", ", or None to learn it"
-        )
-    for name, value in checked.items():
-        object.__setattr__(head, name, value)
-
-
-def _standard_deviation(head: MixtureMLP | MixtureLSTM, name: str, otherwise: str) -> float:
-    rule = f"it must be a number above zero{otherwise}"
-    return number(name, getattr(head, name), within=lambda size: 0 < size < float("inf"), rule=rule)
 
 
 class CategoricalNet(PolicyNet, ABC):
     """A network whose outputs are scores of discrete actions."""
 
-    def read(
-        self,
-        scores: Float[Tensor, "member action observation"],
-        legal: Bool[Tensor, "action observation"] | None = None,
-    ) -> Choice:
-        """The distribution of these scores over the legal actions."""
-        if legal is not None:
-            scores = scores.masked_fill(~legal, -torch.inf)
+    parameter_names = ("log_probabilities",)
+
+    def read(self, outputs: Float[Tensor, "member action observation"], legal: Legal = None) -> Choice:
+        scores = outputs if legal is None else outputs.masked_fill(~legal, -torch.inf)
         return Choice(scores.log_softmax(-2))
 
     def average(self, distribution: Categorical) -> Categorical:
-        logits = distribution.logits
-        mean = logits[0] if len(logits) == 1 else logits.logsumexp(0) - log(len(logits))
+        (mean,) = self.parameters_of(distribution)
         return Categorical(logits=mean, validate_args=None if mean.numel() else False)  # torch cannot check no rows
 
-    def tempered(self, distribution: Categorical, temperature: float) -> Choice:
-        return Choice((distribution.logits.mT.double() / temperature).log_softmax(-2))
-
     def parameters_of(self, distribution: Categorical) -> tuple[Tensor, ...]:
-        return (distribution.logits,)
+        logits = distribution.logits
+        return (logits[0] if len(logits) == 1 else logits.logsumexp(0) - log(len(logits)),)
 
     def most_likely(self, distribution: Categorical, generator: torch.Generator) -> Tensor:
         return distribution.logits.argmax(-1)
@@ -175,30 +261,20 @@ class CategoricalNet(PolicyNet, ABC):
 
 @final
 class _CategoricalNet(CategoricalNet):
-    exported = DiscretePolicy
-
-    def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: CategoricalMLP, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.body = MLP((sizes.inputs, *settings.hidden, sizes.actions), generators=generators)
-
-    def forward(
-        self,
-        observations: Float[Tensor, "*group input observation"],
-        legal: Bool[Tensor, "action observation"] | None = None,
-    ) -> Choice:
-        return self.read(self.body(observations), legal)
 
 
 class GaussianNet(PolicyNet, ABC):
     """A network whose outputs are the weights, means and standard deviations of Gaussians, in the actions' units."""
 
+    parameter_names = ("log_weights", "means", "standard_deviations")
     action_shift: Tensor
     action_scale: Tensor
-    bounded = False
-    """Whether means stay within the range of the actions in the data."""
     low_noise = False
 
-    def __init__(self, settings: MixtureMLP | MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: AbstractMixtureHead, sizes: Sizes, generators: Generators) -> None:
         super().__init__()
         self.modes, self.floor = settings.modes, settings.standard_deviation_floor
         self.shared = settings.shared_standard_deviations
@@ -222,18 +298,15 @@ class GaussianNet(PolicyNet, ABC):
             rows = [net.get_buffer(name).expand(len(net.body.last.weight), 1, 1, -1) for net in nets]
             setattr(self, name, torch.cat(rows))
 
-    @property
-    def mean_scale(self) -> tuple[Tensor, Tensor]:
-        """The origin and the unit in which the network gives the means of components."""
-        return self.action_shift, self.action_scale
+    def means(self, raw: Tensor) -> Tensor:
+        """The means of components, in the actions' units."""
+        return self.action_shift + self.action_scale * raw
 
-    def read(self, outputs: Float[Tensor, "member output observation"]) -> MixtureSameFamily:
-        """The mixture that these outputs stand for."""
+    def read(self, outputs: Float[Tensor, "member output observation"], legal: Legal = None) -> MixtureSameFamily:
         outputs = outputs.mT
         weights, rest = outputs[..., : self.modes], outputs[..., self.modes :].unflatten(-1, (self.modes, -1))
         raw, spreads = (rest, self.spreads) if self.shared else rest.chunk(2, -1)
-        shift, scale = self.mean_scale
-        means = shift + scale * (raw.tanh() if self.bounded else raw)
+        means = self.means(raw)
         learned = nn.functional.softplus(spreads) + self.floor
         if self.binary_dimensions and self.fixed_standard_deviation is not None:
             learned = torch.where(among(self.binary_dimensions, learned), self.fixed_standard_deviation, learned)
@@ -245,34 +318,14 @@ class GaussianNet(PolicyNet, ABC):
         weights = torch.cat([each.log_softmax(-1) for each in logits], -1)
         return mixture(weights, torch.cat(means, -2), torch.cat(standard_deviations, -2))
 
-    def tempered(self, distribution: MixtureSameFamily, temperature: float) -> MixtureSameFamily:
-        """Every component to the power 1 / temperature: its variance times the temperature."""
-        logits, means, standard_deviations = (part.double() for part in mixture_parts(distribution))
-        return mixture(logits, means, standard_deviations * temperature**0.5)
-
-    def disagreement(self, distributions: Sequence[MixtureSameFamily]) -> Sequence[Tensor | None]:
-        """Squared distance of each component's mean from the nearest of another member, averaged over members.
-
-        Between two replicates of a bootstrap it is twice the variance that a replicate's mean has, which is also the
-        expected square of its error: once for the data that it was drawn from, and once for the drawing.
-        """
-        means = [mixture_parts(each)[1].double() for each in distributions]
-        if len(means) < 2:
-            return [None]
-        return [torch.stack([_to_nearest(own, other) for other in means if other is not own]).mean(0) for own in means]
-
-    def broadened(self, distribution: MixtureSameFamily, disagreement: Tensor) -> MixtureSameFamily:
-        logits, means, standard_deviations = mixture_parts(distribution)
-        return mixture(logits, means, (standard_deviations**2 + disagreement).sqrt())
-
     def parameters_of(self, distribution: MixtureSameFamily) -> tuple[Tensor, ...]:
-        return mixture_parts(distribution)
+        return mixture_parts(self.average(distribution))
 
     def most_likely(self, distribution: MixtureSameFamily, generator: torch.Generator) -> Tensor:
         """The mean of the component of greatest weight; with `low_noise`, of one drawn by its weight."""
-        weights = distribution.mixture_distribution
-        chosen = draw_component(distribution, generator) if self.low_noise else weights.logits.argmax(-1)
-        return component_action(distribution, chosen)
+        if self.low_noise:
+            return component_action(distribution, draw_component(distribution, generator))
+        return component_action(distribution, distribution.mixture_distribution.logits.argmax(-1))
 
     def sample(self, distribution: MixtureSameFamily, generator: torch.Generator) -> Tensor:
         chosen = draw_component(distribution, generator)
@@ -280,23 +333,11 @@ class GaussianNet(PolicyNet, ABC):
         return component_action(distribution, chosen, torch.randn(shape, generator=generator))
 
 
-def _to_nearest(means: Tensor, others: Tensor) -> Tensor:
-    """(..., mode, dimension) squared distances of means to the nearest of others, both (..., mode, dimension)."""
-    apart = (means.unsqueeze(-2) - others.unsqueeze(-3)).square()  # (..., mode, other mode, dimension)
-    nearest = apart.sum(-1).argmin(-1)[..., None, None].expand(*apart.shape[:-2], 1, apart.shape[-1])
-    return apart.gather(-2, nearest).squeeze(-2)
-
-
 @final
 class _MixtureNet(GaussianNet):
-    exported = MixturePolicy
-
-    def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: MixtureMLP, sizes: Sizes, generators: Generators) -> None:
         super().__init__(settings, sizes, generators)
         self.body = MLP((sizes.inputs, *settings.hidden, self.outputs), generators=generators)
-
-    def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
-        return self.read(self.body(observations))
 
 
 @final
@@ -305,21 +346,26 @@ class RecurrentNet(GaussianNet):
 
     action_middle: Tensor
     action_reach: Tensor
-    bounded = True
-    exported = RecurrentPolicy
 
-    def __init__(self, settings: MixtureLSTM, sizes: Sizes, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, settings: MixtureLSTM, sizes: Sizes, generators: Generators) -> None:
         super().__init__(settings, sizes, generators)
         self.register_buffer("action_middle", torch.zeros(sizes.actions))
         self.register_buffer("action_reach", torch.ones(sizes.actions))
-        self.length, self.low_noise = settings.length, settings.low_noise
-        self.units = settings.hidden
+        self.length, self.low_noise, self.units = settings.length, settings.low_noise, settings.hidden
         widths = (sizes.inputs, *settings.hidden)
         self.layers = nn.ModuleList(LSTM(before, after, generators=generators) for before, after in pairwise(widths))
         self.body = MLP((widths[-1], self.outputs), generators=generators)
 
-    def forward(self, observations: Float[Tensor, "*group input observation"], legal: None = None) -> MixtureSameFamily:
-        return self._walk(observations, self.length, [None for _ in self.layers])[0]
+    def forward(self, observations: Seen, legal: Legal = None) -> MixtureSameFamily:
+        values = observations
+        for layer in self.layers:
+            values = layer(values, self.length)
+        return self.read(self.body(values))
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        layers = range(1, len(self.layers) + 1)
+        return (*(f"{part}_{layer}" for layer in layers for part in ("hidden", "cell")), "age")
 
     def initial_state(self, rows: int) -> State:
         """Zeros: hidden values and cells of every layer in turn, (row, member, unit), and the age of the episode."""
@@ -327,29 +373,21 @@ class RecurrentNet(GaussianNet):
         values = [weight.new_zeros(rows, len(weight), units) for units in self.units for _ in ("hidden", "cell")]
         return (*values, torch.zeros(rows, dtype=torch.long, device=weight.device))
 
-    def step(
-        self, observations: Float[Tensor, "input row"], state: State, legal: Bool[Tensor, "action row"] | None = None
-    ) -> tuple[MixtureSameFamily, State]:
+    def step(self, observations: Seen, state: State, legal: Legal = None) -> tuple[MixtureSameFamily, State]:
         """One step of every row; the hidden state is zero again after every `length` steps, as in learning."""
-        *values, age = state
-        goes_on = age % self.length > 0
-        before = [each.permute(1, 2, 0) * goes_on for each in values]
-        distribution, after = self._walk(observations, 1, list(zip(before[::2], before[1::2], strict=True)))
-        return distribution, (*(each.permute(2, 0, 1) for pair in after for each in pair), age + 1)
+        *before, age = state
+        hidden_values = [each.permute(1, 2, 0) * (age % self.length > 0) for each in before]
+        values, after = observations, list[Tensor]()
+        layer: Any
+        for layer, hidden, cell in zip(self.layers, hidden_values[::2], hidden_values[1::2], strict=True):
+            values, next_cell = layer.step(values, (hidden, cell))
+            after += [values, next_cell]
+        return self.read(self.body(values)), (*(each.permute(2, 0, 1) for each in after), age + 1)
 
     def measure(self, scale: ActionScale) -> None:
         super().measure(scale)
         self.action_middle, self.action_reach = (scale.low + scale.high) / 2, (scale.high - scale.low) / 2
 
-    @property
-    def mean_scale(self) -> tuple[Tensor, Tensor]:
-        return self.action_middle, self.action_reach
-
-    def _walk(
-        self, values: Tensor, length: int, memory: Sequence[Memory | None]
-    ) -> tuple[MixtureSameFamily, list[Memory]]:
-        after: list[Memory] = []
-        for layer, before in zip(self.layers, memory, strict=True):
-            values, own = layer(values, length, before)
-            after.append(own)
-        return self.read(self.body(values)), after
+    def means(self, raw: Tensor) -> Tensor:
+        """Within the range of the actions in the data."""
+        return self.action_middle + self.action_reach * raw.tanh()

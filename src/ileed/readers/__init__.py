@@ -51,11 +51,9 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
         raise DemonstrationError(f"there is no file {printable(str(path), 300)}: check the path")
     reader = reader_of(path)
     if unknown := next((name for name in options if name not in reader.options), None):
-        known = ", ".join(reader.options)
-        raise DemonstrationError(
-            f"{unknown} does not apply to {path.suffix} files{did_you_mean(unknown, reader.options)}: "
-            + (f"the options of these are {known}" if known else "leave it out")
-        )
+        known = f"the options of these are {', '.join(reader.options)}" if reader.options else "leave it out"
+        meant = did_you_mean(unknown, reader.options)
+        raise DemonstrationError(f"{unknown} does not apply to {path.suffix} files{meant}: {known}")
     return reader.read(path, demonstrator=demonstrator, **options)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,50 +19,41 @@ from ileed import memory
 from ileed.demonstrations import Array
 from ileed.errors import DemonstrationError, brief, refuse_damage, require
 
-_SOFT_LINKS = 32  # followed one after another; more are taken for a circle
 _SMALL = 64 << 20  # bytes below which a data set may be as sparse as it likes
 _EXPANSION = 1100  # decoded bytes for one that is stored: deflate itself cannot compress further
 
 
 @contextmanager
 def open_file(path: Path, copy: io.BytesIO | None = None) -> Iterator[Any]:
-    """The file to read; or, with `copy`, a copy of it in memory to change."""
+    """The file to read; or, with `copy`, a copy of it in memory to change. Its links stay inside it."""
     h5py = require("h5py", extra="robot")
     with refuse_damage(path, "HDF5"):
         if copy is not None:
             copy.write(path.read_bytes())
         with h5py.File(path, "r") if copy is None else h5py.File(copy, "r+") as file:
+            _check_links(file)
             yield file
 
 
-def member(group: Any, place: str, followed: list[str] | None = None) -> Any:
-    """What stands at a place below a group, or None where nothing does.
+def _check_links(file: Any) -> None:
+    """Refuse links to other files, which soft links could lead through, and then soft links that lead nowhere."""
+    from h5py import ExternalLink, h5l
 
-    Soft links are `followed` step by step, so that none of them leads through another file.
-    """
-    from h5py import ExternalLink, SoftLink
-
-    at, followed = group, [] if followed is None else followed
-    for part in (part for part in place.split("/") if part not in ("", ".")):
-        link = at.get(part, getlink=True) if is_group(at) else None
-        if link is None:
-            return None
+    names: list[bytes] = []
+    file.id.links.visit(lambda name, info: None if info.type == h5l.TYPE_HARD else names.append(name), info=True)
+    links = {name.decode(errors="surrogateescape"): file.get(name, getlink=True) for name in names}
+    for name, link in links.items():
         if isinstance(link, ExternalLink):
             raise DemonstrationError(
-                f"{brief(place)} is a link to another file, which is not followed: h5copy puts its target into the file"
+                f"{brief(name)} is a link to another file, which is not followed: h5copy puts its target into the file"
             )
-        if not isinstance(link, SoftLink):
-            at = at[part]
-            continue
-        followed.append(link.path)
-        if len(followed) > _SOFT_LINKS:
-            raise DemonstrationError(f"{brief(place)} is a link that leads in a circle: remove it")
-        at = member(at.file if link.path.startswith("/") else at, link.path, followed)
-        if at is None:
-            raise DemonstrationError(
-                f"{brief(place)} is a link to {brief(link.path)}, which is not in the file: remove the link"
-            )
-    return at
+    for name, link in links.items():
+        found = None
+        with suppress(RuntimeError):  # HDF5 follows 16 links one after another, and takes more for a circle
+            found = file.get(name)
+        if found is None:
+            where = "which is not in the file, or leads in a circle"
+            raise DemonstrationError(f"{brief(name)} is a link to {brief(link.path)}, {where}: remove the link")
 
 
 def is_group(item: Any) -> bool:
@@ -79,32 +70,26 @@ def read(item: Any, place: str) -> Array:
     """All values of a data set: numbers as they are, text decoded."""
     from h5py import check_string_dtype
 
-    check_readable(item, place)
-    if item.dtype.kind != "O":
-        values = np.asarray(item[()])
-        return _decode(values.ravel().tolist(), place).reshape(values.shape) if values.dtype.kind == "S" else values
-    if check_string_dtype(item.dtype) is None or item.ndim > 1:
-        found = f"{item.dtype} of shape {item.shape}"
-        raise DemonstrationError(f"{brief(place)} holds {found}: it must hold numbers, or one word in each row")
-    if item.ndim == 0:
-        return _decode([item[()]], place).reshape(())
+    _check_readable(item, place)
+    if check_string_dtype(item.dtype) is None:
+        if item.dtype.kind == "O":
+            raise DemonstrationError(
+                f"{brief(place)} holds {item.dtype}: it must hold numbers, or one word in each row"
+            )
+        return np.asarray(item[()])
     # No word is longer than the file, so that so many rows at a time fit whatever they hold.
     rows = max(1, memory.available_bytes() // (8 * max(1, item.file.id.get_filesize())))
-    kept: dict[bytes | str, bytes | str] = {}
-    words = [kept.setdefault(word, word) for first in range(0, len(item), rows) for word in item[first : first + rows]]
-    return _decode(words, place)
-
-
-def _decode(words: list[Any], place: str) -> Array:
+    text, kept = item.asstr("utf-8"), dict[str, str]()
     try:
-        kept = {word: word.decode() if isinstance(word, bytes) else str(word) for word in dict.fromkeys(words)}
+        parts = (text[first : first + rows] for first in range(0, len(item), rows)) if item.ndim else [text[()]]
+        words = [kept.setdefault(word, word) for part in parts for word in np.ravel(part)]
     except UnicodeDecodeError as error:
         raise DemonstrationError(f"{brief(place)} is not text in UTF-8: write it again, encoded so") from error
-    memory.check_fits(brief(place), len(words) * 4 * max(map(len, kept.values()), default=1))
-    return np.array([kept[word] for word in words], dtype=np.str_)
+    memory.check_fits(brief(place), len(words) * 4 * max(map(len, kept), default=1))
+    return np.array(words, dtype=np.str_).reshape(item.shape)
 
 
-def check_readable(item: Any, place: str) -> None:
+def _check_readable(item: Any, place: str) -> None:
     """Refuse a data set whose numbers lie elsewhere, or that declares more than the file can hold."""
     if item.external or item.is_virtual:
         where = "keeps its numbers in another file" if item.external else "is a virtual data set"
@@ -114,7 +99,7 @@ def check_readable(item: Any, place: str) -> None:
     if declared > max(_SMALL, _EXPANSION * stored):
         raise DemonstrationError(
             f"{brief(place)} declares {math.prod(item.shape):,} values but the file stores {stored:,} bytes of them: "
-            f"it may declare {_EXPANSION:,} times as much; write the data set again, with the rows that there are"
+            f"it may declare {_EXPANSION:,} times as much; write it again, with the rows that there are"
         )
 
 

@@ -14,33 +14,37 @@
 The file's metadata may hold, under the key `ileed`, a JSON object with `observation_shape`, `names` (the order of
 demonstrators, also of those without a step), `action_count`, and `encoding` (the names of features and actions of data
 that came from a table). Files without it are read as well. Other columns are not looked at.
+
+A file's footer states how many values each column has and of which type, so that what it decodes to is known before
+anything is decoded. Text is read as a dictionary: a long word that stands in every row is held once.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ileed import memory, parquet_files, runs
+from ileed import memory, runs
+from ileed.checking import instance_of
 from ileed.demonstrations import Array, Demonstrations, Encoding
-from ileed.demonstrations.columns import longest_word
+from ileed.demonstrations.columns import is_text, longest_word
 from ileed.demonstrations.encoding import Feature
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, refuse_damage
-from ileed.readers.notes import read_notes, shape_as_noted
-from ileed.readers.reader import Labeller, Reader, by_column
-from ileed.readers.tables import flat_table
+from ileed.readers.reader import Labeller, Reader, by_column, flat_table, read_notes, shape_as_noted
 from ileed.wording import did_you_mean
 
 _NEEDED = {"observation": "observations", "action": "actions", "demonstrator": "demonstrator", "episode": "episode"}
 _COLUMNS = _NEEDED | {"reward": "rewards", "terminal": "terminals", "legal": "legal"}  # as Demonstrations calls them
 _SKILL = "skill."
+_WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}  # bytes of a value
 
 
 def write_parquet(data: Demonstrations, path: str | Path) -> None:
@@ -79,7 +83,7 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
             f"{demonstrator!r} does not apply to parquet files: use by_column(...) (at the command: --who COLUMN)"
         )
     who = "demonstrator" if demonstrator is None else demonstrator.column
-    file = parquet_files.describe(path)
+    file = ParquetFile(path)
     present = file.schema.names
     if "observation" not in present:
         raise flat_table(path, present)
@@ -92,15 +96,13 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
         )
     ours = {*needed, *(_COLUMNS.keys() - _NEEDED.keys())}
     wanted = [name for name in dict.fromkeys(present) if name in ours or name.startswith(_SKILL)]
-    for name in wanted:
-        if present.count(name) > 1:
-            raise DemonstrationError(f"{path} has {present.count(name)} columns {name!r}: keep one of them")
-        _check_type(path, name, file.schema.field(name).type)
+    if repeated := next((name for name in wanted if present.count(name) > 1), None):
+        raise DemonstrationError(f"{path} has {present.count(repeated)} columns {repeated!r}: keep one of them")
     place = f"the metadata 'ileed' of {path}"
     notes = read_notes((file.schema.metadata or {}).get(b"ileed", b"{}"), place)
     table = file.read(wanted)
     with refuse_damage(path, "parquet", pa.ArrowException):
-        values = {name: _as_numpy(path, name, table.column(name)) for name in wanted}
+        values = {name: _as_numpy(name, table.column(name)) for name in wanted}
     kept = {name: values[column] for column, name in _COLUMNS.items() if column in values}
     kept |= {"demonstrator": values[who], "observations": shape_as_noted(values["observation"], notes, place)}
     return Demonstrations(
@@ -114,62 +116,75 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
 
 def _encoding(note: Any) -> Encoding | None:
     try:
-        found = runs.rebuilt(note, {kind.__name__: kind for kind in (Encoding, Feature)})
-        if found is None or isinstance(found, Encoding):
-            return found
-        raise ValueError(f"it is {type(found).__name__}")
+        found = runs.rebuilt(note, {"Encoding": Encoding, "Feature": Feature})
+        return instance_of("it", found, Encoding | None, rule="an encoding is needed")
     except ValueError as error:
         raise DemonstrationError(f"the file's note on its encoding is damaged ({error}): write it again") from error
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+def _as_numpy(name: str, column: pa.ChunkedArray) -> Array:
+    """(row,) numbers or words, or (row, number) of a column of lists; nothing may be missing.
 
-
-def _check_type(path: Path, name: str, kind: pa.DataType) -> None:
-    """Refuse what is deeper than a list, or bytes: neither numbers nor words."""
-    inner = kind.value_type if _is_list(kind) else kind
-    sound = not (pa.types.is_nested(inner) or pa.types.is_binary(inner) or pa.types.is_large_binary(inner))
-    if not sound or (_is_list(kind) and parquet_files.is_text(inner)):
-        raise DemonstrationError(
-            f"column {name!r} of {path} is {kind}: convert it to numbers, words or lists of numbers"
-        )
-
-
-def _as_numpy(path: Path, name: str, column: pa.ChunkedArray) -> Array:
-    """(row,) numbers or words, or (row, number) of a column of lists; nothing may be missing."""
-    if column.null_count:
-        raise _missing(name, f"{column.null_count:,} missing values")
-    if parquet_files.is_text(column.type):
-        return _words(path, name, column)
-    array = column.combine_chunks()
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if not _is_list(array.type):
-        return np.asarray(array.to_numpy(zero_copy_only=False))
-    values = array.flatten()
-    if values.null_count:
-        raise _missing(name, "missing values inside its lists")
+    Each distinct word is decoded once. What is neither becomes an array of objects, which `Demonstrations` refuses.
+    """
+    array = (column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column).combine_chunks()
+    is_list = isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray)
+    values = array.flatten() if is_list else array.dictionary if is_text(array.type) else array
+    if missing := column.null_count + values.null_count * (values is not array):
+        raise DemonstrationError(f"column {name!r} has {missing:,} missing values: fill or drop those rows")
+    if is_text(array.type):
+        longest = longest_word(name, values)
+        memory.check_fits(f"column {name!r}", (len(array) + len(values)) * 4 * longest)
+        distinct = np.array(values.to_pylist(), dtype=np.str_)
+        return distinct[array.indices.to_numpy(zero_copy_only=False)] if len(distinct) else np.empty(0, dtype=np.str_)
+    found = np.asarray(values.to_numpy(zero_copy_only=False))
+    if not is_list:
+        return found
     lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False)) if len(array) else np.array([0])
     if len(lengths) > 1:
-        found = f"lists of {lengths.min()} to {lengths.max()} values"
-        raise DemonstrationError(f"column {name!r} is ragged ({found}): every row must have the same length")
-    return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(len(array), int(lengths[0]))
+        ragged = f"lists of {lengths.min()} to {lengths.max()} values"
+        raise DemonstrationError(f"column {name!r} is ragged ({ragged}): every row must have the same length")
+    return found.reshape(len(array), int(lengths[0]))
 
 
-def _missing(name: str, found: str) -> DemonstrationError:
-    return DemonstrationError(f"column {name!r} has {found}: fill or drop those rows")
+@final
+class ParquetFile:
+    """A parquet file whose footer was read, and nothing else of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with refuse_damage(path, "parquet", pa.ArrowException):
+            self._footer = pq.read_metadata(path)
+            self.schema: pa.Schema = self._footer.schema.to_arrow_schema()
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        """The columns of these names, each of which the schema has once; text as a dictionary."""
+        with refuse_damage(self.path, "parquet", pa.ArrowException):
+            memory.check_fits(self.path, self._decoded_bytes(names))
+            words = [name for name in names if is_text(self.schema.field(name).type)]
+            with pq.ParquetFile(self.path, metadata=self._footer, read_dictionary=words) as file:
+                table = file.read(columns=list(names))
+            if missing := [name for name in names if table.column_names.count(name) != 1]:
+                raise ValueError(f"column {missing[0]!r} cannot be told from another")
+            table.validate(full=True)  # indices inside their dictionaries, text in UTF-8
+            return table
+
+    def _decoded_bytes(self, names: Sequence[str]) -> int:
+        """What the columns take once decoded, by the counts and types that the footer states."""
+        total = 0
+        for group in map(self._footer.row_group, range(self._footer.num_row_groups)):
+            for number in range(group.num_columns):
+                column, stated = group.column(number), self._footer.schema.column(number)
+                if not any(f"{stated.path}.".startswith(f"{name}.") for name in names):
+                    continue
+                if min(column.num_values, column.total_uncompressed_size) < 0:
+                    raise ValueError("a column has a negative size")
+                if column.physical_type in _WIDTH:
+                    total += column.num_values * _WIDTH[column.physical_type]
+                else:  # bytes: a dictionary, or as they stand, and a number for each row
+                    length = max(stated.length or 0, 0)
+                    total += column.total_uncompressed_size + column.num_values * (4 + length)
+        return total
 
 
-def _words(path: Path, name: str, column: pa.ChunkedArray) -> Array:
-    """A column of text, (row,): each distinct word is decoded once, and the array is made if it fits in memory."""
-    whole = column.unify_dictionaries().combine_chunks()
-    if whole.dictionary.null_count:
-        raise _missing(name, "missing values")
-    longest = longest_word(name, whole.dictionary)
-    memory.check_fits(f"column {name!r} of {path}", (len(whole) + len(whole.dictionary)) * 4 * longest)
-    distinct = np.array(whole.dictionary.to_pylist(), dtype=np.str_)
-    return distinct[whole.indices.to_numpy(zero_copy_only=False)] if len(distinct) else np.empty(0, dtype=np.str_)
-
-
-READER = Reader("parquet", (".parquet",), read_parquet, columns=lambda path: parquet_files.describe(path).schema.names)
+READER = Reader("parquet", (".parquet",), read_parquet, columns=lambda path: ParquetFile(path).schema.names)

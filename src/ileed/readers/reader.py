@@ -1,4 +1,4 @@
-"""Readers: what a format of files offers, how a file says who acted, and the formats that there are.
+"""Readers: what a format of files offers, how a file says who acted, what our writers note, and the formats there are.
 
 A package adds a format by an entry point of the group `ileed.readers` whose value is a `Reader`; a format of ours is a
 module beside this one, with a `READER`, and its name in `_OURS`. What the library brings itself goes first.
@@ -7,16 +7,19 @@ module beside this one, with a `READER`, and its name in `_OURS`. What the libra
 from __future__ import annotations
 
 import inspect
+import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, Literal, final
 
 from ileed import plugins
 from ileed.checking import instance_of, text
-from ileed.demonstrations import Demonstrations
-from ileed.errors import DemonstrationError
+from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations.rules import listed
+from ileed.errors import DemonstrationError, brief
 
 _OURS = ("parquet", "robomimic", "tables")
 
@@ -113,3 +116,57 @@ class by_mask(Labeller):  # noqa: N801
             raise DemonstrationError(f"mask {repeated[0]!r} is named twice: name each once")
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "unmatched", unmatched)
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+_NOTES = {
+    "names": ("a list of strings", _are_words),
+    "observations": ("a list of strings", _are_words),
+    "observation_shape": (
+        "a list of whole numbers, zero or more",
+        lambda value: isinstance(value, list) and value and all(map(_is_count, value)),
+    ),
+    "action_count": ("a whole number, zero or more", _is_count),
+    "skills": ("an object of strings", lambda value: isinstance(value, dict) and _are_words([*value.values()])),
+}
+
+
+def read_notes(text: Any, place: str) -> dict[str, Any]:
+    """The JSON object in which our writers keep what a format has no place for, such as the order of names."""
+    try:
+        notes = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        notes = text
+    if not isinstance(notes, dict):
+        found = f"the notes in {place} hold {brief(notes)}, which is not JSON of ours"
+        raise DemonstrationError(f"{found}: they must be a JSON object")
+    for name, (rule, holds) in _NOTES.items():
+        if name in notes and not holds(notes[name]):
+            found = f"the notes on {name!r} in {place} hold {brief(notes[name])}"
+            raise DemonstrationError(f"{found}: {name} must be {rule}; write it again")
+    return notes
+
+
+def shape_as_noted(observations: Array, notes: dict[str, Any], place: str) -> Array:
+    """(step, ...) observations in the shape that our writer noted, from the (step, number) that the file holds."""
+    shape, width = tuple(notes.get("observation_shape", observations.shape[1:])), math.prod(observations.shape[1:])
+    if math.prod(shape) != width:
+        found = f"observations have {width:,} numbers but by {place} their shape is {shape}"
+        raise DemonstrationError(f"{found}: the product must be the number")
+    return observations.reshape(len(observations), *shape)
+
+
+def flat_table(path: Path, names: Sequence[str]) -> DemonstrationError:
+    """The sentence for a flat table that was given without the roles of its columns."""
+    return DemonstrationError(
+        f"{path} is a flat table with the columns {listed(names, most=20)}: say which is the action and which "
+        "names the demonstrator, with --action and --demonstrator, or in Python with "
+        "ileed.from_table(path, action=..., demonstrator=...)"
+    )

@@ -10,7 +10,7 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 
 from ileed import memory, runs
-from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations import Array, Demonstrations, rules
 from ileed.demonstrations.episodes import join_parts
-from ileed.demonstrations.rules import check_finite, listed
+from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, brief
 from ileed.readers import hdf5
-from ileed.readers.notes import read_notes, shape_as_noted
-from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one
+from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one, read_notes, shape_as_noted
 from ileed.wording import did_you_mean, printable
 
 _ROBOT = ("eef_pos", "eef_quat", "gripper_qpos")
@@ -33,7 +32,6 @@ _SECOND_ARM = tuple(f"robot1_{part}" for part in _ROBOT)
 OPERATOR = re.compile(r"(worse|okay|better)_operator_(\d+)")
 DEMONSTRATOR = "demonstrator"
 _NOTES = "the attribute 'ileed' of 'data'"
-_MANY_PEOPLE = 1000  # numbered without names; more of them only where there are as many steps
 _LABEL_TYPE = re.compile(r"[<>|=]?(?P<kind>[biufU])(?P<size>\d{1,6})")
 
 
@@ -61,14 +59,11 @@ def read_robomimic(
         keys = file.observation_keys(episodes[0], observations)
         seen = [file.join(episodes, f"obs/{key}") for key in keys]
         flat = np.concatenate([values.reshape(len(values), -1) for values in seen], axis=1)
-        actions = file.join(episodes, "actions")
-        lengths = [len(file.data_set(name, "actions")) for name in episodes]
-        who = [np.broadcast_to(labels[name], length) for name, length in zip(episodes, lengths, strict=True)]
         return Demonstrations(
             observations=shape_as_noted(flat, file.notes, _NOTES) if keys == file.notes.get("observations") else flat,
-            actions=actions,
-            demonstrator=np.concatenate(who),
-            episode=np.repeat(np.arange(len(episodes)), lengths),
+            actions=file.join(episodes, "actions"),
+            demonstrator=np.concatenate([labels[name] for name in episodes]),
+            episode=np.repeat(np.arange(len(episodes)), [len(labels[name]) for name in episodes]),
             names=names,
             rewards=file.join(episodes, "rewards", optional=True),
             terminals=file.join(episodes, "dones", optional=True),
@@ -87,19 +82,15 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
     with hdf5.open_file(Path(path), copy) as opened:
         file = _File(opened, Path(path))
         names, labels = _who(file, demonstrator)
-        if not names:
-            words = {name: np.asarray(label).astype(np.str_) for name, label in labels.items()}
-            found = np.unique(np.concatenate(list(words.values())))
-            names = tuple(str(word) for word in found)
-            labels = {name: np.searchsorted(found, word) for name, word in words.items()}
+        ends = np.cumsum([len(label) for label in labels.values()])
+        names, index = rules.demonstrator(np.concatenate([*labels.values()]), names, int(ends[-1]))
         for name in set(file.episodes) - set(labels):
             del file.group[name]
-        for name, label in labels.items():
-            steps = len(file.values(name, "actions"))
-            demo = hdf5.member(file.group, name)
+        for name, indices in zip(labels, np.split(index, ends[:-1]), strict=True):
+            demo = file.group[name]
             if DEMONSTRATOR in demo:
                 del demo[DEMONSTRATOR]
-            demo[DEMONSTRATOR] = np.broadcast_to(np.asarray(label, dtype=np.int64), steps)
+            demo[DEMONSTRATOR] = indices
         for mask in file.masks:
             kept = sorted(file.mask(mask) & set(labels), key=_by_number)
             del opened["mask"][mask]
@@ -114,21 +105,14 @@ def demonstrators_of(path: str | Path) -> tuple[str, ...]:
     """The names that the data set `demonstrator` of a robomimic file indexes; refuses a file that lacks it."""
     with hdf5.open_file(Path(path)) as opened:
         file = _File(opened, Path(path))
-        if silent := [name for name in file.episodes if hdf5.member(file.group, f"{name}/{DEMONSTRATOR}") is None]:
+        if silent := [name for name in file.episodes if DEMONSTRATOR not in file.group[name]]:
             raise DemonstrationError(
-                f"{_readable(silent[0])} of {path} does not say who demonstrated: ileed.label_robomimic adds it"
+                f"{printable(silent[0], 160)} of {path} does not say who demonstrated: ileed.label_robomimic adds it"
             )
-        indices = {name: file.values(name, DEMONSTRATOR) for name in file.episodes}
-        if odd := [name for name, index in indices.items() if index.dtype.kind not in "iu" or index.min() < 0]:
-            raise DemonstrationError(
-                f"'demonstrator' of {_readable(odd[0])} of {path} must hold whole numbers from zero"
-            )
-        highest = max(int(index.max()) for index in indices.values())
-        names = tuple(file.notes.get("names", ()))
-        if not names and highest < max(_MANY_PEOPLE, sum(map(len, indices.values()))):
-            names = tuple(str(number) for number in range(highest + 1))
-        if highest >= len(names):
-            raise DemonstrationError(f"demonstrator {highest} of {path} has no name: there are {len(names)} names")
+        index = np.concatenate([file.values(name, DEMONSTRATOR) for name in file.episodes])
+        numbered = range(min(max(0, int(index.max())) + 1, len(index)))  # no more people than steps
+        names = tuple(file.notes.get("names", ())) or tuple(map(str, numbered))
+        rules.demonstrator(index, names, len(index))  # refuses a number that has no name
         return names
 
 
@@ -137,19 +121,15 @@ def _by_number(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _readable(name: str) -> str:
-    return printable(name, 160)
-
-
 class _File:
     """An open robomimic file: its episodes and masks in the order of their numbers, and what our writer noted."""
 
     def __init__(self, file: Any, path: Path, filter_key: str | None = None) -> None:
         self.file, self.path, self.is_filtered = file, path, filter_key is not None
-        self.group = hdf5.member(file, "data")
+        self.group = file.get("data")
         if not hdf5.is_group(self.group):
             raise DemonstrationError(f"{path} has no group 'data', where robomimic keeps episodes: choose such a file")
-        episodes = [name for name in self.group if hdf5.is_group(hdf5.member(self.group, name))]
+        episodes = [name for name, item in self.group.items() if hdf5.is_group(item)]
         if not episodes:
             raise DemonstrationError(f"{path} holds no demonstrations: its group 'data' is empty")
         self.notes = read_notes(self.group.attrs.get("ileed", "{}"), _NOTES)
@@ -161,7 +141,7 @@ class _File:
     @cached_property
     def masks(self) -> list[str]:
         """The names of all masks."""
-        masks = hdf5.member(self.file, "mask")
+        masks = self.file.get("mask")
         return sorted(masks, key=_by_number) if hdf5.is_group(masks) else []
 
     @property
@@ -174,7 +154,7 @@ class _File:
         if name not in self.masks:
             meant = did_you_mean(name, self.masks)
             raise DemonstrationError(f"there is no mask {name!r}{meant}: {self.known}; name one of these")
-        mask = hdf5.member(self.file, f"mask/{name}")
+        mask = self.file[f"mask/{name}"]
         members = hdf5.read(mask, f"mask/{name}") if hdf5.is_data_set(mask) else None
         if members is not None and members.ndim == 1 and (members.dtype.kind == "U" or not len(members)):
             return set(members.tolist())
@@ -184,7 +164,7 @@ class _File:
 
     def observation_keys(self, episode: str, asked: Sequence[str] | None) -> list[str]:
         """The keys of the observations to join, as `read_robomimic` says."""
-        group, named = hdf5.member(self.group, f"{episode}/obs"), _readable(episode)
+        group, named = self.group.get(f"{episode}/obs"), printable(episode, 160)
         there = sorted(group) if hdf5.is_group(group) else []
         if not there:
             raise DemonstrationError(f"{named} has no observations: robomimic's dataset_states_to_obs.py makes them")
@@ -197,8 +177,7 @@ class _File:
             return list(chosen)
         if all(key in there for key in _LOW_DIMENSIONAL):
             return [*_LOW_DIMENSIONAL, *(key for key in _SECOND_ARM if key in there)]
-        found = {key: hdf5.member(group, key) for key in there}
-        if rows := [key for key, item in found.items() if hdf5.is_data_set(item) and item.ndim <= 2]:
+        if rows := [key for key in there if hdf5.is_data_set(group[key]) and group[key].ndim <= 2]:
             return rows
         raise DemonstrationError(
             f"{named} has images only ({listed(there)}): name some: observations=[...] (at the command: --observations)"
@@ -206,8 +185,8 @@ class _File:
 
     def data_set(self, episode: str, name: str) -> Any:
         """One data set of an episode, which must have one row for each of its actions."""
-        demo, named = hdf5.member(self.group, episode), _readable(episode)
-        found = {needed: hdf5.member(demo, needed) for needed in ("actions", name)}
+        demo, named = self.group[episode], printable(episode, 160)
+        found = {needed: demo.get(needed) for needed in ("actions", name)}
         if lacking := [needed for needed, item in found.items() if not hdf5.is_data_set(item)]:
             raise DemonstrationError(f"{named} has no {lacking[0]!r}: it has {listed(sorted(demo), most=12)}")
         steps, rows = (len(found[needed]) if found[needed].ndim else 1 for needed in ("actions", name))
@@ -220,22 +199,21 @@ class _File:
     def values(self, episode: str, name: str) -> Array:
         """The values of one data set of an episode, (step, ...)."""
         values = hdf5.read(self.data_set(episode, name), f"{episode}/{name}")
-        check_finite(f"{name!r} of {_readable(episode)}", values)
+        rules.check_finite(f"{name!r} of {printable(episode, 160)}", values)
         return values
 
     def join(self, episodes: Sequence[str], name: str, *, optional: bool = False) -> Any:
         """One data set of several episodes, end to end; an optional one is None where no episode has it."""
-        there = [each for each in episodes if not optional or hdf5.member(self.group, f"{each}/{name}") is not None]
+        there = [each for each in episodes if not optional or self.group.get(f"{each}/{name}") is not None]
         memory.check_fits(repr(name), sum(hdf5.decoded_bytes(self.data_set(each, name)) for each in there))
         return join_parts(repr(name), {each: self.values(each, name) for each in there}, len(episodes))
 
     def skills(self, episodes: Sequence[str]) -> dict[str, Array]:
         """The skill columns, in the types that our writer noted, where it noted any."""
-        there = hdf5.member(self.group, f"{episodes[0]}/skill")
+        there = self.group.get(f"{episodes[0]}/skill")
         found = {name: self.join(episodes, f"skill/{name}") for name in (there if hdf5.is_group(there) else ())}
-        noted = self.notes.get("skills", {})
-        for name, values in found.items() if noted else ():
-            kind = noted.get(name, values.dtype.str)
+        for name in found.keys() & self.notes.get("skills", {}).keys():
+            kind, values = self.notes["skills"][name], found[name]
             match, stored = _LABEL_TYPE.fullmatch(kind), f"stored as {values.dtype}: write the file again"
             if match is None or (match["kind"] == "U") != (values.dtype.kind == "U"):
                 raise DemonstrationError(f"skill {name!r} is noted as of type {brief(kind)} and {stored}")
@@ -244,11 +222,11 @@ class _File:
         return found
 
 
-def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The names, and for each episode that has one its label: a number, a word, or one of them a step."""
+def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[str, Array]]:
+    """The names, and for each episode that has a demonstrator the label of each step: a word, or an index of names."""
     episodes = file.episodes
     if isinstance(labeller, by_one):
-        return (labeller.name,), dict.fromkeys(episodes, 0)
+        return (labeller.name,), _repeat(file, dict.fromkeys(episodes, 0))
     if isinstance(labeller, by_column):
         return (), {name: file.values(name, labeller.column) for name in episodes}
     if labeller is not None and not isinstance(labeller, by_mask):
@@ -256,56 +234,50 @@ def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[
             f"{labeller!r} does not apply to robomimic files: use by_mask(...) (at the command: --masks)"
         )
     operators = tuple(name for name in file.masks if OPERATOR.fullmatch(name))
-    own = hdf5.member(file.group, f"{episodes[0]}/{DEMONSTRATOR}") is not None
-    if own and (labeller is None or not (labeller.names or operators)):
+    names = (labeller.names if labeller else ()) or operators
+    if DEMONSTRATOR in file.group[episodes[0]] and (labeller is None or not names):
         return tuple(file.notes.get("names", ())), {name: file.values(name, DEMONSTRATOR) for name in episodes}
-    masks = labeller or by_mask()
-    names = masks.names or operators
     if not names:
         raise DemonstrationError(
             f"{file.path} does not say who demonstrated: it has no operator masks and no data set 'demonstrator' "
             f"({file.known}); name masks with by_mask(...) (at the command: --masks NAME ...), or one person with "
-            "by_one(...) (--one NAME)"
+            "by_one(...) (at the command: --one NAME)"
         )
-    members = {name: file.mask(name) for name in names}
-    here = [name for name in names if not members[name].isdisjoint(episodes)]
+    members = {name: file.mask(name).intersection(episodes) for name in names}
+    here = [name for name in names if members[name]]
     if not here:
         raise DemonstrationError(f"no demonstration of the file is in the masks {listed(names)}: {file.known}")
     if len(here) < len(names) and not file.is_filtered:  # a filter is the caller's own choice
-        absent = [name for name in names if name not in here]
         warnings.warn(
-            f"{len(absent)} of {len(names)} demonstrators have no demonstration in this file and are left out: "
-            f"{listed(absent)}.",
+            f"{len(names) - len(here)} of {len(names)} demonstrators have no demonstration in this file and are left "
+            f"out: {listed([name for name in names if name not in here])}.",
             stacklevel=3,
         )
-    return tuple(here), _label_by_masks(episodes, {name: members[name] for name in here}, masks.unmatched)
-
-
-def _label_by_masks(episodes: Sequence[str], members: Mapping[str, set[str]], unmatched: str) -> dict[str, int]:
-    """The number of the one mask that lists each episode; one in none of them is an error, or left out."""
-    labels: dict[str, int] = {}
-    for episode in episodes:
-        within = [name for name in members if episode in members[name]]
-        if len(within) > 1:
-            raise DemonstrationError(
-                f"{_readable(episode)} is in two masks, {within[0]!r} and {within[1]!r}: name one of them"
-            )
-        if within:
-            labels[episode] = list(members).index(within[0])
-    left = [episode for episode in episodes if episode not in labels]
-    if left and unmatched == "error":
+    owner: dict[str, int] = {}
+    for number, name in enumerate(here):
+        if twice := sorted(members[name] & owner.keys(), key=_by_number):
+            both = f"{here[owner[twice[0]]]!r} and {name!r}"
+            raise DemonstrationError(f"{printable(twice[0], 160)} is in two masks, {both}: name one of them")
+        owner |= dict.fromkeys(members[name], number)
+    left = [name for name in episodes if name not in owner]
+    if left and (labeller is None or labeller.unmatched == "error"):
         raise DemonstrationError(
-            f"{len(left):,} of {len(episodes):,} episodes match no mask (first: {_readable(left[0])}); pass "
+            f"{len(left):,} of {len(episodes):,} episodes match no mask (first: {printable(left[0], 160)}); pass "
             "unmatched='drop' (at the command: --unmatched drop)"
         )
-    return labels
+    return tuple(here), _repeat(file, owner)
+
+
+def _repeat(file: _File, owner: dict[str, int]) -> dict[str, Array]:
+    """Each episode's label at each of its steps; these are read, so that what is only declared takes no memory."""
+    return {name: np.full(len(file.values(name, "actions")), number) for name, number in owner.items()}
 
 
 def _columns(path: Path) -> list[str]:
     """The data sets of the first episode."""
     with hdf5.open_file(path) as opened:
         file = _File(opened, path)
-        return sorted(hdf5.member(file.group, file.episodes[0]))
+        return sorted(file.group[file.episodes[0]])
 
 
 READER = Reader("robomimic", (".hdf5", ".h5"), read_robomimic, columns=_columns)

@@ -38,24 +38,18 @@ def write_robomimic(
     `flat`). `next_observations` has the shape of `data.observations`, `states` is (step, state). `env_args` says which
     simulator robomimic's rollouts make; without it they cannot be run, but training can.
 
-    Each demonstrator's episodes become a mask of that name; demonstrators called `better_operator_1` and the like give
-    robomimic's tiers (better, okay, worse) and pairs (worse_okay, worse_better, okay_better) too. `masks` adds further
-    ones, by the numbers of their episodes. `valid` lists the episodes to hold out: they become the mask `valid`, the
-    others `train`, and every mask M is divided into `M_train` and `M_valid`. Rewards and terminals that the data lack
-    are left out, and robomimic's loader with its usual cache takes them as zero.
+    Each demonstrator's episodes become a mask of that name; names such as `better_operator_1` give robomimic's tiers
+    (better, okay, worse) and pairs (worse_okay, ...) too. `masks` adds further ones, by the numbers of their episodes.
+    `valid` lists the episodes to hold out: they become the mask `valid`, the others `train`, and every mask M is
+    divided into `M_train` and `M_valid`. Rewards and terminals that the data lack are left out.
     """
     require("h5py", extra="robot")
     if data.discrete:
         raise DemonstrationError("actions are discrete: robomimic's are continuous; use write_parquet for these data")
-    size = data.observation_size
-    keys = {"flat": size} if observations is None else dict(observations)
-    if sum(keys.values()) != size or min(keys.values(), default=0) < 0:
-        found = f"the keys {keys} take {sum(keys.values())} numbers but an observation has {size}"
+    keys = {"flat": data.observation_size} if observations is None else dict(observations)
+    if (taken := sum(keys.values())) != data.observation_size or min(keys.values(), default=0) < 0:
+        found = f"the keys {keys} take {taken} numbers but an observation has {data.observation_size}"
         raise DemonstrationError(f"{found}: they must take them all")
-    named = _masks(data, masks or {}, valid)
-    for name in (*keys, *named, *data.skills):
-        if name in ("", ".") or "/" in name or "\0" in name:
-            raise DemonstrationError(f"{name!r} cannot name a part of an HDF5 file: rename it, without '/'")
     for name, values in (("next_observations", next_observations), ("states", states)):
         if values is not None and len(values) != len(data):
             raise DemonstrationError(f"{len(data):,} steps but {len(values):,} {name}: pass one for each step")
@@ -66,24 +60,33 @@ def write_robomimic(
         "states": states,
         DEMONSTRATOR: data.demonstrator,
         **_by_key("obs", data.observations, keys),
-        **_by_key("next_obs", next_observations, keys),
-        **{
-            f"skill/{name}": np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
-            for name, values in data.skills.items()
-        },
+        **({} if next_observations is None else _by_key("next_obs", next_observations, keys)),
     }
-    _write(data, path, {name: values for name, values in columns.items() if values is not None}, keys, named, env_args)
+    for name, values in data.skills.items():
+        columns[f"skill/{name}"] = np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
+    notes = {
+        "format": 1,
+        "observations": list(keys),
+        "observation_shape": list(data.observations.shape[1:]),
+        "names": list(data.names),
+        "skills": {name: values.dtype.str for name, values in data.skills.items()},
+    }
+    named = _masks(data, masks or {}, valid)
+    for name in (*keys, *named, *data.skills):
+        if name in ("", ".") or "/" in name or "\0" in name:
+            raise DemonstrationError(f"{name!r} cannot name a part of an HDF5 file: rename it, without '/'")
+    attributes = {"total": len(data), "env_args": json.dumps(dict(env_args or {})), "ileed": json.dumps(notes)}
+    bounds = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
+    _write(path, attributes, {name: each for name, each in columns.items() if each is not None}, bounds, named)
 
 
-def _by_key(group: str, observations: Array | None, keys: Mapping[str, int]) -> dict[str, Array]:
+def _by_key(group: str, observations: Array, keys: Mapping[str, int]) -> dict[str, Array]:
     """The data set of each key, (step, number), in a group of observations."""
-    if observations is None:
-        return {}
     flat = np.asarray(observations).reshape(len(observations), -1)
     bounds = np.cumsum([0, *keys.values()])
     if bounds[-1] != flat.shape[1]:
         raise DemonstrationError(f"next_observations have {flat.shape[1]} numbers but observations {bounds[-1]}")
-    return {f"{group}/{key}": flat[:, start:stop] for key, start, stop in zip(keys, bounds, bounds[1:], strict=False)}
+    return {f"{group}/{key}": flat[:, start:stop] for key, (start, stop) in zip(keys, pairwise(bounds), strict=True)}
 
 
 def _masks(
@@ -94,18 +97,18 @@ def _masks(
     for name, members in {**asked, "valid": valid or ()}.items():
         if strange := [number for number in members if not 0 <= number < count]:
             raise DemonstrationError(f"mask {name!r} names episode {strange[0]}: episodes go from 0 to {count - 1}")
-    people = {name: np.flatnonzero(who == number).tolist() for number, name in enumerate(data.names)}
+    named: list[tuple[str, Sequence[int]]] = []
     tiers: dict[str, list[int]] = {tier: [] for tier in _TIERS}
-    for name, episodes in people.items():
+    for number, name in enumerate(data.names):
+        named.append((name, np.flatnonzero(who == number).tolist()))
         if match := OPERATOR.fullmatch(name):
-            tiers[match[1]] += episodes
-    both = [pair for pair in combinations(_TIERS, 2) if tiers[pair[0]] and tiers[pair[1]]]
-    pairs = {f"{one}_{other}": tiers[one] + tiers[other] for one, other in both}
-    named: list[tuple[str, Sequence[int]]] = [*people.items(), *tiers.items(), *pairs.items(), *asked.items()]
-    for name, members in [("", range(count)), *named] if valid is not None else ():
-        prefix, held_out = f"{name}_" if name else "", set(valid or ())
-        named.append((f"{prefix}train", [number for number in members if number not in held_out]))
-        named.append((f"{prefix}valid", [number for number in members if number in held_out]))
+            tiers[match[1]] += named[-1][1]
+    pairs = [(f"{one}_{other}", tiers[one], tiers[other]) for one, other in combinations(_TIERS, 2)]
+    named += [*tiers.items(), *((name, one + other) for name, one, other in pairs if one and other), *asked.items()]
+    if valid is not None:
+        for prefix, members in [("", range(count)), *((f"{name}_", members) for name, members in named)]:
+            named.append((f"{prefix}train", [number for number in members if number not in valid]))
+            named.append((f"{prefix}valid", [number for number in members if number in valid]))
     found: dict[str, list[int]] = {}
     for name, members in named:
         kept = sorted(set(members))
@@ -115,29 +118,18 @@ def _masks(
 
 
 def _write(
-    data: Demonstrations,
     path: str | Path,
+    attributes: Mapping[str, Any],
     columns: Mapping[str, Array],
-    keys: Mapping[str, int],
+    bounds: Array,
     masks: Mapping[str, Sequence[int]],
-    env_args: Mapping[str, Any] | None,
 ) -> None:
     import h5py
 
-    notes = {
-        "format": 1,
-        "observations": list(keys),
-        "observation_shape": list(data.observations.shape[1:]),
-        "names": list(data.names),
-        "skills": {name: values.dtype.str for name, values in data.skills.items()},
-    }
-    bounds = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
     content = io.BytesIO()
     with h5py.File(content, "w", libver=("v110", "v110")) as file:  # older versions take twice as much for indices
         group = file.create_group("data")
-        group.attrs["total"] = len(data)
-        group.attrs["env_args"] = json.dumps(dict(env_args or {}))
-        group.attrs["ileed"] = json.dumps(notes)
+        group.attrs.update(attributes)
         for number, (start, stop) in enumerate(pairwise(bounds)):
             demo = group.create_group(f"demo_{number}")
             demo.attrs["num_samples"] = int(stop - start)

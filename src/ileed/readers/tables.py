@@ -15,18 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ileed import parquet_files
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
-from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, refuse_damage
-from ileed.readers.reader import Labeller, Reader
+from ileed.readers.parquet import ParquetFile
+from ileed.readers.reader import Labeller, Reader, flat_table
 
 _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"  # not a code such as 007
+_TRUE_OR_FALSE = "(?i)^(true|false)$"
 _MOST_CATEGORIES = 1000  # of a feature or an action: a table of (rows, categories) numbers must fit in memory
+_LEAVE_OUT = "leave it out by naming the others with features=[...]"
 _FEW_CATEGORIES = 20  # so many never count as too many, however few rows there are
 
 
@@ -45,14 +46,13 @@ def from_table(
 
     `table` is the path of a CSV or parquet file, a DataFrame of pandas or polars, an Arrow table, or a mapping of
     columns; the other arguments name its columns. An `action` of fractions, or of several columns, is continuous; any
-    other is discrete, and its values are kept as labels. `demonstrator` says who acted. `episode`, of one column or
-    several, says which rows are one uninterrupted run: these are brought together in the order of the table. None makes
-    each row an episode of its own: the decisions are independent of each other.
+    other is discrete, and its values are kept as labels. Rows of one `episode`, of one column or several, are brought
+    together in the order of the table; None makes each row an episode, a decision independent of the others.
 
     `features` were seen before acting; None takes every column without another role. `skills` are labels for `Skills`.
-    Missing values are refused by the column's name; with `missing="category"` those of a feature become a category of
-    their own or, in a column of numbers, the mean with a further input that says so. `encoding` encodes a further table
-    as an earlier one was, for example with `fitted.policy.encoding`, so that `fitted.nats` can judge it.
+    Missing values are refused; with `missing="category"` those of a feature become a category or, in a column of
+    numbers, the mean with a further input that says so. `encoding` encodes a further table as an earlier one was, for
+    example with `fitted.policy.encoding`, so that `fitted.nats` can judge it.
 
     >>> table = {"age": [71, 30, 55, 42], "arrival": ["ambulance", "walk-in", "walk-in", "ambulance"],
     ...          "decision": ["admit", "discharge", "admit", "admit"], "nurse": ["ann", "ann", "bob", "bob"]}
@@ -73,9 +73,8 @@ def from_table(
     named = {"action": action, "demonstrator": demonstrator, "episode": episode, "skill": skills, "feature": features}
     roles = {role: _as_names(role, names) for role, names in named.items()}
     if len(roles["demonstrator"]) != 1 or not roles["action"]:
-        raise DemonstrationError(
-            f"demonstrator is {demonstrator!r} and action is {action!r}: name one column that says who acted, and what"
-        )
+        found = f"demonstrator is {demonstrator!r} and action is {action!r}"
+        raise DemonstrationError(f"{found}: name one column that says who acted, and what")
     return _from_roles(table, roles, missing, encoding, continuous=not isinstance(action, str))
 
 
@@ -134,12 +133,16 @@ def _open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[s
         raise DemonstrationError(f"there is no file {path}: check the path")
     if path.suffix.lower() not in _SUFFIXES:
         raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(_SUFFIXES)}")
-    if path.suffix.lower() != ".parquet":
-        return _infer_types(_read_csv(path, as_text=(*as_text, *infer)), infer)
-    file = parquet_files.describe(path)
-    check_names(file.schema.names)
-    names = [name for name in file.schema.names if wanted is None or name in wanted]
-    return as_table(file.read(names) if names else file.schema.empty_table())
+    if path.suffix.lower() == ".parquet":
+        file = ParquetFile(path)
+        check_names(file.schema.names)
+        names = [name for name in file.schema.names if wanted is None or name in wanted]
+        return file.read(names) if names else file.schema.empty_table()
+    found = _read_csv(path, as_text=(*as_text, *infer))
+    for name in set(infer) & set(found.column_names):
+        column = _infer_type(found.column(name))
+        found = found.set_column(found.column_names.index(name), name, column)
+    return found
 
 
 def _read_csv(path: Path, *, as_text: Sequence[str]) -> pa.Table:
@@ -164,28 +167,18 @@ def _read_csv(path: Path, *, as_text: Sequence[str]) -> pa.Table:
             csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False),
         )
-        for name, kind in zip(found.column_names, found.schema.types, strict=True):
-            if pa.types.is_binary(kind):
-                raise ValueError(f"column {name!r} is not UTF-8")
-    check_names(found.column_names)
-    return found
+        if binary := [field.name for field in found.schema if pa.types.is_binary(field.type)]:
+            raise ValueError(f"column {binary[0]!r} is not UTF-8")
+        check_names(found.column_names)
+        return found
 
 
-def _infer_types(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The table with columns that were read as text turned to whole numbers, true and false, or numbers."""
-    for name in set(names) & set(table.column_names):
-        column = table.column(name)
-        found = column.drop_null()
-        if not len(found):
-            continue
-        if pc.all(pc.match_substring_regex(found, _WHOLE)).as_py():
-            column = pc.cast(column, pa.int64())
-        elif pc.all(pc.is_in(pc.utf8_lower(found), value_set=pa.array(["true", "false"]))).as_py():
-            column = pc.equal(pc.utf8_lower(column), "true")
-        elif pc.all(pc.match_substring_regex(found, _NUMBER)).as_py():
-            column = pc.cast(column, pa.float64())
-        table = table.set_column(table.column_names.index(name), name, column)
-    return table
+def _infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column that was read as text, as whole numbers, true and false, or numbers where all of its values are."""
+    for pattern, kind in ((_WHOLE, pa.int64()), (_TRUE_OR_FALSE, pa.bool_()), (_NUMBER, pa.float64())):
+        if pc.all(pc.match_substring_regex(column, pattern), min_count=1).as_py():
+            return pc.cast(column, kind)
+    return column
 
 
 def _columns_of_roles(table: pa.Table, roles: Mapping[str, Sequence[str]]) -> dict[str, list[Column]]:
@@ -214,8 +207,7 @@ def _features_left(table: pa.Table, taken: set[str]) -> list[Column]:
         counts = column.is_whole and not column.missing and len(table) > _FEW_CATEGORIES
         if counts and (np.diff(column.values.to_numpy()) == 1).all():  # as an index that was saved with the table
             raise DemonstrationError(
-                f"column {column.name!r} numbers the rows, which is no feature: pass it as episode={column.name!r}, or "
-                "leave it out by naming the others with features=[...]"
+                f"column {column.name!r} numbers the rows, which is no feature: pass it as episode=, or {_LEAVE_OUT}"
             )
     return columns
 
@@ -224,39 +216,26 @@ def _feature(column: Column, missing: str, *, named: bool) -> Feature:
     """How a column of features is encoded; one that carries no feature is refused by name."""
     name, kind = column.name, column.values.type
     if column.missing == len(column.values):
-        raise DemonstrationError(f"column {name!r} has no values at all: leave it out by naming others with features=")
+        raise DemonstrationError(f"column {name!r} has no values at all: {_LEAVE_OUT}")
     if not column.is_category and not column.is_number:
-        example = "its hour or its age, say" if pa.types.is_temporal(kind) else "as columns of their own, say"
-        raise DemonstrationError(
-            f"column {name!r} holds {kind}, which is neither a number nor a category: turn it into numbers "
-            f"({example}), or leave it out by naming the others with features=[...]"
-        )
+        holds = f"column {name!r} holds {kind}, which is neither a number nor a category"
+        raise DemonstrationError(f"{holds}: turn it into numbers, such as the hour of a time, or {_LEAVE_OUT}")
     if missing == "error":
         column.check_present(otherwise=", leave the column out of features, or pass missing='category' to keep them")
-    if column.is_category:
-        return Feature(name, _categories(name, column.text(), named=named))
-    return Feature(name, fill=float(np.float32(np.nanmean(column.numbers()))) if column.missing else None)
-
-
-def _categories(name: str, column: pa.ChunkedArray, *, named: bool) -> tuple[str | None, ...]:
-    """The categories that occur, in order, and None at the end where values are missing."""
-    rows, found = len(column), sorted(pc.unique(column.drop_null()).to_pylist())
+    if not column.is_category:
+        return Feature(name, fill=float(np.float32(np.nanmean(column.numbers()))) if column.missing else None)
+    rows, found = len(column.values), sorted(pc.unique(column.text().drop_null()).to_pylist())
     hardly_repeat = len(found) > max(rows // 2, _FEW_CATEGORIES) or (len(found) == rows and rows > 1)
     if (hardly_repeat and not named) or len(found) > _MOST_CATEGORIES:
-        raise DemonstrationError(
-            f"column {name!r} has {len(found):,} different texts in {rows:,} rows, like an identifier: leave it out by "
-            "naming the others with features=[...], or group its values"
-        )
+        texts = f"{len(found):,} different texts in {rows:,} rows, like an identifier"
+        raise DemonstrationError(f"column {name!r} has {texts}: group its values, or {_LEAVE_OUT}")
     if any("," in one for one in found) and all(re.fullmatch(r"[+-]?\d+(,\d+)?", one) for one in found):
         raise DemonstrationError(f"column {name!r} holds numbers with a decimal comma ({found[0]!r}): write a point")
-    return (*found, None) if column.null_count else tuple(found)
+    return Feature(name, (*found, None) if column.missing else tuple(found))
 
 
 def _actions(columns: Sequence[Column], known: Encoding | None, *, continuous: bool) -> tuple[tuple[Label, ...], Array]:
-    """The labels of a discrete action and the number of each row's; no labels and numbers for a continuous one.
-
-    Where an encoding is known already, the labels are its own.
-    """
+    """The labels of a discrete action, by the `known` encoding, and each row's number; of a continuous one, none."""
     names = tuple(column.name for column in columns)
     if known is not None and known.action != names:
         raise DemonstrationError(f"action is {names} and the encoding's is {known.action}: name the same")
@@ -270,18 +249,13 @@ def _actions(columns: Sequence[Column], known: Encoding | None, *, continuous: b
         return labels, first.index_among(labels)
     values = np.stack([column.numbers() for column in columns], axis=1)
     if decide and (values == np.round(values)).all():
-        raise DemonstrationError(
-            f"the action column {names[0]!r} holds whole numbers such as {values[0, 0]:g} as floating-point ones: "
-            f"convert them to integers for a choice among labels, or pass action=[{names[0]!r}] for a continuous action"
-        )
+        found = f"the action column {names[0]!r} holds whole numbers such as {values[0, 0]:g} as floating-point ones"
+        raise DemonstrationError(f"{found}: convert them to integers if they are labels, or pass action=[{names[0]!r}]")
     return (), values.astype(np.float32)
 
 
 def _labels_of_action(column: Column) -> tuple[Label, ...]:
-    """A discrete action's labels: those that occur, or those that a column of categories declares.
-
-    They are sorted, unless the column declares an order.
-    """
+    """The labels that occur, or that a column of categories declares; they are sorted, unless it declares an order."""
     if column.categories is not None:
         declared = Column(column.name, column.categories).text()
     else:
@@ -290,10 +264,8 @@ def _labels_of_action(column: Column) -> tuple[Label, ...]:
     if len(labels) < 2:
         raise DemonstrationError(f"the action column {column.name!r} is {labels[0]!r} in every row: there is no choice")
     if len(labels) > _MOST_CATEGORIES:
-        raise DemonstrationError(
-            f"the action column {column.name!r} has {len(labels):,} different values: a choice has at most "
-            f"{_MOST_CATEGORIES:,}; pass action=[{column.name!r}] if it is a quantity"
-        )
+        found = f"the action column {column.name!r} has {len(labels):,} different values, above {_MOST_CATEGORIES:,}"
+        raise DemonstrationError(f"{found}: group them, or pass action=[{column.name!r}] if it is a quantity")
     return tuple(labels if column.is_ordered else sorted(labels))
 
 
@@ -332,25 +304,14 @@ def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Arr
     if changed.any():
         row = int(rows[int(changed.argmax())])
         label = ", ".join(f"{column.name} {column.values[row].as_py()!s}" for column in columns)
-        raise DemonstrationError(
-            f"the episode of {label} has two demonstrators, and each episode belongs to one: if each demonstrator's "
-            "episodes are counted from one, name both columns, as in episode=[demonstrator, episode]"
-        )
+        rule = "if each demonstrator's are counted from one, name both columns: episode=[demonstrator, episode]"
+        raise DemonstrationError(f"the episode of {label} has two demonstrators, and belongs to one: {rule}")
     return rows, appearance[rows]
 
 
 def _read_table(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
     """The answer to `read` for a file that does not say which of its columns is which."""
     raise flat_table(Path(path), READER.columns(Path(path)))
-
-
-def flat_table(path: Path, names: Sequence[str]) -> DemonstrationError:
-    """The sentence for a flat table that was given without the roles of its columns."""
-    return DemonstrationError(
-        f"{path} is a flat table with the columns {listed(names, most=20)}: say which is the action and which "
-        "names the demonstrator, with --action and --demonstrator, or in Python with "
-        "ileed.from_table(path, action=..., demonstrator=...)"
-    )
 
 
 READER = Reader("table", (".csv", ".tsv"), _read_table, columns=lambda path: _read_csv(path, as_text=()).column_names)

@@ -6,14 +6,15 @@ every chart of a page is drawn for wide and for narrow screens, between which th
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, final
 from xml.etree import ElementTree
-
-from ileed.errors import require
 
 Row = dict[str, Any]
 
@@ -21,23 +22,8 @@ _BLUE, _ORANGE, _INK, _GREY = "#0072B2", "#D55E00", "#1f2933", "#a3acb5"  # blue
 _PALE_BLUE, _PALE_GREY = "#7db8da", "#c9d0d6"
 _SVG = "http://www.w3.org/2000/svg"
 
-_TEXT = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelColor": _INK, "titleColor": _INK}
-_CONFIG: dict[str, Any] = {
-    "background": "white",
-    "padding": {"left": 16, "right": 8, "top": 4, "bottom": 4},  # room for a wider font of the reader
-    "font": "sans-serif",
-    "view": {"stroke": None},
-    "axis": {**_TEXT, "gridColor": "#e6e9ec", "domainColor": _GREY, "tickColor": _GREY, "labelOverlap": True},
-    "axisY": {"titlePadding": 12},
-    "legend": {
-        **_TEXT,
-        "orient": "top",
-        "symbolStrokeWidth": 3,
-        "symbolOpacity": 1,
-        "labelLimit": 0,
-        "columnPadding": 32,
-    },
-}
+LIBRARIES = {"altair": "report", "vl_convert": "report"}  # that draw charts, with the extra that brings them
+_THEME = Path(__file__).with_name("theme.json")  # Vega's configuration; padding leaves room for a reader's wider font
 
 
 @final
@@ -50,72 +36,56 @@ class Figure:
     draw: Callable[[ModuleType, bool], Any]
 
 
-@final
-class Drawing:
-    """The libraries that draw charts, imported before any work is done."""
-
-    def __init__(self) -> None:
-        self._altair = require("altair", extra="report")
-        self._convert = require("vl_convert", extra="report")
-
-    def file(self, figure: Figure, format: Literal["svg", "png"]) -> bytes:  # noqa: A002 (as `figures` calls it)
-        """The content of a file with the chart."""
-        specification = self._specification(figure, narrow=False)
-        if format == "png":
-            return bytes(self._convert.vegalite_to_png(specification, scale=2))
-        return str(self._convert.vegalite_to_svg(specification)).encode("utf-8")
-
-    def inline(self, figure: Figure) -> str:
-        """The chart for wide and for narrow screens, as elements of a page."""
-        return "".join(
-            _inline_svg(self._convert.vegalite_to_svg(self._specification(figure, narrow=narrow)), figure, kind)
-            for narrow, kind in ((False, "wide"), (True, "narrow"))
-        )
-
-    def _specification(self, figure: Figure, *, narrow: bool) -> dict[str, Any]:
-        chart: dict[str, Any] = figure.draw(self._altair, narrow).to_dict()
-        autosize = {"type": "fit-x", "contains": "padding"}
-        return chart | {"config": _CONFIG, "width": 372 if narrow else 800, "autosize": autosize}
+def file_of(figure: Figure, format: Literal["svg", "png"]) -> bytes:  # noqa: A002 (as `figures` calls it)
+    """The content of a file with the chart."""
+    convert, chart = import_module("vl_convert"), specification(figure, narrow=False)
+    return convert.vegalite_to_png(chart, scale=2) if format == "png" else convert.vegalite_to_svg(chart).encode()
 
 
-def ranking_chart(alt: ModuleType, narrow: bool, *, rows: list[Row], people: list[str]) -> Any:
-    """A bar for each person's `expertise`, a line from `low` to `high`, and a tick at `known`, if any."""
-    mean, spread, skill = "estimated expertise", "middle 80 % of their own steps", "known skill"
-    has_known = any(row["known"] is not None for row in rows)
-    colours = {mean: _PALE_BLUE, spread: _INK} | ({skill: _ORANGE} if has_known else {})
-    colour = _colour_by_kind(alt, narrow, colours, symbol="square")
-    x = alt.X("expertise:Q", scale=alt.Scale(domain=[0, 1]), title="expertise", axis=alt.Axis(tickCount=5))
-    base = alt.Chart(alt.Data(values=rows)).encode(y=_by_person(alt, narrow, people))
+def inline(figure: Figure) -> str:
+    """The chart for wide and for narrow screens, as elements of a page."""
+    convert = import_module("vl_convert")
+    wide, narrow = (convert.vegalite_to_svg(specification(figure, narrow=narrow)) for narrow in (False, True))
+    return _inline_svg(wide, figure, "wide") + _inline_svg(narrow, figure, "narrow")
 
-    def of_kind(kind: str) -> Any:
-        return base.transform_calculate(kind=f"'{kind}'").encode(color=colour)
 
-    layers = [
-        of_kind(mean).mark_bar(height={"band": 0.72}).encode(x=x, description="tooltip:N"),
-        of_kind(spread).mark_rule(strokeWidth=2, aria=False).encode(x="low:Q", x2="high:Q"),
-        base.mark_text(align="left", dx=6, fontSize=12, color=_INK, aria=False).encode(x=alt.datum(1), text="value:N"),
-    ]
-    if has_known:
-        known = of_kind(skill).transform_filter("isValid(datum.known)")
+def specification(figure: Figure, *, narrow: bool) -> dict[str, Any]:
+    """What Vega draws: the chart for wide or for narrow screens, as JSON."""
+    chart: dict[str, Any] = figure.draw(import_module("altair"), narrow).to_dict()
+    autosize = {"type": "fit-x", "contains": "padding"}
+    theme = json.loads(_THEME.read_text(encoding="utf-8"))
+    return chart | {"config": theme, "width": 372 if narrow else 800, "autosize": autosize}
+
+
+def bar_chart(
+    alt: ModuleType,
+    narrow: bool,
+    *,
+    rows: list[Row],
+    names: list[str],
+    title: str,
+    domain: tuple[float, float],
+    marks: Sequence[str],
+) -> Any:
+    """A bar for each row's `value`, with its `text` at the right, a line from `low` to `high`, and a tick at `known`.
+
+    `marks` says in words what bars, lines and ticks are; those without words are not drawn.
+    """
+    colour = _colour_by_kind(alt, narrow, dict(zip(marks, (_PALE_BLUE, _INK, _ORANGE), strict=False)), symbol="square")
+    x = alt.X("value:Q", title=title, scale=alt.Scale(domain=domain), axis=alt.Axis(tickCount=5))
+    base = alt.Chart(alt.Data(values=rows)).encode(y=_by_name(alt, narrow, names))
+    kinds = [base.transform_calculate(kind=f"'{mark}'").encode(color=colour) for mark in marks]
+    layers = [kinds[0].mark_bar(height={"band": 0.72}).encode(x=x, description="tooltip:N")]
+    if len(marks) > 1:
+        spread = kinds[1].transform_filter("isValid(datum.low)")
+        layers.append(spread.mark_rule(strokeWidth=2, aria=False).encode(x="low:Q", x2="high:Q"))
+    if len(marks) > 2:
+        known = kinds[2].transform_filter("isValid(datum.known)")
         layers.append(known.mark_tick(thickness=4, height=15, opacity=1, aria=False).encode(x="known:Q"))
-    padding = {"left": 16, "right": 40, "top": 4, "bottom": 4}
-    return alt.layer(*layers).properties(height=alt.Step(24 if len(people) <= 25 else 16), padding=padding)
-
-
-def score_chart(alt: ModuleType, narrow: bool, *, rows: list[Row]) -> Any:
-    """A bar for each policy's `mean`, and a line from `low` to `high`, if any."""
-    axis = alt.Axis(labelLimit=110 if narrow else 220, ticks=False, domain=False, labelPadding=8)
-    base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("policy:N", sort=None, title=None, axis=axis))
-    ends = [0.0, *(row[end] for row in rows for end in ("low", "high", "mean") if end in row)]
-    scale = alt.Scale(domain=[min(ends), max(ends)])
-    x = alt.X("mean:Q", title="mean reward of an episode", scale=scale, axis=alt.Axis(tickCount=5))
-    interval = base.transform_filter("isValid(datum.low)")
-    text = base.mark_text(align="left", baseline="top", dx=4, dy=12, fontSize=12, color=_INK, aria=False)
-    return alt.layer(
-        base.mark_bar(height={"band": 0.4}, color=_PALE_BLUE).encode(x=x, description="tooltip:N"),
-        interval.mark_rule(strokeWidth=2, color=_INK, aria=False).encode(x="low:Q", x2="high:Q"),
-        text.encode(x=alt.value(0), text="tooltip:N"),
-    ).properties(height=alt.Step(52))
+    text = base.mark_text(align="left", dx=6, fontSize=12, color=_INK, aria=False)
+    layers.append(text.encode(x=alt.value("width"), text="text:N"))
+    padding = {"left": 16, "right": 56, "top": 4, "bottom": 4}
+    return alt.layer(*layers).properties(height=_row_height(alt, names), padding=padding)
 
 
 def restart_chart(alt: ModuleType, narrow: bool, *, rows: list[Row]) -> Any:
@@ -167,7 +137,7 @@ def heat_map(
     legend = alt.Legend(orient="top", title="expertise", gradientLength=160, format=".2~f", tickCount=3)
     base = alt.Chart(alt.Data(values=cells)).encode(
         x=alt.X("column:N", sort=None, title=title, scale=alt.Scale(domain=columns), axis=axis),
-        y=_by_person(alt, narrow, people),
+        y=_by_name(alt, narrow, people),
         color=alt.Color("expertise:Q", scale=scale, legend=legend),
         description="tooltip:N",
     )
@@ -179,7 +149,7 @@ def heat_map(
         ink = alt.condition(f"datum.expertise > {0.5 * highest}", alt.value("white"), alt.value(_INK))
         text = base.mark_text(fontSize=12, aria=False)
         layers.append(text.encode(text=alt.Text("expertise:Q", format=".2f"), color=ink))
-    return alt.layer(*layers).properties(height=alt.Step(24 if len(people) <= 25 else 16))
+    return alt.layer(*layers).properties(height=_row_height(alt, people))
 
 
 def _colour_by_kind(alt: ModuleType, narrow: bool, colours: Mapping[str, str], *, symbol: str) -> Any:
@@ -189,9 +159,13 @@ def _colour_by_kind(alt: ModuleType, narrow: bool, colours: Mapping[str, str], *
     return alt.Color("kind:N", scale=scale, legend=legend)
 
 
-def _by_person(alt: ModuleType, narrow: bool, people: list[str]) -> Any:
+def _by_name(alt: ModuleType, narrow: bool, names: list[str]) -> Any:
     axis = alt.Axis(labelLimit=110 if narrow else 220, ticks=False, domain=False, labelPadding=8, labelOverlap=False)
-    return alt.Y("person:N", sort=None, title=None, scale=alt.Scale(domain=people), axis=axis)
+    return alt.Y("name:N", sort=None, title=None, scale=alt.Scale(domain=names), axis=axis)
+
+
+def _row_height(alt: ModuleType, names: list[str]) -> Any:
+    return alt.Step(24 if len(names) <= 25 else 16)
 
 
 def _inline_svg(drawing: str, figure: Figure, kind: str) -> str:

@@ -1,14 +1,12 @@
-"""People: demonstrators in order of expertise, their labels in a report, and the verdict on them."""
+"""People: demonstrators in order of expertise, and their labels in a report."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Self, final
-
-import numpy as np
 
 from ileed.errors import SettingsError
 from ileed.fitted import Fitted
@@ -45,14 +43,12 @@ class Shown:
 
     @classmethod
     def of(cls, people: Sequence[Person]) -> Self:
-        if len(people) <= 2 * SHOWN:
-            return cls(people, 0)
-        return cls([*people[:SHOWN], *people[-SHOWN:]], len(people) - 2 * SHOWN)
+        left_out = max(0, len(people) - 2 * SHOWN)
+        return cls([*people[:SHOWN], *people[SHOWN + left_out :]], left_out)
 
     @property
     def labels(self) -> list[str]:
-        labels = [person.label for person in self.persons]
-        return self.with_gap(labels, f"… {self.left_out:,} others …")
+        return self.with_gap([person.label for person in self.persons], f"… {self.left_out:,} others …")
 
     def with_gap(self, items: list[str], gap: str) -> list[str]:
         """One item for each person, and `gap` where people are left out."""
@@ -84,42 +80,3 @@ def labels_of(names: Sequence[str]) -> list[str]:
         candidates = chain([label], (f"{label} ({k})" for k in range(2, len(names) + 2)))
         labels[next(each for each in candidates if each not in labels)] = None
     return list(labels)
-
-
-def verdict(people: Sequence[Person]) -> str:
-    """Who differs most from the others, or how expertise decreases from the best to the worst."""
-    seen = [person for person in people if person.is_ranked]
-    if len(seen) < 2 or seen[0].expertise <= 0:
-        return f"The data have {demonstrators(len(seen))} only, so there is no comparison."
-    relative = [person.expertise / seen[0].expertise for person in seen]
-    if relative[-1] > 0.9:
-        return f"All {number(len(seen))} demonstrators follow the learned policy about equally closely."
-    gaps = [before - after for before, after in pairwise(relative)]
-    above = gaps.index(max(gaps)) + 1
-    if max(gaps) < 0.3:
-        return (
-            f"Expertise decreases gradually from {seen[0].label}, who follows the learned policy most closely, "
-            f"to {seen[-1].label}, whose expertise is {relative[-1] * 100:.0f} % of that."
-        )
-    far = "far " if np.mean(relative[:above]) >= 2 * np.mean(relative[above:]) else ""
-    few, others, how = seen[:above], seen[above:], "more"
-    if len(few) > len(others):
-        few, others, how = others, few, "less"
-    *before, last = (person.label for person in few)
-    who = f"{', '.join(before)} and {last}" if before else last
-    if len(few) > 3:
-        who = f"{number(len(few)).capitalize()} of the {number(len(seen))} demonstrators"
-    follow = "follows" if len(few) == 1 else "follow"
-    rest = others[0].label if len(others) == 1 else f"the {number(len(others))} others"
-    return f"{who} {follow} the learned policy {far}{how} closely than {rest}."
-
-
-def number(count: int) -> str:
-    """A count for a sentence: in words up to twelve."""
-    words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-    return words[count] if count < len(words) else f"{count:,}"
-
-
-def demonstrators(count: int) -> str:
-    """A number of demonstrators for a sentence."""
-    return f"{number(count)} demonstrator{'' if count == 1 else 's'}"

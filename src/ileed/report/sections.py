@@ -1,15 +1,17 @@
-"""Sections of a report: sentences about a fit, and the rows of its charts.
+"""Sections of a report: the sentences of text.toml that apply to a fit, and the rows of its charts.
 
-Sentences are plain text, with code between backquotes.
+To add a section, write a function that returns one and name it in `Content.of`.
 """
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Self, final
 
@@ -18,8 +20,8 @@ import numpy as np
 from ileed.errors import SettingsError
 from ileed.evaluation import Scores, rank_loss
 from ileed.fitted import Fitted
-from ileed.report.charts import Figure, Row, heat_map, learning_chart, ranking_chart, restart_chart, score_chart
-from ileed.report.people import SHOWN, Person, Shown, demonstrators, labels_of, number, people_of, verdict
+from ileed.report.charts import Figure, Row, bar_chart, heat_map, learning_chart, restart_chart
+from ileed.report.people import SHOWN, Person, Shown, labels_of, people_of
 
 _CURVES = 40  # learning curves at most
 _RECORDS = 80  # points of a learning curve at most
@@ -29,12 +31,14 @@ _FEW_STEPS = 1000  # steps of a person below which the ranking is called impreci
 _TIED_NATS = 0.01  # restarts this close to the best are said to have found the same optimum
 
 _WHO, _WHERE = "Who follows the learned policy most closely", "Where each person is good"
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_TEXT = tomllib.loads(Path(__file__).with_name("text.toml").read_text(encoding="utf-8"))
 
 
 @final
 @dataclass(frozen=True)
 class Section:
-    """A heading, paragraphs, a chart after the first of them, and a table of people to unfold."""
+    """A heading, paragraphs (empty ones are left out), a chart after the first, and a table of people to unfold."""
 
     heading: str
     paragraphs: Sequence[str]
@@ -57,122 +61,106 @@ class Content:
         """The content for a fit, with the known skill of some demonstrators and the scores of some policies."""
         people = people_of(fitted, truth)
         rewards = [_rewards(scores)] if scores else []
-        if not fitted.estimates_expertise:
-            perfect = "Behaviour cloning assumes that every demonstrator is perfect"
-            advice = "Fit with `ileed.Ileed()` to estimate expertise."
-            who = Section(_WHO, [f"{perfect}, so there is no ranking. {advice}"])
-            where = Section(_WHERE, [f"{perfect} in all states."])
-            return cls(
-                f"Behaviour cloning of {demonstrators(len(people))}, who are assumed to be equally good.",
-                "",
-                "One policy was learned from all demonstrations alike.",
-                [who, *rewards, _restarts(fitted), _learning(fitted), where],
-            )
-        where = _where(fitted, Shown.of([person for person in people if person.is_ranked]))
-        return cls(
-            verdict(people),
-            "Expertise is relative: the data determine how people compare with each other, and the common level only "
-            "if the policy is sharp. Read ratios and order; do not read 0.8 as “right 80 % of the time”.",
-            "Several people demonstrated the same task. The fit learned one policy from all of them and estimated how "
-            "closely each person follows it, without any information about their skill.",
-            [_ranking(fitted, people), *rewards, _restarts(fitted), _learning(fitted), where],
-        )
+        how = [*rewards, _restarts(fitted), _learning(fitted)]
+        if fitted.estimates_expertise:
+            who, where = _ranking(fitted, people), _where(fitted, Shown.of([each for each in people if each.is_ranked]))
+            return cls(_verdict(people), _say("caution"), _say("introduction"), [who, *how, where])
+        who, where = Section(_WHO, [_say("cloning_who")]), Section(_WHERE, [_say("cloning_where")])
+        verdict = _say("cloning", who=_demonstrators(len(people)))
+        return cls(verdict, "", _say("cloning_introduction"), [who, *how, where])
+
+
+def _verdict(people: Sequence[Person]) -> str:
+    """Who differs most from the others, or how expertise decreases from the best to the worst."""
+    seen = [person for person in people if person.is_ranked]
+    if len(seen) < 2 or seen[0].expertise <= 0:
+        return _say("one_person", who=_demonstrators(len(seen)))
+    relative = [person.expertise / seen[0].expertise for person in seen]
+    if relative[-1] > 0.9:
+        return _say("equal", count=_number(len(seen)))
+    gaps = [before - after for before, after in pairwise(relative)]
+    if max(gaps) < 0.3:
+        return _say("gradual", best=seen[0].label, worst=seen[-1].label, percent=relative[-1] * 100)
+    above = gaps.index(max(gaps)) + 1
+    far = "far " if np.mean(relative[:above]) >= 2 * np.mean(relative[above:]) else ""
+    few, others, how = seen[:above], seen[above:], "more"
+    if len(few) > len(others):
+        few, others, how = others, few, "less"
+    *before, last = (person.label for person in few)
+    who = f"{', '.join(before)} and {last}" if before else last
+    if len(few) > 3:
+        who = f"{_number(len(few)).capitalize()} of the {_number(len(seen))} demonstrators"
+    follow = "follows" if len(few) == 1 else "follow"
+    rest = others[0].label if len(others) == 1 else f"the {_number(len(others))} others"
+    return f"{who} {follow} the learned policy {far}{how} closely than {rest}."
 
 
 def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
-    shown = Shown.of(people)
-    text = [
-        f"Expertise ranges from 0 ({_zero(fitted)}) to 1 (exactly as the learned policy). Each bar is the mean over "
-        "the person's own steps, and the dark line is the range of the middle 80 % of these steps. A long line means "
-        "that the person is good in some states and poor in others; it is not a margin of error.",
-        "Expertise measures agreement with the policy, not success at the task: no reward was used.",
-    ]
-    if not fitted.joint.parts.expertise.distinguishes_demonstrators:
-        text.append(
-            "In this run all demonstrators share one set of skills, by assumption: they differ only in the states that "
-            "they met."
-        )
-    if shown.left_out:
-        omitted = f"{shown.left_out:,} demonstrators between them are left out"
-        text.append(f"The {SHOWN} highest and the {SHOWN} lowest are shown; {omitted}.")
-    if (steps_each := fitted.provenance["data"]["steps"] / len(people)) < _FEW_STEPS:
-        text.append(
-            f"A person has only {steps_each:,.0f} steps on average, so the estimates are imprecise, and neighbours in "
-            "the ranking may be in the wrong order."
-        )
-    if unranked := sum(not person.is_ranked for person in people):
-        text.append(
-            f"{demonstrators(unranked).capitalize()} {'has' if unranked == 1 else 'have'} no step that the fit learned "
-            "from (none in the data, or all of weight 0) and cannot be ranked."
-        )
+    shown, parts = Shown.of(people), fitted.joint.parts
+    steps = fitted.provenance["data"]["steps"] / len(people)
+    unranked = sum(not person.is_ranked for person in people)
     known = {person.label: person.known for person in people if person.known is not None and person.is_ranked}
-    if pairs := sum(one != other for one, other in combinations(known.values(), 2)):
-        wrong = rank_loss({p.label: p.expertise for p in people if p.label in known}, known) * pairs
-        text.append(
-            f"The known skill of {demonstrators(len(known))} is marked in orange. The estimate puts {wrong:.4g} of "
-            f"{pairs:,} pairs of different skill in the wrong order. Compare order and proportions, not levels."
-        )
+    pairs = sum(one != other for one, other in combinations(known.values(), 2))
+    wrong = rank_loss({p.label: p.expertise for p in people if p.label in known}, known) * pairs if pairs else 0
+    text = [
+        _say("ranking", zero=parts.demonstrator.at_expertise_zero(fitted.joint.sizes)),
+        _say("no_reward"),
+        _say("shared_skills") if not parts.expertise.distinguishes_demonstrators else "",
+        _say("left_out", shown=SHOWN, others=shown.left_out) if shown.left_out else "",
+        _say("few_steps", steps=steps) if steps < _FEW_STEPS else "",
+        _say("unranked", who=_demonstrators(unranked).capitalize(), have="has" if unranked == 1 else "have")
+        if unranked
+        else "",
+        _say("known_skill", who=_demonstrators(len(known)), wrong=wrong, pairs=pairs) if pairs else "",
+    ]
+    rows = []
+    for person in (each for each in shown.persons if each.is_ranked):
+        skill = "" if person.known is None else f", known skill {person.known:.3f}"
+        spread = f"10 to 90 % of steps {person.low:.3f} to {person.high:.3f}"
+        tooltip = f"{person.label}: expertise {person.expertise:.3f}, {spread}{skill}"
+        rows.append(_bar(person.label, person.expertise, (person.low, person.high), tooltip) | {"known": person.known})
     description = f"Bars of estimated expertise: {people[0].label} is highest, {people[-1].label} is lowest"
-    rows = [_ranking_row(person) for person in shown.persons if person.is_ranked]
-    figure = Figure("ranking", description, partial(ranking_chart, rows=rows, people=shown.labels))
-    return Section(_WHO, text, figure, numbers=shown)
+    marks = ["estimated expertise", "middle 80 % of their own steps", *(["known skill"] if known else [])]
+    draw = partial(bar_chart, rows=rows, names=shown.labels, title="expertise", domain=(0, 1), marks=marks)
+    return Section(_WHO, text, Figure("ranking", description, draw), numbers=shown)
 
 
-def _ranking_row(person: Person) -> Row:
-    row = {name: getattr(person, name) for name in ("expertise", "low", "high", "known")}
-    steps = f"10 to 90 % of steps {person.low:.3f} to {person.high:.3f}"
-    skill = "" if person.known is None else f", known skill {person.known:.3f}"
-    tooltip = f"{person.label}: expertise {person.expertise:.3f}, {steps}{skill}"
-    return row | {"person": person.label, "value": f"{person.expertise:.2f}", "tooltip": tooltip}
-
-
-def _zero(fitted: Fitted) -> str:
-    """What a person of no expertise would do."""
-    return fitted.joint.parts.demonstrator.at_expertise_zero(fitted.joint.sizes)
+def _bar(name: str, value: float, interval: tuple[float, float], tooltip: str) -> Row:
+    low, high = interval if all(map(math.isfinite, interval)) else (None, None)
+    text = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+    return {"name": name, "value": value, "low": low, "high": high, "text": text, "tooltip": tooltip}
 
 
 def _rewards(scores: Mapping[str, Scores]) -> Section:
-    rows: list[Row] = []
+    rows = []
     for (name, score), label in zip(scores.items(), labels_of(list(scores)), strict=True):
         mean, (low, high) = float(score.mean), score.interval
         if not math.isfinite(mean):
             raise SettingsError(f"the score of {name!r} is {mean}: pass finite scores")
-        row = {"policy": label, "mean": mean, "tooltip": f"{mean:.2f} (one episode)"}
-        if math.isfinite(low) and math.isfinite(high):
-            row |= {"low": low, "high": high, "tooltip": f"{mean:.2f} ({low:.2f} to {high:.2f})"}
-        rows.append(row)
-    text = (
-        "Each bar is the mean reward of an episode in the task, and the line is its 95 % confidence interval, given "
-        "the fitted policy. If two lines overlap widely, the difference may be due to chance."
-    )
-    description = "Mean scores: " + "; ".join(f"{row['policy']} {row['tooltip']}" for row in rows)
-    return Section("Rewards of the policies", [text], Figure("scores", description, partial(score_chart, rows=rows)))
+        spread = f"{low:.2f} to {high:.2f}" if math.isfinite(high - low) else "one episode"
+        rows.append(_bar(label, mean, (low, high), f"{mean:.2f} ({spread})"))
+    means = "Mean rewards: " + "; ".join(f"{row['name']} {row['tooltip']}" for row in rows)
+    ends = [0.0, *(row[end] for row in rows for end in ("value", "low", "high") if row[end] is not None)]
+    names, marks = [row["name"] for row in rows], ["mean", "95 % confidence interval"]
+    title, domain = "mean reward of an episode", (min(ends), max(ends))
+    draw = partial(bar_chart, rows=rows, names=names, title=title, domain=domain, marks=marks)
+    return Section("Rewards of the policies", [_say("rewards"), f"{means}."], Figure("scores", means, draw))
 
 
 def _restarts(fitted: Fitted) -> Section:
-    heading = "Agreement of the restarts"
-    costs = fitted.restarts.nats_per_action
+    heading, costs = "Agreement of the restarts", fitted.restarts.nats_per_action
     if len(costs) == 1:
-        text = [
-            f"There was one restart only ({fitted.nats_per_action:.4f} nats per action), so the effect of the random "
-            "initialisation is unknown. Raise `restarts` to see it."
-        ]
-        return Section(heading, text)
+        return Section(heading, [_say("one_restart", cost=fitted.nats_per_action)])
     order = np.argsort(costs, kind="stable")[: np.isfinite(costs).sum()]  # restarts that were lost have infinite cost
-    best, worst = float(costs[order[0]]), float(costs[order[-1]])
-    close = int((costs[order] - fitted.nats_per_action <= _TIED_NATS).sum())
+    best, worst, lost = float(costs[order[0]]), float(costs[order[-1]]), len(costs) - len(order)
+    close = _number(int((costs[order] - fitted.nats_per_action <= _TIED_NATS).sum())).capitalize()
+    data = "data" if fitted.history.held_out is None else "held-out episodes"
     text = [
-        f"The fit was made from {number(len(costs))} random initialisations, and the restart of lowest cost was kept. "
-        "The cost is the mean negative log-likelihood of an action in the "
-        f"{'data' if fitted.history.held_out is None else 'held-out episodes'}, in nats per action; lower is better.",
-        f"{number(close).capitalize()} of {len(order):,} restarts ended within {_TIED_NATS} nats of the best; the "
-        f"range is {worst - best:.3f} nats. If only one restart reaches the lowest cost, a better fit may exist: "
-        "raise `restarts`, and compare the rankings of two seeds.",
+        _say("restarts", count=_number(len(costs)), data=data),
+        _say("restarts_agree", close=close, count=len(order), tied=_TIED_NATS, range=worst - best),
+        _say("restarts_lost", lost=_number(lost).capitalize()) if lost else "",
+        _say("restarts_shown", shown=_DOTS) if len(order) > _DOTS else "",
     ]
-    if lost := len(costs) - len(order):
-        text.append(f"{number(lost).capitalize()} of the restarts became non-finite and cannot be shown.")
-    if len(order) > _DOTS:
-        text.append(f"{_DOTS} of the restarts are shown, evenly spaced from the best to the worst.")
     rows = [
         {
             "rank": rank + 1,
@@ -187,22 +175,19 @@ def _restarts(fitted: Fitted) -> Section:
 
 
 def _learning(fitted: Fitted) -> Section:
-    history, chosen, outcome = fitted.history, fitted.restarts.chosen, fitted.outcome.value
+    history, chosen = fitted.history, fitted.restarts.chosen
     others = [member for member in np.argsort(fitted.restarts.nats_per_action, kind="stable") if member != chosen]
     drawn = [others[index] for index in _evenly_spaced(len(others), _CURVES - 1)]
     curves = [("other restarts", member, history.nats_per_action) for member in drawn]
     curves.append(("kept", chosen, history.nats_per_action))
-    text = [f"Cost in nats per action at each optimisation step; lower is better. {_as_sentence(outcome)}"]
-    if fitted.width_sentence:
-        text.append(_as_sentence(fitted.width_sentence))
     if history.held_out is not None:
         curves.append(("kept, on held-out episodes", chosen, history.held_out))
-        text.append(
-            "The dashed curve is the cost on held-out episodes. Where it rises while the other falls, the fit "
-            "overfits; the parameters at its lowest point were kept."
-        )
-    if len(drawn) < len(others):
-        text.append(f"{len(drawn)} of the {len(others):,} other restarts are shown, evenly spaced by their cost.")
+    text = [
+        _say("learning", outcome=_as_sentence(fitted.outcome.value)),
+        _as_sentence(fitted.width_sentence),
+        _say("held_out") if history.held_out is not None else "",
+        _say("curves_shown", shown=len(drawn), others=len(others)) if len(drawn) < len(others) else "",
+    ]
     rows: list[Row] = [
         {"step": int(history.step[k]), "cost": float(costs[k, member]), "curve": f"{kind} {member}", "kind": kind}
         for kind, member, costs in curves
@@ -218,8 +203,7 @@ def _learning(fitted: Fitted) -> Section:
 
 def _where(fitted: Fitted, people: Shown) -> Section:
     if not fitted.joint.parts.expertise.depends_on_state:
-        text = "In this run each person's expertise is the same in all states, by assumption."
-        return Section(_WHERE, [f"{text} Fit with `expertise=ileed.Embedded()` to let it depend on the state."])
+        return Section(_WHERE, [_say("same_everywhere")])
     return _by_skill(fitted, people) if fitted.expertise.skill_names else _by_state(fitted, people)
 
 
@@ -232,32 +216,19 @@ def _by_skill(fitted: Fitted, people: Shown) -> Section:
         for person in people.persons
         for skill, value in zip(skills, values[person.index], strict=False)
     ]
-    text = ["Each row is a person, best first; each column is a skill. Darker means closer to the learned policy."]
-    if len(names) > len(skills):
-        text.append(f"The first {len(skills)} of {len(names):,} skills are shown.")
+    more = _say("skills_shown", shown=len(skills), count=len(names)) if len(names) > len(skills) else ""
     draw = partial(heat_map, cells=cells, people=people.labels, columns=skills, title="skill", named=True)
-    return Section(_WHERE, text, Figure("skills", "Heat map of expertise, demonstrators by skills", draw))
+    figure = Figure("skills", "Heat map of expertise, demonstrators by skills", draw)
+    return Section(_WHERE, [_say("skills"), more], figure)
 
 
 def _by_state(fitted: Fitted, people: Shown) -> Section:
     expertise, visits = fitted.expertise.summary.states.numpy(), fitted.expertise.summary.visits.numpy()
     in_state = visits.sum(0)
     if in_state.max() < 2:
-        text = (
-            "No observation occurs twice in these data, so there are no states in which to compare people. The dark "
-            "lines in the ranking show how much each person's expertise varies; `fitted.expertise(observations, name)` "
-            "gives it for any observations."
-        )
-        return Section(_WHERE, [text])
+        return Section(_WHERE, [_say("no_state_twice")])
     share = in_state.sum() / fitted.provenance["data"]["steps"]
     which = "observations in the data" if share == 1 else f"most frequent observations ({share * 100:.0f} % of steps)"
-    paragraphs = [
-        f"Each row is a person, best first; each column is one of the {len(in_state)} {which}. Darker means closer to "
-        "the learned policy. A small mark means that the person was never in that state: its colour is a prediction of "
-        "the model.",
-        "Columns run from the states with the highest mean expertise to those with the lowest. On a wide screen, hover "
-        "over a cell to see its numbers; states are numbered by frequency.",
-    ]
     known = ~np.isnan(expertise)
     steps = (visits * known).sum(0)
     mean = (np.where(known, expertise, 0) * visits).sum(0) / steps.clip(min=1)  # over the steps in that state
@@ -273,12 +244,13 @@ def _by_state(fitted: Fitted, people: Shown) -> Section:
         columns = [f"{state + 1}" for state in states]
         return heat_map(alt, narrow, cells=cells, people=people.labels, columns=columns, title=title, named=False)
 
-    return Section(_WHERE, paragraphs, Figure("states", "Heat map of expertise, demonstrators by states", draw))
+    text = [_say("states", count=len(in_state), which=which), _say("state_order")]
+    return Section(_WHERE, text, Figure("states", "Heat map of expertise, demonstrators by states", draw))
 
 
 def _cell(person: Person, column: str, note: str, *, expertise: float, visited: bool) -> Row:
     tooltip = f"{_short(person.label)}, {note}"
-    return {"person": person.label, "column": column, "expertise": expertise, "visited": visited, "tooltip": tooltip}
+    return {"name": person.label, "column": column, "expertise": expertise, "visited": visited, "tooltip": tooltip}
 
 
 def _evenly_spaced(count: int, most: int) -> list[int]:
@@ -287,8 +259,22 @@ def _evenly_spaced(count: int, most: int) -> list[int]:
     return indices
 
 
+def _say(name: str, **values: Any) -> str:
+    """The sentence of that name in text.toml, with these values filled in."""
+    return str(_TEXT[name]).format(**values)
+
+
 def _as_sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
+    return f"{words[0].upper()}{words[1:]}." if words else ""
+
+
+def _number(count: int) -> str:
+    """A count for a sentence: in words up to twelve."""
+    return _NUMBERS[count] if count < len(_NUMBERS) else f"{count:,}"
+
+
+def _demonstrators(count: int) -> str:
+    return f"{_number(count)} demonstrator{'' if count == 1 else 's'}"
 
 
 def _short(label: str) -> str:

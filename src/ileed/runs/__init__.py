@@ -1,9 +1,8 @@
 """Run directories: JSON and safetensors files that are written atomically and that later versions can read.
 
-A run directory may hold other files of the user, which are never touched. A run is replaced in place. The new files are
-written to a folder inside the run directory, which is renamed to `_REPLACEMENT` when it is complete. From then on the
-new run is read; its files replace the old ones, one by one. So if the process is killed at any moment, one complete run
-remains, the old or the new, on every file system that can rename.
+Other files of the user in it are never touched. A run is replaced in place: the new files are written to a folder in
+the run directory, which is renamed to `_REPLACEMENT` when it is complete. From then on the new run is read; its files
+replace the old ones, one by one. So a process that is killed at any moment leaves one complete run, the old or the new.
 """
 
 from __future__ import annotations
@@ -23,40 +22,14 @@ from torch import Tensor
 
 from ileed.deprecation import current_names
 from ileed.errors import RunError, SettingsError, brief
-from ileed.runs.files import (
-    PARTIAL,
-    atomic_write,
-    read_head,
-    read_tensors,
-    remove_file,
-    remove_partial,
-    sync,
-    unwritable,
-    write_file,
-    write_tensors,
-)
-from ileed.runs.provenance import FORMAT, provenance, refuse_uncommitted
-
-__all__ = [
-    "PAGE_HEAD",
-    "PAGE_MARK",
-    "Run",
-    "check_destination",
-    "check_page",
-    "checkpoint_path",
-    "damaged",
-    "plain",
-    "provenance",
-    "read_head",
-    "read_run",
-    "read_tensors",
-    "rebuilt",
-    "refuse_uncommitted",
-    "remove_file",
-    "write_file",
-    "write_run",
-    "write_tensors",
-]
+from ileed.runs.files import PARTIAL, atomic_write, remove_partial, sync, unwritable
+from ileed.runs.files import read_head as read_head
+from ileed.runs.files import read_tensors as read_tensors
+from ileed.runs.files import remove_file as remove_file
+from ileed.runs.files import write_file as write_file
+from ileed.runs.files import write_tensors as write_tensors
+from ileed.runs.provenance import FORMAT
+from ileed.runs.provenance import provenance as provenance
 
 _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
 _FILES = (_WEIGHTS, _HISTORY, _PROVENANCE, _SETTINGS)
@@ -94,18 +67,14 @@ def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
     with atomic_write(target, directory=True, shown=path) as partial:
         if replaces:
             _finish_replacement(path)
-        _write_files(partial, run)
+        (partial / _SETTINGS).write_text(json.dumps({**_MARK, **run.settings}, indent=2) + "\n")
+        (partial / _PROVENANCE).write_text(json.dumps(run.provenance, indent=2) + "\n")
+        (partial / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
+        (partial / _WEIGHTS).write_bytes(tensors_to_bytes(dict(run.weights), metadata={"format": str(FORMAT)}))
     if replaces:
         _use_replacement(path)
         remove_partial(target)
     remove_partial(path)
-
-
-def _write_files(folder: Path, run: Run) -> None:
-    (folder / _SETTINGS).write_text(json.dumps({**_MARK, **run.settings}, indent=2) + "\n")
-    (folder / _PROVENANCE).write_text(json.dumps(run.provenance, indent=2) + "\n")
-    (folder / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
-    (folder / _WEIGHTS).write_bytes(tensors_to_bytes(dict(run.weights), metadata={"format": str(FORMAT)}))
 
 
 def _use_replacement(path: Path) -> None:
@@ -179,11 +148,9 @@ def _read_files(path: Path) -> Run:
     if not os.path.isfile(_current_file(path, _SETTINGS)):
         raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
     try:
-        for name in _FILES:
-            _check_regular(_current_file(path, name))
-        texts = [_current_file(path, name).read_text("utf-8") for name in (_SETTINGS, _PROVENANCE, _HISTORY)]
-        settings, provenance = map(_parse_json, texts[:2])
-        history = [_parse_json(line) for line in texts[2].split("\n") if line.strip()]
+        files = {name: _regular(_current_file(path, name)) for name in _FILES}
+        settings, provenance = (_parse_json(files[name].read_text("utf-8")) for name in (_SETTINGS, _PROVENANCE))
+        history = [_parse_json(line) for line in files[_HISTORY].read_text("utf-8").split("\n") if line.strip()]
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, links in a circle
         raise damaged(path, brief(error)) from error
     if not isinstance(settings, dict) or not isinstance(provenance, dict):
@@ -195,15 +162,16 @@ def _read_files(path: Path) -> Run:
         release = brief(provenance.get("ileed")).strip("'")
         raise RunError(f"{path} was written by a newer ileed ({release}): upgrade to read it")
     settings = {name: value for name, value in settings.items() if name not in _MARK}
-    return Run(settings, provenance, history, read_tensors(_current_file(path, _WEIGHTS))[0])
+    return Run(settings, provenance, history, read_tensors(files[_WEIGHTS])[0])
 
 
-def _check_regular(file: Path) -> None:
-    """Refuse a link to another directory, and what is not a regular file."""
+def _regular(file: Path) -> Path:
+    """The file, unless it is a link to another directory, or not a regular file."""
     if file.is_symlink() and file.resolve().parent != file.parent.resolve():
         raise ValueError(f"{file.name} is a link to a file outside the directory")
     if file.exists() and not file.is_file():
         raise ValueError(f"{file.name} is not a plain file")
+    return file
 
 
 def _parse_json(text: str) -> Any:
@@ -246,7 +214,12 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror or error}): choose another place") from error
     settings = _read_object(_current_file(path, _SETTINGS))
-    if _MARK.items() <= settings.items() or _is_unmarked_run(path, settings, others):
+    unmarked = (  # a run from before runs had a mark: all files of a run, with their fields, and no other file
+        set(_FILES) <= set(others) <= {*_FILES, _REPORT}
+        and {"method", "parts", "sizes", "demonstrators", "outcome"} <= settings.keys()
+        and {"format", "ileed", "torch", "seed", "data"} <= _read_object(path / _PROVENANCE).keys()
+    )
+    if _MARK.items() <= settings.items() or unmarked:
         if not overwrite:
             raise RunError(
                 f"{path} already holds a run: choose another place (--out), or replace it "
@@ -256,16 +229,6 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
         raise RunError(
             f"{path} exists and is not a run directory: choose another place, or move away what it holds ({others[0]})"
         )
-
-
-def _is_unmarked_run(path: Path, settings: Mapping[str, Any], names: Sequence[str]) -> bool:
-    """Whether this is a run from before runs had a mark: all files of a run, with their fields, and no other file."""
-    provenance = _read_object(path / _PROVENANCE)
-    return (
-        set(_FILES) <= set(names) <= {*_FILES, _REPORT}
-        and {"method", "parts", "sizes", "demonstrators", "outcome"} <= settings.keys()
-        and {"format", "ileed", "torch", "seed", "data"} <= provenance.keys()
-    )
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -311,7 +274,7 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
     """Settings from JSON; an unknown kind or field is an error that names it."""
     if isinstance(value, list):
         return tuple(rebuilt(item, kinds) for item in value)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or "kind" not in value:
         return value
     value = current_names(value)
     kind = kinds.get(str(value.get("kind")))
@@ -326,31 +289,35 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
         raise SettingsError(f"unknown setting(s) {brief(unknown)}: {kind.__name__} has {known}")
     hints = get_type_hints(kind)
     for name, item in given.items():
-        if not _is_a(item, hints[name]):
-            raise SettingsError(f"{name} of {kind.__name__} is {brief(item)}: it must be {_type_name(hints[name])}")
+        if not is_a(item, hints[name]):
+            raise SettingsError(f"{name} of {kind.__name__} is {brief(item)}: it must be {type_name(hints[name])}")
     try:
         return kind(**given)
     except TypeError as error:
         raise SettingsError(f"settings of {kind.__name__} are incomplete: {brief(error)}") from error
 
 
-def _is_a(value: Any, hint: Any) -> bool:
+def is_a(value: Any, hint: Any) -> bool:
     """Whether a value from JSON is of an annotated type; an int is also a float, as in Python."""
     kind, inner = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
-        return any(_is_a(value, each) for each in inner)
+        return any(is_a(value, each) for each in inner)
     if kind is Literal:
         return any(type(value) is type(each) and value == each for each in inner)
     if kind is tuple and inner and isinstance(value, tuple):
         hints = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        return len(value) == len(hints) and all(map(_is_a, value, hints))
+        return len(value) == len(hints) and all(map(is_a, value, hints))
     if kind is Any:
         return True
-    if kind in (int, float):
-        number = isinstance(value, int | float if kind is float else int) and not isinstance(value, bool)
-        return number and -(2**63) <= value < 2**63
+    if isinstance(value, bool) and kind is not bool:
+        return False
+    if kind is float:
+        return isinstance(value, int | float) and -1e308 < value < 1e308
+    if kind is int:
+        return isinstance(value, int) and -(2**63) <= value < 2**63
     return isinstance(value, kind)
 
 
-def _type_name(hint: Any) -> str:
+def type_name(hint: Any) -> str:
+    """An annotated type in words."""
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else re.sub(r"\w+\.", "", str(hint))

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ileed.errors import SettingsError
-
 FORMAT = 1
 """The format of run directories and result records."""
 
@@ -26,7 +24,8 @@ def provenance() -> dict[str, Any]:
     return {
         "format": FORMAT,
         "ileed": _version(),
-        "commit": _commit(),
+        # ILEED_COMMIT is for copies without a history
+        "commit": os.environ.get("ILEED_COMMIT") or _describe_checkout(Path(__file__).parents[1]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -43,11 +42,6 @@ def _version() -> str:
         return "source"
 
 
-def _commit() -> str | None:
-    """ILEED_COMMIT where it is set, for copies without a history, or the commit of the checkout of this package."""
-    return os.environ.get("ILEED_COMMIT") or _describe_checkout(Path(__file__).parents[1])
-
-
 @cache
 def _describe_checkout(home: Path) -> str | None:
     """What `git describe` prints for our checkout, once a process: a later commit is not the code that runs.
@@ -60,22 +54,9 @@ def _describe_checkout(home: Path) -> str | None:
         return None
     if _git(root, "ls-files", "--error-unmatch", str(home / "__init__.py")) is None:
         return None
-    described = _git(root, "describe", "--always", "--dirty", "--abbrev=12")
-    if described is not None and described.endswith("-dirty"):
-        status = ("status", "--porcelain", "--branch", "--untracked-files=no", "--", ".", ":(exclude)results")
-        if len((_git(root, *status) or "").splitlines()) == 1:  # the name of the branch, and no change
-            return described.removesuffix("-dirty")
-    return described
-
-
-def refuse_uncommitted(out: Path) -> None:
-    """Refuse to write under results/ of our checkout while it has uncommitted changes."""
-    results, commit = Path(__file__).resolve().parents[3] / "results", _commit()
-    if commit is not None and commit.endswith("-dirty") and out.resolve().is_relative_to(results):
-        raise SettingsError(
-            f"{results} holds records of committed code alone, and this checkout has uncommitted changes ({commit}): "
-            "commit them first, or pass another --out"
-        )
+    described = _git(root, "describe", "--always", "--abbrev=12")
+    changes = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results")
+    return described if not described or changes == "" else f"{described}-dirty"
 
 
 def _is_our_project(file: Path) -> bool:
@@ -94,4 +75,4 @@ def _git(root: Path, *words: str) -> str | None:
         answer = subprocess.run(words, capture_output=True, text=True, timeout=10, env=environment)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None
+    return answer.stdout.strip() if answer.returncode == 0 else None

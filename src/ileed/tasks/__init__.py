@@ -31,40 +31,32 @@ Progress = Callable[[int, int], None]
 
 
 class Actor(Protocol):
-    """Anything that answers a batch of observations with one action each.
+    """Answers observations (env, feature) with actions: (env,) numbers, or (env, dimension) where continuous.
 
     Row e of every call within one `score` or `play` is the same environment e, so a recurrent actor can keep a hidden
     state for each row. `starts[e]` is True where row e shows the first observation of an episode.
     """
 
-    def __call__(self, observations: Array, starts: Flags) -> Array:
-        """Actions for observations (env, feature): (env,) numbers of actions, or (env, dimension) where continuous."""
-        ...
+    def __call__(self, observations: Array, starts: Flags) -> Array: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Playthrough:
     """Every step that was played, one environment after the other, each in the order of time; a row for each step."""
 
-    observations: Array
-    """What was seen before acting, (step, feature)."""
-    actions: Array
-    """What was done: (step,) numbers of actions, or (step, dimension) where they are continuous."""
+    observations: Array  # (step, feature) what was seen before acting
+    actions: Array  # (step,) numbers of actions, or (step, dimension) where they are continuous
     rewards: npt.NDArray[np.float32]
-    terminals: Flags
-    """True where the task itself ended the episode; an episode cut by a limit of time or steps has none."""
-    episode: Numbers
-    """Counted through all environments."""
+    terminals: Flags  # where the task itself ended the episode; one cut by a limit of time or steps has none
+    episode: Numbers  # counted through all environments
     environment: Numbers
-    phase: Numbers | None = None
-    """Which of the task's `phases` the step was in, by its index; None for a task without phases."""
+    phase: Numbers | None = None  # index of the step in the task's `phases`, where it has any
 
 
 class AbstractTask(ABC):
     """Something to be played in episodes, by actors that see numbers and answer with an action.
 
-    An action is one of `action_count`, or, where they are continuous, `action_size` numbers. What an actor answered is
-    what is kept: a task that cannot go as far as it is told goes as far as it can, and records what it was told.
+    What an actor answered is what is kept: a task that cannot go as far as it is told goes as far as it can.
 
     Laws that every task keeps:
 
@@ -114,10 +106,10 @@ class AbstractTask(ABC):
 
 
 def as_actor(policy: Any) -> Actor:
-    """An actor that does what `policy` finds most likely.
+    """An actor that does what `policy` finds most likely; an actor is returned as it is.
 
-    `policy` is anything with stable-baselines3's `predict(observation, state, episode_start, deterministic)`, whose
-    state is carried from step to step, or an actor already, which is returned as it is.
+    `policy` has stable-baselines3's `predict(observation, state, episode_start, deterministic)`, whose state is carried
+    from step to step.
     """
     if not hasattr(policy, "predict"):
         if callable(policy):
@@ -149,13 +141,9 @@ def actions_of(actor: Actor, task: AbstractTask, observations: Array, starts: Fl
         )
     unfit = ~np.isfinite(actions).all(axis=-1) if size else (actions < 0) | (actions >= task.action_count)
     if unfit.any():
-        found = actions[unfit][0].tolist()
-        raise SettingsError(
-            f"the actor answered {found}, but {task.name} takes finite numbers; did its fit become non-finite?"
-            if size
-            else f"the actor chose action {found}, but {task.name} has {task.action_count} actions, numbered from 0; "
-            "was it made for another task?"
-        )
+        numbered = f"has {task.action_count} actions, numbered from 0; was it made for another task?"
+        rule = "takes finite numbers; did its fit become non-finite?" if size else numbered
+        raise SettingsError(f"the actor chose action {actions[unfit][0].tolist()}, but {task.name} {rule}")
     return actions.astype(np.float64 if size else np.int64)
 
 
@@ -172,8 +160,7 @@ def task(name: str) -> AbstractTask:
     if name in names():
         return MiniGridTask(name)
     _check_known(name)
-    made: AbstractTask = plugins.loaded(plugins.contributed(plugins.TASKS)[name])()
-    return made
+    return cast(AbstractTask, plugins.loaded(plugins.contributed(plugins.TASKS)[name])())
 
 
 def expert(name: str) -> Expert:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from operator import getitem
 from typing import Any, final
@@ -15,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed.checking import at_least_one
-from ileed.errors import IleedError, SettingsError, require
+from ileed.errors import IleedError, SettingsError, brief, require
 from ileed.tasks import AbstractTask, Actor, Array, Flags, Playthrough, Progress, all_names, as_actor
 from ileed.tasks.rollout import open_rows, play_rows, score_rows
 from ileed.wording import did_you_mean
@@ -33,37 +31,37 @@ class GymnasiumTask(AbstractTask):
     position, each raveled. A Discrete entry is one number, as the environment gives it. Actions are Discrete, numbered
     from 0 whatever the space's `start`, or a Box, whose bounds cut what an actor answers.
 
-    Episode k begins with `reset(seed=...)`, with a seed that depends on `(seed, k)` alone: the laws of `AbstractTask`
-    hold where `reset` leaves nothing of the episode before, as gymnasium demands. `max_steps` ends every episode after
-    so many steps, with what it earned so far. Where it is None the environment's own limit holds; an episode without
-    one is refused once it has lasted 10,000 steps.
+    The laws of `AbstractTask` hold where `reset(seed=...)` leaves nothing of the episode before, as gymnasium demands.
+    `max_steps` ends every episode after so many steps, with what it earned so far. Where it is None the environment's
+    own limit holds; an episode without one is refused once it has lasted 10,000 steps.
     """
 
     def __init__(self, environment: str | Callable[[], Any], *, max_steps: int | None = None) -> None:
         if max_steps is not None:
             at_least_one(max_steps=max_steps)
         self._environment, self._max_steps = environment, max_steps
-        given = environment if isinstance(environment, str) else getattr(environment, "__name__", None)
-        self.name: str = given or type(environment).__name__
+        by_id = isinstance(environment, str)
+        self.name = str(environment) if by_id else getattr(environment, "__name__", type(environment).__name__)
         try:
             self._gymnasium = require("gymnasium", extra="gymnasium")
         except IleedError as error:
-            if not isinstance(environment, str):
+            if not by_id:
                 raise
             raise SettingsError(
-                f"there is no task {environment!r} of ours{did_you_mean(environment, all_names())}, and environments "
-                "of gymnasium need that package: pip install 'ileed[gymnasium]'"
+                f"there is no task {self.name!r} of ours{did_you_mean(self.name, all_names())}, and environments of "
+                "gymnasium need that package: pip install 'ileed[gymnasium]'"
             ) from error
         first = self._make()
         try:
             self._arrays = list(_arrays(first.observation_space, self._gymnasium.spaces, self.name))
-            self._actions = _actions_of(first.action_space, self._gymnasium.spaces, self.name)
+            self._action_space = first.action_space
+            self.action_count, self.action_size = _actions_of(first.action_space, self._gymnasium.spaces, self.name)
             self._shape = first.observation_space.shape if len(self._arrays) == 1 else None
-            self._ends = getattr(first.spec, "max_episode_steps", None) is not None
+            has_limit = getattr(first.spec, "max_episode_steps", None) is not None
+            self._limit = max_steps or (math.inf if has_limit else ENDLESS)
         finally:
             first.close()
         self.observation_size = sum(math.prod(space.shape) for _, _, space in self._arrays)
-        self.action_count, self.action_size = self._actions.count, self._actions.size
         self._first = first.unwrapped  # kept, to notice a function that gives the same environment again
 
     def __repr__(self) -> str:
@@ -76,7 +74,7 @@ class GymnasiumTask(AbstractTask):
         A policy that says which `observation_shape` or `observation_space` it learned from is shown observations of
         that shape, one with `predict` alone the environment's own, and an actor rows of numbers.
         """
-        asked, answers = _made_for(policy)
+        asked, (count, size) = _made_for(policy, self._gymnasium.spaces)
         flat = (self.observation_size,)
         own = flat if self._shape is None else self._shape
         shape = asked if asked is not None else own if hasattr(policy, "predict") else flat
@@ -85,10 +83,12 @@ class GymnasiumTask(AbstractTask):
                 f"this policy learned from observations of shape {shape}, and {self.name} shows observations of shape "
                 f"{own}: evaluate it in the environment that it was fitted to, or with the same wrappers"
             )
-        if not self._actions.include(answers):
-            offset = f"; number actions from 0, not from {self._actions.start}" if self._actions.start else ""
+        if count > self.action_count or size not in (0, self.action_size):  # one that does not say may act
+            start = getattr(self._action_space, "start", 0)
+            offset = f"; number actions from 0, not from {start}" if start else ""
+            takes = _in_words(self.action_count, self.action_size)
             raise SettingsError(
-                f"this policy answers with {answers}, and {self.name} takes {self._actions}: evaluate it in the "
+                f"this policy answers with {_in_words(count, size)}, and {self.name} takes {takes}: evaluate it in the "
                 f"environment that it was fitted to{offset}"
             )
         actor = as_actor(policy)
@@ -104,13 +104,21 @@ class GymnasiumTask(AbstractTask):
         self, actor: Actor, *, episodes: int, seed: int, environments: int = 64, progress: Progress | None = None
     ) -> npt.NDArray[np.float64]:
         at_least_one(episodes=episodes, environments=environments)
-        width, numbers = min(environments, episodes), np.arange(episodes)
+        width = min(environments, episodes)
         with open_rows(partial(self._row, [self._first]), [seed] * width) as rows:
-            return score_rows(self, actor, rows, numbers, width, progress)
+            return score_rows(self, actor, rows, np.arange(episodes), width, progress)
 
     def play(self, actor: Actor, *, steps: int, seeds: Sequence[int], progress: Progress | None = None) -> Playthrough:
         with open_rows(partial(self._row, [self._first]), seeds) as rows:
             return play_rows(self, actor, rows, steps, len(seeds), progress)
+
+    def environment_action(self, action: Any) -> Any:
+        """The environment's action for an actor's: a number, or numbers that its bounds cut."""
+        space = self._action_space
+        if not self.action_size:
+            return action + int(space.start)
+        inside = np.clip(np.reshape(action, space.shape), space.low, space.high)
+        return (np.rint(inside) if space.dtype.kind in "iu" else inside).astype(space.dtype)
 
     def _row(self, others: list[Any]) -> _Row:
         """A new environment, which is added to the others, or refused where it is one of them."""
@@ -141,66 +149,41 @@ class GymnasiumTask(AbstractTask):
                     "lists its environments, and a package with others is named as in 'package:Name-v0'"
                 ) from error
             except (self._gymnasium.error.Error, ImportError) as error:
-                said = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())  # without colours, on one line
                 raise SettingsError(
-                    f"gymnasium cannot make {self.name!r}: {said.split('. ')[0].rstrip('.') or type(error).__name__}; "
-                    "install what it needs, or pass a function that makes the environment"
+                    f"gymnasium cannot make {self.name!r}: {brief(error)}; install what it needs, or pass a function "
+                    "that makes the environment"
                 ) from error
 
 
-@dataclass(frozen=True)
-class _Actions:
-    """The actions that an environment takes or a policy answers with: `count` discrete ones, or `size` numbers."""
-
-    count: int = 0
-    size: int = 0
-    start: int = 0
-    box: Any = None
-
-    def __str__(self) -> str:
-        return f"{self.size} continuous numbers" if self.size else f"one of {self.count} discrete actions"
-
-    def include(self, others: _Actions) -> bool:
-        """Whether whoever answers with the others can act here; a policy that does not say may."""
-        return others.count <= self.count if others.count else others.size in (0, self.size)
-
-    def of_environment(self, action: Any) -> Any:
-        """The environment's action for an actor's: a number, or (size,) numbers."""
-        if self.box is None:
-            return action + self.start
-        inside = np.clip(np.reshape(action, self.box.shape), self.box.low, self.box.high)
-        whole = np.issubdtype(self.box.dtype, np.integer)
-        return (np.rint(inside) if whole else inside).astype(self.box.dtype)
+def _in_words(count: int, size: int) -> str:
+    return f"{size} continuous numbers" if size else f"one of {count} discrete actions"
 
 
-def _actions_of(space: Any, spaces: Any, name: str) -> _Actions:
+def _actions_of(space: Any, spaces: Any, name: str) -> tuple[int, int]:
+    """How many discrete actions there are, and how many numbers a continuous one has; one of them is 0."""
     if isinstance(space, spaces.Discrete):
-        return _Actions(count=int(space.n), start=int(space.start))
+        return int(space.n), 0
     if isinstance(space, spaces.Box):
-        return _Actions(size=math.prod(space.shape), box=space)
+        return 0, math.prod(space.shape)
     raise SettingsError(
         f"{name} takes actions of {type(space).__name__}: a policy answers with one Discrete action or the numbers of "
         "a Box; pass a function that makes the environment with a wrapper for its actions"
     )
 
 
-def _made_for(policy: Any) -> tuple[tuple[int, ...] | None, _Actions]:
-    """The shape of observations and the actions that a policy says it was made for; nothing where it does not say.
-
-    From our own attributes, or from the spaces that stable-baselines3's policies keep.
-    """
-    observed, acted = (getattr(policy, f"{what}_space", None) for what in ("observation", "action"))
+def _made_for(policy: Any, spaces: Any) -> tuple[tuple[int, ...] | None, tuple[int, int]]:
+    """The shape of observations and the actions that a policy was made for, by our attributes or its own spaces."""
+    observed, acted = getattr(policy, "observation_space", None), getattr(policy, "action_space", None)
     if observed is None or acted is None:
         shape = getattr(policy, "observation_shape", None)
-        count, size = (int(getattr(policy, f"action_{what}", 0)) for what in ("count", "size"))
-        return None if shape is None else tuple(shape), _Actions(count, size)
+        counts = int(getattr(policy, "action_count", 0)), int(getattr(policy, "action_size", 0))
+        return (None if shape is None else tuple(shape)), counts
     if observed.shape is None:
         raise SettingsError(
             f"this policy takes observations of several parts ({observed}), and here they are flattened to one row of "
             "numbers: pass a function of (observations, starts) that takes them apart again"
         )
-    count = int(getattr(acted, "n", 0)) if acted.shape == () else 0
-    return tuple(observed.shape), _Actions(count, 0 if count else math.prod(acted.shape or ()))
+    return observed.shape, _actions_of(acted, spaces, "this policy")
 
 
 def _arrays(space: Any, spaces: Any, name: str, path: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any, Any]]:
@@ -234,16 +217,14 @@ class _Row:
         return self._flat(seen), rest
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        seen, reward, terminated, truncated, rest = self._environment.step(self._task._actions.of_environment(action))
+        seen, reward, terminated, truncated, rest = self._environment.step(self._task.environment_action(action))
         self._steps += 1
-        limit = self._task._max_steps
-        over = terminated or truncated
-        if not over and limit is None and not self._task._ends and self._steps >= ENDLESS:
+        cut = self._steps >= self._task._limit and not (terminated or truncated)
+        if cut and self._task._max_steps is None:
             raise SettingsError(
                 f"an episode of {self._task.name} is not over after {ENDLESS:,} steps, and the environment sets no "
                 f"limit: pass max_steps={ENDLESS:_}, or fewer, to end episodes there"
             )
-        cut = not over and limit is not None and self._steps >= limit
         return self._flat(seen), float(reward), bool(terminated), bool(truncated or cut), rest
 
     def _flat(self, observation: Any) -> Array:

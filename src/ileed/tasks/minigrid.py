@@ -38,36 +38,27 @@ ENVIRONMENTS = {
 }
 """The tasks by name, with the environment that each one is."""
 
+Engine = Literal["envpool", "minigrid"]  # what steps the environments: C++ or Python
 OBSERVATION_SIZE = 7 * 7 * 3
-
-Engine = Literal["envpool", "minigrid"]
-"""What steps the environments: C++ or Python."""
-
-BLOCK = 1_024
-"""Episodes for which environments are there at once, at least; a pool takes some 10 KB for each."""
-
+BLOCK = 1_024  # episodes for which environments are there at once, at least; a pool takes some 10 KB for each
+NOTHING = (1, 0, 0)  # is how minigrid encodes an empty cell
+VIEWS = 100_000  # are kept at most; they take some 50 MB
 _drawn: dict[tuple[str, bytes], Array] = {}
 """What minigrid draws in each state of an environment: drawing takes nine tenths of its time, and states recur."""
-
-VIEWS = 100_000  # are kept at most; they take some 50 MB
-NOTHING = (1, 0, 0)  # is how minigrid encodes an empty cell
 
 
 @final
 @dataclass(frozen=True)
 class MiniGridTask(AbstractTask):
-    """A MiniGrid environment seen as the 147 numbers of its 7 x 7 x 3 view, in whole numbers of 8 bits.
+    """A MiniGrid environment seen as its own 7 x 7 x 3 image, flattened, without the mission and the compass.
 
-    The observation is minigrid's own image, flattened; what is left out is the mission, which never varies within a
-    task, and the compass. Playing needs the extra `minigrid`; the rest does not.
-
-    `score` is many times faster with EnvPool, from the extra `fast`. Its environments obey the same rules, but draw
-    their chance in another way: the same seed gives other episodes than with minigrid, with rewards of 32 bits. `play`
-    always takes minigrid, so that a seed names the same data everywhere.
+    Playing needs the extra `minigrid`; the rest does not. `score` is many times faster with EnvPool, from the extra
+    `fast`. Its environments obey the same rules, but draw their chance in another way: the same seed gives other
+    episodes than with minigrid. `play` always takes minigrid, so that a seed names the same data everywhere.
     """
 
     name: str
-    engine: Literal["auto"] | Engine = field(default="auto", kw_only=True)
+    engine: Literal["auto"] | Engine = field(default="auto", kw_only=True, repr=False)
     """What `score` steps environments with; 'auto' is EnvPool where it is installed."""
     observation_size = OBSERVATION_SIZE
 
@@ -79,10 +70,6 @@ class MiniGridTask(AbstractTask):
         if self.engine == "envpool":
             require("envpool.minigrid", extra="fast")
         object.__setattr__(self, "action_count", ENVIRONMENTS[self.name].action_count)
-
-    def __repr__(self) -> str:
-        engine = "" if self.engine == "auto" else f", engine={self.engine!r}"
-        return f"MiniGridTask(name={self.name!r}{engine})"
 
     @property
     def scoring_engine(self) -> Engine:
@@ -99,7 +86,7 @@ class MiniGridTask(AbstractTask):
         self, actor: Actor, *, episodes: int, seed: int, environments: int = 256, progress: Progress | None = None
     ) -> npt.NDArray[np.float64]:
         at_least_one(episodes=episodes, environments=environments)
-        width, rewards = min(environments, episodes), list[npt.NDArray[np.float64]]()
+        width, rewards = min(environments, episodes), []
         # No block is shorter than the batch is wide, so that every row begins again with each of them.
         for block in np.array_split(np.arange(episodes), max(1, episodes // max(BLOCK, width))):
             tell = None if progress is None else lambda done, _, b=int(block[0]), p=progress: p(b + done, episodes)
@@ -119,10 +106,7 @@ class MiniGridTask(AbstractTask):
 
 
 def make_environment(name: str) -> Any:
-    """A fresh minigrid environment, bare of wrappers, whose observation is the flat view and nothing else.
-
-    `name` is one of `ENVIRONMENTS`. Reset it with `episode_seed` to see the episodes that `MiniGridTask` plays.
-    """
+    """One of `ENVIRONMENTS`, bare of wrappers, whose observation is the flat view and nothing else."""
     gymnasium = require("gymnasium", extra="minigrid")
     require("minigrid", extra="minigrid")
     world = gymnasium.make(ENVIRONMENTS[name].id, disable_env_checker=True).unwrapped
@@ -146,8 +130,7 @@ class Pool:
     """Episodes of a MiniGrid environment, numbered from `first`, each in a C++ environment of EnvPool of its own.
 
     EnvPool seeds an environment when it is made, and no more when it is reset: so that an episode depends on its own
-    seed and on nothing that was played before, no environment plays a second one. All of them are made and reset
-    together, which takes some 20 microseconds each. One thread steps them beside the caller's; it ends with `close`.
+    seed alone, no environment plays a second one. One thread steps them beside the caller's; it ends with `close`.
     """
 
     def __init__(self, environment: str, seeds: Sequence[int], *, rows: int, first: int = 0) -> None:
@@ -175,15 +158,10 @@ class Pool:
 @final
 @dataclass(frozen=True, eq=False)
 class Expert:
-    """A trained policy: two layers of tanh and a score for every action; an `Actor` that takes the most likely action.
+    """A trained policy: two layers of tanh and a score for every action; an `Actor` that runs on numpy alone."""
 
-    Reads observations of 147 numbers as they are. Runs on numpy alone.
-    """
-
-    layers: tuple[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]], ...]
-    """Weight (out, in) and bias (out,) of each layer, the last one giving the actions' scores."""
-    origin: dict[str, str]
-    """Where it comes from: task, settings, seed, versions, and the reward that it reached."""
+    layers: tuple[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]], ...]  # weight (out, in) and bias (out,)
+    origin: dict[str, str]  # where it comes from: task, settings, seed, versions, and the reward that it reached
 
     def __repr__(self) -> str:
         sizes = [weight.shape[1] for weight, _ in self.layers] + [self.action_count]

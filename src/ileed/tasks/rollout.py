@@ -33,10 +33,7 @@ class Environments(Protocol):
 
 @final
 class SeparateEnvironments:
-    """Environments that are stepped one by one, each as gymnasium steps it.
-
-    `begin(row, episode)` gives the environment in which a row plays that episode, and what is seen there first.
-    """
+    """Environments stepped one by one; `begin(row, episode)` gives that of a row's episode, and what is seen first."""
 
     def __init__(self, begin: Callable[[int, int], tuple[Any, Array]]) -> None:
         self._begin, self._playing = begin, dict[int, Any]()
@@ -69,10 +66,10 @@ def open_rows(make: Callable[[], Any], seeds: Sequence[int]) -> Iterator[Separat
 def score_rows(
     task: AbstractTask, actor: Actor, environments: Environments, episodes: Numbers, width: int, tell: Progress | None
 ) -> npt.NDArray[np.float64]:
-    """Sum of rewards of each of the episodes of these numbers, played in `width` rows that are stepped together.
+    """Sum of rewards of each of the episodes of these numbers, at least `width`, in rows that are stepped together.
 
-    There are as many episodes as rows, or more. A row that has finished an episode takes the next that nobody has
-    started; when none are left it stays in the batch, unmoved, and its actions are not used.
+    A row that has finished an episode takes the next that nobody has started; when none are left it stays in the batch,
+    unmoved, and its actions are not used.
     """
     rewards, rows, playing = np.zeros(len(episodes)), np.arange(width), np.arange(width)
     observations, starts = environments.begin(rows, episodes[playing]), np.ones(width, dtype=bool)
@@ -103,30 +100,26 @@ def play_rows(
 ) -> Playthrough:
     """What `AbstractTask.play` promises, in `width` rows that are stepped together; each begins its episodes from 0."""
     at_least_one(steps=steps, environments=width)
-    rows, number = np.arange(width), np.zeros(width, dtype=np.int64)
+    rows, number, played = np.arange(width), np.zeros(width, dtype=np.int64), []
     now, starts = environments.begin(rows, number), np.ones(width, dtype=bool)
-    observations = np.empty((width, steps, task.observation_size), dtype=now.dtype)
-    size = (task.action_size,) if task.action_size else ()
-    actions = np.empty((width, steps, *size), dtype=np.float64 if size else np.int64)
-    rewards, terminals = np.empty((width, steps), dtype=np.float32), np.zeros((width, steps), dtype=bool)
-    episode = np.zeros((width, steps), dtype=np.int64)
     for step in range(steps):
-        chosen = actions_of(actor, task, now, starts)
-        observations[:, step], actions[:, step], episode[:, step] = now, chosen, number
-        now, rewards[:, step], terminals[:, step], truncated = environments.step(rows, chosen)
-        starts = terminals[:, step] | truncated
-        number += starts
+        seen, chosen = now.copy(), actions_of(actor, task, now, starts)
+        now, rewards, terminals, truncated = environments.step(rows, chosen)
+        played.append((seen, chosen, rewards, terminals, number))
+        starts = terminals | truncated
+        number = number + starts
         if starts.any():
             over = np.flatnonzero(starts)
             now[over] = environments.begin(over, number[over])
         if tell is not None:
             tell(step + 1, steps)
-    seen = observations.reshape(width * steps, task.observation_size)
+    seen, actions, rewards, terminals, episode = (np.stack(each, axis=1) for each in zip(*played, strict=True))
+    seen = seen.reshape(width * steps, -1)
     first_episode = np.concatenate([[0], np.cumsum(episode[:, -1] + 1)[:-1]])
     return Playthrough(
         observations=seen,
-        actions=actions.reshape(width * steps, *size),
-        rewards=rewards.ravel(),
+        actions=actions.reshape(width * steps, *actions.shape[2:]),
+        rewards=rewards.ravel().astype(np.float32),
         terminals=terminals.ravel(),
         episode=(episode + first_episode[:, None]).ravel(),
         environment=np.repeat(rows, steps),
