@@ -96,8 +96,8 @@ def measured(fit: Fitted, population: Population) -> Measured:
         "better": _rounded([ratings.probability_better(names[i], names[j]) for i, j in pairs]),
         **_oracle(population),
         "newcomers": _newcomers(fit, population),
-        "temperature": round(ratings.temperature, 4),
-        "dispersion": round(ratings.dispersion, 4),
+        "temperature": round(ratings.by.temperature, 4),
+        "dispersion": round(ratings.by.dispersion, 4),
     }
 
 

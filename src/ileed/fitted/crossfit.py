@@ -67,4 +67,5 @@ def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) ->
         )
         blocks += [replace(block, steps=steps[block.steps]) for block in found]
     chosen = held_out_temperature(blocks, data) if temperature is None else temperature
-    return replace(rate_blocks(blocks, data, temperature=chosen, spread=None), folds=folds)
+    ratings = rate_blocks(blocks, data, temperature=chosen, spread=None)
+    return replace(ratings, by=replace(ratings.by, folds=folds))

@@ -23,7 +23,7 @@ from ileed.errors import SettingsError
 from ileed.fitted.ensemble import Fitted
 from ileed.fitted.likelihood import Block, blocks_of_fit, blocks_of_policy, curves, dispersion
 from ileed.fitted.posterior import Population, likeliest, mean_and_interval, peak, posterior, tails
-from ileed.fitted.ratings import Estimates, Rating, Ratings, checked_level
+from ileed.fitted.ratings import Estimates, RatedBy, Rating, Ratings, checked_level
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]
@@ -80,8 +80,8 @@ def assess(fit: Fitted, demonstrations: Demonstrations, *, confidence_level: flo
         demonstrations,
         pooled=known.population or True,
         level=level,
-        temperature=known.temperature,
-        spread=known.dispersion,
+        temperature=known.by.temperature,
+        spread=known.by.dispersion,
     )
     return replace(found, reference=float(known.best.expertise.mean()))
 
@@ -117,10 +117,8 @@ def rate_blocks(
         data.names,
         steps,
         np.bincount(data.episode_demonstrator, minlength=people),
-        level,
+        RatedBy(level, temperature, spread),
         alone,
-        temperature=temperature,
-        dispersion=spread,
     )
     if pooled is False:
         return ratings

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch import Tensor
 
-from ileed.checking import number
+from ileed.checking import number, whole_number
 from ileed.demonstrations import Array
 from ileed.deprecation import renamed_property
 from ileed.errors import SettingsError
-from ileed.fitted.posterior import INSIDE, Population, draws, tails
+from ileed.fitted.posterior import INSIDE, Population, draws, mean_and_interval, tails
 
 _RELATIVE = "expertise divided by its mean over people"
 _ABSOLUTE = "expertise by the policy as it is"
@@ -41,6 +43,26 @@ class Estimates:
 
 
 @final
+@dataclass(frozen=True)
+class RatedBy:
+    """How people were rated."""
+
+    confidence_level: float = 0.95
+    temperature: float = 1.0
+    """The policy was taken to the power 1 / temperature."""
+    dispersion: float = 1.0
+    """How much more episodes of one person differ than independent steps would."""
+    folds: int = 0
+    """Into how many folds episodes were dealt, each rated by a policy that has not seen it; 0 for a policy as given."""
+
+    def __post_init__(self) -> None:
+        checked_level(self.confidence_level)
+        for name in ("temperature", "dispersion"):
+            number(name, getattr(self, name), within=lambda value: value > 0, rule="it must be a number above zero")
+        whole_number("folds", self.folds, least=0, rule="it is a whole number, zero or more")
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class Ratings:
     """How expert each person is: `alone` by their own steps, and `pooled` with what is known of the others.
@@ -54,7 +76,7 @@ class Ratings:
     """How many steps each was rated by, (person,)."""
     episodes: Array
     """Of how many episodes, (person,)."""
-    confidence_level: float
+    by: RatedBy
     alone: Estimates
     """The expertise of greatest likelihood, and a confidence interval."""
     pooled: Estimates | None = None
@@ -63,16 +85,50 @@ class Ratings:
     """What was learned of people in general; pass it as `pooled` to rate others."""
     shares: Array | None = None
     """(person, point) the posterior distribution of each person's expertise."""
-    temperature: float = 1.0
-    """The policy was taken to the power 1 / temperature."""
-    dispersion: float = 1.0
-    """How much more episodes of one person differ than independent steps would."""
-    folds: int = 0
-    """Into how many folds episodes were dealt, each rated by a policy that has not seen it; 0 for a policy as given."""
     in_sample: Array | None = None
     """(person,) the fit's own expertise, by the policy that learned from the same steps."""
     reference: float | None = None
     """The expertise that others are divided by; None for the mean over these people."""
+
+    @classmethod
+    def of_tensors(cls, names: tuple[str, ...], by: RatedBy, tensors: Mapping[str, Tensor]) -> Ratings:
+        """Ratings as a run directory keeps them."""
+        values = {name: tensor.numpy() for name, tensor in tensors.items()}
+        steps, episodes = values["counts"]
+        pooled = Estimates(*mean_and_interval(values["shares"], by.confidence_level))
+        alone, population = Estimates(*values["alone"]), Population(values["population"])
+        return cls(
+            names, steps, episodes, by, alone, pooled, population, values["shares"], in_sample=values["in_sample"]
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a run directory keeps, beside the names and how people were rated."""
+        assert self.population is not None
+        return {
+            "counts": torch.tensor(np.stack([self.steps, self.episodes])),
+            "alone": torch.tensor(np.stack([*vars(self.alone).values()])),
+            "shares": torch.tensor(self._posterior),
+            "population": torch.tensor(self.population.share),
+            "in_sample": torch.tensor(self.in_sample),
+        }
+
+    @staticmethod
+    def empty_tensors(people: int) -> dict[str, Tensor]:
+        """The shapes and types of what a run directory keeps of so many people."""
+        shapes = {
+            "alone": (3, people),
+            "shares": (people, len(INSIDE)),
+            "population": (len(INSIDE),),
+            "in_sample": (people,),
+        }
+        floats = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes.items()}
+        return {"counts": torch.empty(2, people, dtype=torch.int64)} | floats
+
+    @property
+    def confidence_level(self) -> float:
+        """Of the intervals."""
+        return self.by.confidence_level
+
     certainty = renamed_property("the attribute certainty of Ratings", "confidence_level")
 
     @property

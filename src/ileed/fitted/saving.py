@@ -24,6 +24,7 @@ from ileed.errors import SettingsError, brief
 from ileed.fitted.ensemble import Fitted, Restarts
 from ileed.fitted.expertise import QUANTILES, Expertise, ExpertiseSummary
 from ileed.fitted.policy import Policy
+from ileed.fitted.ratings import RatedBy, Ratings
 from ileed.fitting import History, Outcome
 from ileed.model.ask import ask
 from ileed.model.batch import Sizes
@@ -36,7 +37,7 @@ _Kind = TypeVar("_Kind", bound=type)
 
 _KINDS: plugins.Registry[type] = plugins.Registry(
     plugins.PARTS,
-    {kind.__name__: kind for kind in (*OWN_PARTS, Parts, Sizes, Encoding, Feature, WidthComparison)},
+    {kind.__name__: kind for kind in (*OWN_PARTS, Parts, Sizes, Encoding, Feature, WidthComparison, RatedBy)},
     check_part,
 )
 _Costs = tuple[float | None, ...]  # None for a restart that became non-finite
@@ -56,6 +57,7 @@ _LATER = {  # which runs of earlier versions lack
     "nats_per_action": float,
     "width": WidthComparison | None,
     "encoding": Encoding | None,
+    "ratings": RatedBy | None,
 }
 _MOST_VISITS = 2**53
 _MOST_NUMBERS = 10**9  # of one observation
@@ -70,7 +72,7 @@ def register(kind: _Kind) -> _Kind:
 
 def write(fitted: Fitted, path: Path, *, overwrite: bool) -> None:
     """Write a fit as a run directory, whole or not at all."""
-    costs = fitted.restarts.nats_per_action
+    costs, ratings = fitted.restarts.nats_per_action, fitted.expertise.ratings
     settings = {
         "method": fitted.method,
         "parts": fitted.joint.parts,
@@ -85,9 +87,10 @@ def write(fitted: Fitted, path: Path, *, overwrite: bool) -> None:
         "outcome": fitted.outcome.name,
         "width": fitted.width,
         "encoding": fitted.policy.encoding,
+        "ratings": ratings and ratings.by,
     }
     settings = {name: runs.plain(value) for name, value in settings.items()}
-    weights = _tensors(fitted.joint, fitted.normaliser, fitted.expertise.summary)
+    weights = _tensors(fitted.joint, fitted.normaliser, fitted.expertise.summary, ratings and ratings.tensors())
     run = runs.Run(settings, fitted.provenance, list(fitted.history.rows()), weights)
     runs.write_run(path, run, overwrite=overwrite)
 
@@ -115,14 +118,16 @@ def _fitted(run: runs.Run) -> Fitted:
     parts, sizes, encoding = settings["parts"], settings["sizes"], settings.get("encoding")
     restarts = _restarts(settings)
     joint = _laid_out(parts, sizes, len(restarts.kept), len(run.weights))
-    weights = _checked_weights(run.weights, joint, settings["observation_shape"])
+    rated_by = settings.get("ratings")
+    weights = _checked_weights(run.weights, joint, settings["observation_shape"], rated=rated_by is not None)
     joint.load_state_dict(weights["joint"], assign=True)
     _check_answers(joint)
     normaliser = Normaliser(settings["observation_shape"], **weights["lens"])
     names, summary = settings["demonstrators"], ExpertiseSummary(**weights["survey"])
+    ratings = None if rated_by is None else Ratings.of_tensors(names, rated_by, weights["ratings"])
     return Fitted(
         policy=Policy(joint, normaliser, encoding),
-        expertise=Expertise(joint, normaliser, names, settings["skills"], summary, encoding),
+        expertise=Expertise(joint, normaliser, names, settings["skills"], summary, encoding, ratings),
         restarts=restarts,
         nats_per_action=float(settings.get("nats_per_action", restarts.nats_per_action[restarts.chosen])),
         history=_history(run.history, len(restarts.nats_per_action)),
@@ -186,7 +191,7 @@ def _check_sizes(settings: Mapping[str, Any]) -> None:
         actions = len(encoding.labels) or len(encoding.action)
         _expect((actions, bool(encoding.labels)) == (sizes.actions, sizes.discrete), "encoding", encoding, "of actions")
     if (width := settings.get("width")) is not None:
-        counts = {len(width.hidden), *map(len, width.measured)}
+        counts = {len(width.hidden), len(width.nats_per_action), len(width.standard_errors)}
         are_widths = all(size > 0 for hidden in width.hidden for size in hidden) and width.held_out_steps >= 0
         _expect(len(counts) == 1 and min(counts) > 0 and are_widths, "width", width, "one cost and error a width")
 
@@ -237,15 +242,18 @@ def _laid_out(parts: Parts, sizes: Sizes, members: int, tensors: int) -> Joint:
         return Joint(parts, sizes, [torch.Generator() for _ in range(members)])
 
 
-def _tensors(joint: Joint, normaliser: Normaliser, summary: ExpertiseSummary) -> dict[str, Tensor]:
+def _tensors(
+    joint: Joint, normaliser: Normaliser, summary: ExpertiseSummary, ratings: Mapping[str, Tensor] | None
+) -> dict[str, Tensor]:
     """The tensors of a run by name; two groups have the names of the first runs."""
     groups = {"joint": joint.state_dict(), "lens": normaliser.state_dict(), "survey": vars(summary)}
+    groups["ratings"] = dict(ratings or {})
     named = ((f"{group}.{name}", value) for group, values in groups.items() for name, value in values.items())
     return {name: value.contiguous() for name, value in named if value is not None}
 
 
 def _checked_weights(
-    weights: Mapping[str, Tensor], joint: Joint, shape: tuple[int, ...]
+    weights: Mapping[str, Tensor], joint: Joint, shape: tuple[int, ...], *, rated: bool
 ) -> dict[str, dict[str, Tensor]]:
     """The tensors in their groups: those that the settings ask for and no other, each of its shape, type and range."""
     people, members, inputs = joint.sizes.demonstrators, len(next(joint.parameters())), joint.sizes.inputs
@@ -260,10 +268,11 @@ def _checked_weights(
             visits=torch.empty(people, states, dtype=torch.int64),
             learned_from=torch.empty(members, people, dtype=torch.bool),
         )
-        expected = _tensors(joint, Normaliser(shape, places, units, units), summary)
+        ratings = Ratings.empty_tensors(people) if rated else None
+        expected = _tensors(joint, Normaliser(shape, places, units, units), summary, ratings)
     if missing := sorted(expected.keys() - weights.keys() - {"survey.learned_from"}):
         raise ValueError(f"there is no tensor {missing[0]!r}")
-    groups: dict[str, dict[str, Tensor]] = {"joint": {}, "lens": {}, "survey": {}}
+    groups: dict[str, dict[str, Tensor]] = {"joint": {}, "lens": {}, "survey": {}, "ratings": {}}
     for name, found in weights.items():
         if name not in expected:
             raise ValueError(f"there is a tensor {brief(name)}, which these settings have no place for")
@@ -284,7 +293,12 @@ def _check_range(name: str, found: Tensor, numbers: int) -> None:
     elif name == "survey.visits":
         are_counts = bool(((found >= 0) & (found < _MOST_VISITS // max(1, found.numel()))).all())
         _expect(are_counts, name, "outside that", "counts, zero or more")
-    elif name.startswith("survey."):
+    elif name == "ratings.counts":
+        _expect(bool(((found > 0) & (found < _MOST_VISITS)).all()), name, "outside that", "counts above zero")
+    elif name in ("ratings.shares", "ratings.population"):
+        is_share = bool((found >= 0).all()) and torch.allclose(found.sum(-1), torch.ones(()).double(), atol=1e-6)
+        _expect(is_share, name, "outside that", "shares, zero or more, whose sum is 1")
+    elif name.startswith(("survey.", "ratings.")):
         value = found.nan_to_num(0.5, posinf=2.0, neginf=-1.0)
         _expect(bool(((value >= -1e-6) & (value <= 1 + 1e-6)).all()), name, "outside that", "from 0 to 1")
     else:
