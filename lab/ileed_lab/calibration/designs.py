@@ -239,7 +239,7 @@ DESIGNS: dict[str, AbstractDesign] = {
     "few episodes": Tabular(stochastic=True, episodes=(2, 4)),
     "wrong noise": Tabular(persistence=0.5, bias=0.5),
     "250 steps": Tabular(episodes=(5, 5)),
-    "1,000 steps": Tabular(episodes=(20, 20)),
+    "1000 steps": Tabular(episodes=(20, 20)),
 }
 """Six designs, of which the experts of the third, fourth and fifth are stochastic, and the first with other numbers of
 steps a person."""
