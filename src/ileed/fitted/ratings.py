@@ -204,6 +204,8 @@ class Ratings:
     def sentence(self, probability: float = 0.95) -> str:
         """Who can be told apart, in words; the two best groups of several."""
         groups = self.groups(probability)
+        if len(self.names) == 1:
+            return "there is one demonstrator"
         if len(groups) == 1:
             return f"the {len(self.names)} demonstrators cannot be told apart"
         parts: list[str] = []

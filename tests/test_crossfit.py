@@ -1,0 +1,232 @@
+"""Cross-fitting: people rated by policies that have not seen their episodes, and what can be said of their order."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import ileed
+from ileed.errors import SettingsError
+from ileed.fitted.crossfit import deal_episodes, fold_weights
+from ileed.fitted.posterior import draws, mean_and_interval, posterior
+from ileed.model.distributions import mixture
+from ileed_lab.calibration.designs import DESIGNS, DEVELOPMENT_SEED
+
+FEW = {"restarts": 2, "steps": 300, "learning_rate": 0.01}
+
+
+@cache
+def population():
+    """250 steps of each of eight people, few enough for a policy to remember."""
+    return DESIGNS["250 steps"].population(DEVELOPMENT_SEED)
+
+
+@cache
+def fit():
+    return replace(DESIGNS["250 steps"].method, steps=500).fit(population().data, seed=0, device="cpu")
+
+
+def test_everybodys_episodes_are_dealt_evenly_into_folds():
+    data = population().data
+    fold = deal_episodes(data, 3, seed=1)
+    for person in range(len(data.names)):
+        counts = np.bincount(fold[data.episode_demonstrator == person], minlength=3)
+        assert counts.max() - counts.min() <= 1
+    assert not np.array_equal(fold, deal_episodes(data, 3, seed=2))
+
+
+@pytest.mark.parametrize("design", ["250 steps", "Gaussian mixture"])
+def test_no_member_learns_from_the_fold_that_it_rates(design):
+    data = DESIGNS[design].population(DEVELOPMENT_SEED).data
+    fold = deal_episodes(data, 4, seed=0)
+    weights = fold_weights(data, fold, np.ones(len(fold)), members=3, seed=0).reshape(4, 3, -1)
+    for number in range(4):
+        assert (weights[number][:, fold == number] == 0).all()
+        assert (weights[number][:, fold != number] > 0).all()
+
+
+def test_members_for_continuous_actions_are_replicates_of_a_bootstrap_and_others_are_not():
+    for design, differ in (("250 steps", False), ("Gaussian mixture", True)):
+        data = DESIGNS[design].population(DEVELOPMENT_SEED).data
+        first, second = fold_weights(
+            data, deal_episodes(data, 2, seed=0), np.ones(data.episode_count), members=2, seed=0
+        )[:2]
+        assert (not np.array_equal(first, second)) == differ
+
+
+def squared_error(table, found, column="expertise"):
+    """Of relative expertise, by a table of ratings."""
+    order = [found.data.names.index(name) for name in table["demonstrator"].to_pylist()]
+    return np.square(table[column].to_numpy() - found.relative[order]).mean()
+
+
+def test_cross_fitted_expertise_is_nearer_the_truth_than_in_sample():
+    """At 250 steps a person the policy fits noise. Over three populations the bound of 1.3 times is loose."""
+    errors = []
+    for seed in range(DEVELOPMENT_SEED, DEVELOPMENT_SEED + 3):
+        found = DESIGNS["250 steps"].population(seed)
+        table = DESIGNS["250 steps"].method.fit(found.data, seed=0, device="cpu").expertise.table()
+        oracle = ileed.rate(np.eye(7)[found.best_action], found.data).table()
+        errors.append(
+            [squared_error(table, found), squared_error(table, found, "in_sample"), squared_error(oracle, found)]
+        )
+    cross_fitted, in_sample, by_oracle = np.sqrt(np.mean(errors, axis=0))
+    assert cross_fitted < in_sample
+    assert cross_fitted < 1.3 * by_oracle
+
+
+def test_the_fit_itself_is_the_same_bit_for_bit_with_folds_and_without():
+    with_folds = fit()
+    without = replace(with_folds.method, folds=0).fit(population().data, seed=0, device="cpu")
+    for name, values in without.joint.state_dict().items():
+        assert torch.equal(values, with_folds.joint.state_dict()[name])
+    with pytest.raises(SettingsError, match="folds"):
+        without.expertise.table()
+
+
+def test_a_table_is_best_first_names_its_scale_and_has_ranks_within_their_bounds():
+    table = fit().expertise.table(confidence_level=0.8)
+    assert table.column_names[:8] == [
+        "demonstrator", "steps", "episodes", "expertise", "low", "high", "rank_low", "rank_high"
+    ]  # fmt: skip
+    assert table.schema.metadata == {
+        b"scale": b"expertise divided by its mean over people",
+        b"confidence_level": b"0.8",
+    }
+    columns = {name: table[name].to_numpy() for name in table.column_names[1:]}
+    assert (np.diff(columns["expertise"]) <= 0).all()
+    assert columns["expertise"].mean() == pytest.approx(1, abs=1e-9)
+    assert (columns["low"] < columns["expertise"]).all()
+    assert (columns["expertise"] < columns["high"]).all()
+    place = np.arange(1, table.num_rows + 1)
+    assert (columns["rank_low"] <= place).all()
+    assert (place <= columns["rank_high"]).all()
+    wider = fit().expertise.table(confidence_level=0.99)
+    assert (wider["high"].to_numpy() - wider["low"].to_numpy() > columns["high"] - columns["low"]).all()
+
+
+def test_absolute_expertise_is_from_zero_to_one():
+    table = fit().expertise.table(relative=False)
+    assert 0 < table["low"].to_numpy().min() < table["high"].to_numpy().max() < 1
+    assert table.schema.metadata[b"scale"] == b"expertise by the policy as it is"
+
+
+def test_the_probabilities_of_two_orders_add_up_to_one_and_agree_with_draws():
+    expertise = fit().expertise
+    drawn = draws(expertise.ratings.shares)
+    for one, other in ((0, 1), (2, 5)):
+        names = expertise.names[one], expertise.names[other]
+        probability = expertise.probability_better(*names)
+        assert probability + expertise.probability_better(*names[::-1]) == pytest.approx(1)
+        assert probability == pytest.approx((drawn[:, one] > drawn[:, other]).mean(), abs=0.03)  # 4,000 draws
+    with pytest.raises(KeyError, match="'nobody'"):
+        expertise.probability_better("nobody", expertise.names[0])
+
+
+def ratings_at(*levels, width=0.01):
+    """Ratings whose posteriors are narrow around these levels."""
+    inside = ileed.fitted.posterior.INSIDE
+    shares = np.exp(-((inside[None] - np.array(levels)[:, None]) ** 2) / (2 * width**2))
+    shares /= shares.sum(1, keepdims=True)
+    return replace(
+        fit().expertise.ratings,
+        names=tuple("abcdefgh"[: len(levels)]),
+        shares=shares,
+        episodes=np.full(len(levels), 10),
+    )
+
+
+def test_people_are_grouped_where_everybody_above_is_better_than_everybody_below():
+    found = ratings_at(0.3, 0.9, 0.31, 0.305)
+    assert found.groups(0.95) == [("b",), ("c", "d", "a")]
+    assert found.sentence() == "b is better than all others (probability above .99); the other 3 cannot be told apart"
+    assert ratings_at(0.5, 0.5).groups() == [("a", "b")] or ratings_at(0.5, 0.5).groups() == [("b", "a")]
+    assert ratings_at(0.5, 0.5).sentence() == "the 2 demonstrators cannot be told apart"
+    assert ratings_at(0.5).sentence() == "there is one demonstrator"
+    assert ratings_at(0.1, 0.3, 0.5, 0.7).sentence().endswith("the other 2 fall into 2 groups")
+
+
+def test_more_episodes_are_needed_the_nearer_two_people_are():
+    near, far = ratings_at(0.5, 0.505), ratings_at(0.5, 0.51)
+    assert near.episodes_to_settle("a", "b") > far.episodes_to_settle("a", "b") > 0
+    assert ratings_at(0.2, 0.8).episodes_to_settle("a", "b") == 0
+    assert ratings_at(0.5, 0.5).episodes_to_settle("a", "b") == np.inf
+
+
+def test_a_saved_run_keeps_its_intervals_without_the_data(tmp_path):
+    fit().save(tmp_path / "run")
+    loaded = ileed.load(tmp_path / "run")
+    assert loaded.expertise.table().equals(fit().expertise.table())
+    assert loaded.expertise.ratings.by == fit().expertise.ratings.by
+    newcomers = population().newcomers
+    assert loaded.assess(newcomers).table().equals(fit().assess(newcomers).table())
+
+
+def test_names_in_the_table_follow_pseudonyms():
+    names = {name: f"x{number}" for number, name in enumerate(fit().expertise.names)}
+    table = fit().renamed(names).expertise.table()
+    assert set(table["demonstrator"].to_pylist()) == set(names.values())
+
+
+@pytest.mark.parametrize("design", ["250 steps", "Gaussian mixture", "recurrent"])
+def test_newcomers_are_assessed_by_any_policy_and_never_called_perfect_or_hopeless_from_five_steps(design):
+    found = DESIGNS[design].population(DEVELOPMENT_SEED + 1)
+    method = replace(DESIGNS[design].method, restarts=2, steps=100, folds=2)
+    ratings = method.fit(found.data, seed=0, device="cpu").assess(found.newcomers)
+    few = ratings.pooled.expertise[ratings.steps <= 5]
+    assert len(few) == 2
+    assert ((few > 0.01) & (few < 0.99)).all()
+    assert ratings.table()["demonstrator"].to_pylist() != list(ratings.names)  # best first
+    assert ratings.reference is not None
+
+
+def test_a_newcomer_is_rated_alike_alone_and_among_others():
+    newcomers = population().newcomers
+    among = fit().assess(newcomers)
+    name = newcomers.names[3]
+    alone = fit().assess(newcomers.by(name))
+    assert alone[name] == pytest.approx(among[name], abs=1e-9)
+
+
+def test_an_assumed_temperature_is_used_and_an_impossible_one_refused():
+    assumed = replace(fit().method, temperature=1.0, steps=50).fit(population().data, seed=0, device="cpu")
+    assert assumed.expertise.ratings.by.temperature == 1
+    with pytest.raises(SettingsError, match="temperature is 0"):
+        ileed.Ileed(temperature=0)
+    with pytest.raises(SettingsError, match="folds is -1"):
+        ileed.Ileed(folds=-1)
+
+
+def test_behaviour_cloning_is_not_rated():
+    method = replace(ileed.bc(**FEW), policy=fit().method.policy)
+    assert method.fit(population().data, seed=0, device="cpu").expertise.ratings is None
+
+
+def test_disagreement_is_the_mean_square_distance_to_the_nearest_component():
+    """Against a loop over components, in one dimension."""
+    random = torch.Generator().manual_seed(0)
+    means = torch.randn(3, 1, 4, 2, 1, generator=random)  # (distribution, member, row, mode, dimension)
+    logits, deviations = torch.zeros(1, 4, 2), torch.ones(1, 4, 2, 1)
+    own, *others = (mixture(logits, each, deviations) for each in means)
+    found = own.disagreement(others)
+    for row in range(4):
+        for mode in range(2):
+            here = means[0, 0, row, mode, 0]
+            nearest = [min((here - means[other, 0, row, k, 0]) ** 2 for k in range(2)) for other in (1, 2)]
+            assert found[0, row, mode, 0] == pytest.approx(float(sum(nearest)) / 2)
+    assert own.disagreement([]) is None
+
+
+def test_a_policys_own_error_would_otherwise_be_laid_to_the_best():
+    """Two people of variances 0.04 and 0.16, seen by a policy whose mean is off by 0.2: expertise in a ratio of four.
+
+    Without the error's variance the ratio is that of 0.08 to 0.20, which is 2.5.
+    """
+    rho, grid = np.array([0.25, 1.0]), np.maximum(ileed.fitted.posterior.GRID, 1e-6)
+    variance, square = 0.04 / grid + 0.04, 0.04 / rho + 0.04
+    curves = -2000 * (np.log(variance)[None] + square[:, None] / variance)
+    shares, _ = posterior(curves, None)
+    estimate = mean_and_interval(shares, 0.95).estimate
+    assert estimate[1] / estimate[0] == pytest.approx(4, rel=0.05)
