@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import ileed
 from ileed.cli import run
+from ileed_lab.calibration.page import calibration_page
 from ileed_lab.chess.page import chess_page
 from ileed_lab.comparison import (
     Comparison,
@@ -76,6 +77,8 @@ def test_the_page_about_robots_is_what_the_results_say():
 
 def test_the_page_about_chess_is_what_the_results_say():
     assert CHESS_PAGE.read_text() == chess_page(RESULTS), "docs/chess.md is stale: run `make reproduction-page`"
+    page = (ROOT / "docs" / "calibration.md").read_text()
+    assert page == calibration_page(RESULTS), "docs/calibration.md is stale: run `make reproduction-page`"
 
 
 def test_every_published_number_about_square_stands_on_its_page():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -46,10 +46,8 @@ _PARTS: dict[str, tuple[Any, str]] = {
     "expertise": (AbstractExpertise, "Embedded(), Constant(), Skills(column), or Perfect() for behaviour cloning"),
     "dynamics": (LatentDynamics | None, "LatentDynamics(), or None"),
 }
-
-
-_FitStage = Callable[["Ileed", Demonstrations, Array, str, str], Fitted]
-"""A fit that is a stage of another: settings, data, weights of episodes, the stage in words, and as a file's suffix."""
+FOLDS, MOST_PEOPLE = 5, 5_000
+"""How many folds episodes are dealt into, unless a fit is told, and the number of people beyond which into none."""
 
 
 @final
@@ -90,7 +88,8 @@ class Ileed:
     """Share of everybody's episodes to choose by; 0 chooses by the likelihood of all the data, as the paper does."""
     folds: int | None = None
     """Into how many folds episodes are dealt, to rate everybody by policies that have not seen their episodes: what
-    `Fitted.expertise.table()` shows. None is 5, and 0, for none, where a policy is recurrent and so fitted for long."""
+    `Fitted.expertise.table()` shows. None is 5, but 0, for none, where a policy is recurrent, since its fit takes long,
+    and for more than 5,000 people."""
     temperature: float | None = None
     """Of the policies that rate people, 1 for as they were learned; None estimates it from the folds."""
     normalise: bool | None = None
@@ -167,26 +166,12 @@ class Ileed:
         weighed: Array | None = None
         if weights is not None:
             weighed = fitting.checked_weights(_numbers(weights), demonstrations, self.restarts)
-        method, width, checkpoints = self, None, list[fitting.Checkpoint]()
-
-        def fit_stage(settings: Ileed, data: Demonstrations, weights: Array, stage: str, suffix: str) -> Fitted:
-            found = replace(settings, ensemble=1, folds=0).fit(
-                data,
-                seed=seed,
-                device=str(chosen),
-                weights=weights,
-                check_width=False,
-                progress=progress and partial(_in_stage, progress, stage),
-                checkpoint=checkpoint and f"{checkpoint}-{suffix}",
-                checkpoint_seconds=checkpoint_seconds,
-            )
-            checkpoints.extend(found.checkpoints)
-            return found
-
+        stages = _Stages(seed, chosen, progress, checkpoint, checkpoint_seconds)
+        method, width = self, None
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
             parts = self.parts(demonstrations)
             check_memory(parts, sizes_of(demonstrations, parts), self.restarts, chosen)  # of the fit that follows
-            width = self._compared_widths(demonstrations, weighed, seed, fit_stage)
+            width = self._compared_widths(demonstrations, weighed, stages)
             if self.policy is None and width is not None:
                 method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
         start = method._start(demonstrations, seed, chosen, weighed)
@@ -194,23 +179,21 @@ class Ileed:
         if checkpoint is not None:
             fingerprint = _fingerprint(method, demonstrations, seed, chosen, weighed)
             file = fitting.Checkpoint(checkpoint, fingerprint=fingerprint, seconds=checkpoint_seconds)
-            checkpoints.append(file)
+            stages.checkpoints.append(file)
         joint = start.joint.to(chosen)
         result = fitting.optimise(joint, start.prepared, method.optimiser, checkpoint=file, callback=progress)
         ensemble = _ensemble(self, start.prepared, result, chosen, time.monotonic() - began)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
-        ratings = method._cross_fitted(demonstrations, weighed, seed, fit_stage)
+        ratings = method._cross_fitted(demonstrations, weighed, stages)
         fitted = kept.fitted() if ratings is None else kept.fitted().with_ratings(ratings)
-        return replace(fitted, width=width, checkpoints=tuple(checkpoints))
+        return replace(fitted, width=width, checkpoints=tuple(stages.checkpoints))
 
-    def _compared_widths(
-        self, data: Demonstrations, weights: Array | None, seed: int, fit_stage: _FitStage
-    ) -> WidthComparison | None:
+    def _compared_widths(self, data: Demonstrations, weights: Array | None, stages: _Stages) -> WidthComparison | None:
         """Policies of several widths on held-out episodes; None where no episode of any weight can be held out."""
         head = self._head(data)
         if not head.compares_widths:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
-        split = Split.of(data, seed=seed)
+        split = Split.of(data, seed=stages.seed)
         by_episode = np.ones(data.episode_count) if weights is None else np.atleast_2d(weights).mean(0)
         by_episode = by_episode[data.episode[np.unique(split.data.episode, return_index=True)[1]]]
         if not by_episode[split.kept].any() or not by_episode[~split.kept].any():
@@ -219,27 +202,26 @@ class Ileed:
         def cost(hidden: tuple[int, ...]) -> Array:
             method = replace(self, policy=head.resized(hidden), restarts=min(RESTARTS, self.restarts), ensemble=1)
             stage, suffix = f"trying {layers(hidden)}", "-".join(map(str, hidden))
-            return fit_stage(method, split.data, by_episode * split.kept, stage, suffix).nats(split.held_out)
+            return stages.fit(method, split.data, by_episode * split.kept, stage, suffix).nats(split.held_out)
 
         candidates = LADDER if self.policy is None else wider_than(head.hidden)
         return compare_widths(split, candidates, cost, by_episode)
 
-    def _cross_fitted(
-        self, data: Demonstrations, weights: Array | None, seed: int, fit_stage: _FitStage
-    ) -> Ratings | None:
+    def _cross_fitted(self, data: Demonstrations, weights: Array | None, stages: _Stages) -> Ratings | None:
         """Everybody rated by policies that have not seen their episodes; None where that cannot be, or is not asked."""
         parts = self.parts(data)
-        usual = 5 if parts.policy.length == 1 else 0
+        usual = FOLDS if parts.policy.length == 1 and len(data.names) <= MOST_PEOPLE else 0
         count = min(usual if self.folds is None else self.folds, data.episode_count)
         by_episode = np.ones(data.episode_count) if weights is None else weights
         rates = parts.expertise.estimates_expertise and not parts.demonstrator.defines_expertise
         if count < 2 or by_episode.ndim > 1 or not rates or (data.steps_each == 0).any():
             return None
-        fold = deal_episodes(data, count, seed=seed)
-        each = fold_weights(data, fold, by_episode, members=min(FOLD_RESTARTS, self.restarts), seed=seed)
+        fold = deal_episodes(data, count, seed=stages.seed)
+        each = fold_weights(data, fold, by_episode, members=min(FOLD_RESTARTS, self.restarts), seed=stages.seed)
         if (each.sum(1) == 0).any():
             return None
-        found = fit_stage(replace(self, restarts=len(each), ensemble=1), data, each, "cross-fitting", "folds").ensemble
+        method = replace(self, restarts=len(each), ensemble=1)
+        found = stages.fit(method, data, each, "cross-fitting", "folds").ensemble
         assert found is not None  # a fit that was not loaded has it
         return rate_folds(found, fold, temperature=self.temperature)
 
@@ -334,6 +316,33 @@ def _ensemble(
         provenance=provenance,
         restarts=tuple(range(method.restarts)),
     )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Stages:
+    """Fits that are stages of another: with its seed and device, and checkpoints beside its own."""
+
+    seed: int
+    device: torch.device
+    progress: fitting.ProgressCallback | None
+    checkpoint: Path | None
+    checkpoint_seconds: float
+    checkpoints: list[fitting.Checkpoint] = field(default_factory=list)
+
+    def fit(self, method: Ileed, data: Demonstrations, weights: Array, stage: str, suffix: str) -> Fitted:
+        found = replace(method, folds=0).fit(
+            data,
+            seed=self.seed,
+            device=str(self.device),
+            weights=weights,
+            check_width=False,
+            progress=self.progress and partial(_in_stage, self.progress, stage),
+            checkpoint=self.checkpoint and f"{self.checkpoint}-{suffix}",
+            checkpoint_seconds=self.checkpoint_seconds,
+        )
+        self.checkpoints.extend(found.checkpoints)
+        return found
 
 
 def _in_stage(callback: fitting.ProgressCallback, stage: str, progress: fitting.Progress) -> None:

@@ -89,4 +89,4 @@ def test_a_killed_fit_goes_on_to_the_same_bits(uninterrupted, tmp_path, trial):
     resumed = steps_of_a_fit(tmp_path, batch_size)
     assert resumed[0] > STEPS // 200  # it did not begin anew
     assert bits(tmp_path) == expected
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "weights"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "checkpoint-folds", "weights"]

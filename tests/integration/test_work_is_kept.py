@@ -144,7 +144,7 @@ def test_a_second_fit_into_a_run_is_refused_with_both_choices_before_any_work(da
 
 def test_the_demo_replaces_its_own_run_and_no_other(data, capsys, monkeypatch):
     real = ileed.Ileed.fit
-    quick = {"restarts": 1, "steps": 3}
+    quick = {"restarts": 1, "steps": 3, "folds": 0}
     monkeypatch.setattr(ileed.Ileed, "fit", lambda self, *data, **how: real(replace(self, **quick), *data, **how))
     demo = ("demo", "--episodes", "2", "--json")
     assert command(*demo) == 0

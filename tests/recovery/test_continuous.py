@@ -13,7 +13,7 @@ from ileed_lab.reach import ReachExpert
 EXPERTISE = np.array([1.0, 0.7, 0.45, 0.3, 0.15, 0.08])
 TRIALS, STEPS = 5, 8000
 EXPERT = ReachExpert(
-    deviation=0.4
+    standard_deviation=0.4
 )  # so that what is left to learn is hidden by noise rather than by a short optimisation
 GRIPPER = 2
 GENERATOR = ileed.VarianceScaling(exempt=(GRIPPER,))

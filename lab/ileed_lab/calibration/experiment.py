@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ class Rated:
 
     method: Ileed
     folds: int = _FOLDS
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def fit(
         self,

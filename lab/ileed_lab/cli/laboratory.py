@@ -101,7 +101,11 @@ class Tables:
     chess: Path = Path("docs/chess.md")
     """The same for the page about chess."""
 
+    calibration: Path = Path("docs/calibration.md")
+    """The same for the page about intervals."""
+
     def __call__(self) -> None:
+        from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
         from ileed_lab.minigrid.page import write_page
         from ileed_lab.square.page import write_robot_page
@@ -109,4 +113,5 @@ class Tables:
         write_page(self.results, self.out)
         write_robot_page(self.results, self.robot)
         write_chess_page(self.results, self.chess)
-        Output().say(f"wrote {self.out}, {self.robot} and {self.chess}")
+        write_calibration_page(self.results, self.calibration)
+        Output().say(f"wrote {self.out}, {self.robot}, {self.chess} and {self.calibration}")

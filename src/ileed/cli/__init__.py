@@ -55,6 +55,11 @@ COMMANDS: Mapping[str, Command] = {
     "fit": Command(
         "ileed.cli.fitting", "Fit", "Fit a policy and the expertise of every demonstrator to a data set; save the run."
     ),
+    "rate": Command(
+        "ileed.cli.fitting",
+        "Rate",
+        "Rate people by the policy of a run, whether or not the run has seen them, with intervals.",
+    ),
     "evaluate": Command(
         "ileed.cli.play",
         "Evaluate",

@@ -1,4 +1,4 @@
-"""`ileed fit`: from a data set to a run directory; and the ranking and summary of a fit."""
+"""`ileed fit` and `ileed rate`: from a data set to a run directory, and people rated by one; and summaries of both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rich.table import Column, Table
-from tyro.conf import OmitArgPrefixes, arg
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ileed import runs
 from ileed._torch import resolve_device
@@ -18,7 +18,8 @@ from ileed.cli.console import Output, fit_bar, plain, print_json
 from ileed.cli.data import OfData, column_names
 from ileed.errors import SettingsError
 from ileed.fitted import Fitted
-from ileed.methods import Ileed
+from ileed.fitted.ratings import Ratings
+from ileed.methods import Ileed, load
 from ileed.model.demonstrators import AbstractDemonstratorModel
 
 _MODELS = ("boltzmann", "oneversusrest", "uniformmixture", "variancescaling")
@@ -77,6 +78,8 @@ class Fit(OfData):
         console = Output()
         if fitted.estimates_expertise:
             console.print(ranking(fitted))
+        if fitted.expertise.ratings is not None:
+            console.say(fitted.expertise.ratings.sentence())
         if fitted.width is not None:
             console.say(fitted.width_sentence)
         console.say(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}")
@@ -103,24 +106,82 @@ def summary(fitted: Fitted) -> dict[str, Any]:
         "restarts": [float(cost) for cost in fitted.restarts.nats_per_action],
         "seconds": fitted.provenance["seconds"],
     }
-    return found | ({"expertise": fitted.expertise.by_demonstrator()} if fitted.estimates_expertise else {})
+    if fitted.estimates_expertise:
+        found["expertise"] = fitted.expertise.by_demonstrator()
+    if fitted.expertise.ratings is not None:
+        found |= rated(fitted.expertise.ratings)
+    return found
+
+
+def rated(ratings: Ratings) -> dict[str, Any]:
+    """Ratings for JSON."""
+    table = ratings.table()
+    told = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+    return {"table": table.to_pylist(), "scale": told["scale"], "order": ratings.sentence()}
+
+
+def ratings_table(ratings: Ratings, most: int = 40) -> Table:
+    """A table of people, best first, with intervals of expertise relative to the mean over people, and of ranks."""
+    found = ratings.table()
+    percent = f"{100 * ratings.confidence_level:.0f} %"
+    columns = [Column(name, justify="right") for name in ("expertise", f"{percent} interval", "rank", "steps")]
+    notes = f"{found.num_rows - most:,} more" if found.num_rows > most else None
+    table = Table("demonstrator", *columns, title=found.schema.metadata[b"scale"].decode(), caption=notes)
+    for row in found.slice(0, most).to_pylist():
+        ranks = "{rank_low} to {rank_high}" if row["rank_low"] < row["rank_high"] else "{rank_low}"
+        cells = (f"{row['expertise']:.2f}", f"{row['low']:.2f} to {row['high']:.2f}", ranks.format(**row))
+        table.add_row(plain(row["demonstrator"]), *cells, f"{row['steps']:,}")
+    return table
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rate people by the policy of a run, whether or not the run has seen them, with intervals.
+
+    Expertise is relative to the mean over the people of the run. Where the data are those of the run, its report has
+    better estimates: by policies that have not seen them.
+    """
+
+    run: Positional[Path]
+    """A run directory of `ileed fit`."""
+    people: OmitArgPrefixes[OfData]
+    """The data of those to rate."""
+
+    def __call__(self) -> None:
+        ratings = load(self.run).assess(self.people.read())
+        if self.people.json:
+            print_json(rated(ratings))
+            return
+        console = Output()
+        console.print(ratings_table(ratings))
+        console.say(ratings.sentence())
 
 
 def ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int = 40) -> Table:
-    """A table of demonstrators, best first, with the 10 to 90 % range of expertise over their own steps."""
+    """A table of demonstrators, best first: with intervals, or the 10 to 90 % range of expertise over their steps."""
     people = fitted.expertise.ranking()
     unknown = [plain(name) for name, value in people if isnan(value)]
     people = people[: len(people) - len(unknown)]
     notes = [f"{len(people) - most:,} more in the run's report"] if len(people) > most else []
     if unknown:
         notes.append(f"{', '.join(unknown[:6])}{', ...' if len(unknown) > 6 else ''}: no step was learned from")
-    columns = [Column("demonstrator"), Column("expertise", justify="right"), Column("10 to 90 % of steps")]
-    known = [] if truth is None else [Column("truth", justify="right")]
+    columns, cells = _spread_of_steps(fitted) if fitted.expertise.ratings is None else _interval_cells(fitted)
+    names = ["expertise", *columns, *([] if truth is None else ["truth"])]
     title, caption = "expertise, best first (compare ratios, not levels)", "; ".join(notes) or None
-    table = Table(*columns, *known, title=title, caption=caption)
-    quantiles = dict(zip(fitted.expertise.names, fitted.expertise.summary.quantiles.tolist(), strict=True))
+    table = Table("demonstrator", *(Column(name, justify="right") for name in names), title=title, caption=caption)
     for name, value in people[:most]:
-        low, high = quantiles[name][2], quantiles[name][18]
-        row = [plain(name), f"{value:.3f}", f"{low:.2f} to {high:.2f}"]
+        row = [plain(name), f"{value:.3f}", *cells[name]]
         table.add_row(*row, *([] if truth is None else [f"{truth[name]:.2f}"]))
     return table
+
+
+def _spread_of_steps(fitted: Fitted) -> tuple[list[str], dict[str, list[str]]]:
+    quantiles = zip(fitted.expertise.names, fitted.expertise.summary.quantiles.tolist(), strict=True)
+    return ["10 to 90 % of steps"], {name: [f"{each[2]:.2f} to {each[18]:.2f}"] for name, each in quantiles}
+
+
+def _interval_cells(fitted: Fitted) -> tuple[list[str], dict[str, list[str]]]:
+    words = ("{expertise:.2f}", "{low:.2f} to {high:.2f}", "{rank_low} to {rank_high}")
+    rows = fitted.expertise.table().to_pylist()
+    cells = {row["demonstrator"]: [each.format(**row) for each in words] for row in rows}
+    return ["by unseen episodes, relative", "95 % interval", "rank"], cells

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
@@ -52,7 +53,9 @@ class Answer:
         """
         policy = self.policy.tempered(temperature)
         everywhere = expertise[:, None].expand(-1, len(self.batch.weight))
-        model, module = self.joint.parts.demonstrator, self.joint.demonstrator
+        model, module = self.joint.parts.demonstrator, self.joint.demonstrator and deepcopy(self.joint.demonstrator)
+        if module is not None:
+            module.double()
         if disagreement is None:
             return model.log_likelihood(policy, everywhere, self.batch, module)
         observed: Any = model.observed(policy, everywhere, Context.of(self.batch, len(expertise), module))

@@ -20,6 +20,7 @@ import numpy as np
 from ileed.errors import SettingsError
 from ileed.evaluation import Scores, rank_loss
 from ileed.fitted import Fitted
+from ileed.fitted.ratings import Ratings
 from ileed.report.charts import Figure, Row, bar_chart, heat_map, learning_chart, restart_chart
 from ileed.report.people import SHOWN, Person, Shown, labels_of, people_of
 
@@ -64,7 +65,8 @@ class Content:
         how = [*rewards, _restarts(fitted), _learning(fitted)]
         if fitted.estimates_expertise:
             who, where = _ranking(fitted, people), _where(fitted, Shown.of([each for each in people if each.is_ranked]))
-            return cls(_verdict(people), _say("caution"), _say("introduction"), [who, *how, where])
+            sure = [] if fitted.expertise.ratings is None else [_intervals(fitted.expertise.ratings, people)]
+            return cls(_verdict(people), _say("caution"), _say("introduction"), [who, *sure, *how, where])
         who, where = Section(_WHO, [_say("cloning_who")]), Section(_WHERE, [_say("cloning_where")])
         verdict = _say("cloning", who=_demonstrators(len(people)))
         return cls(verdict, "", _say("cloning_introduction"), [who, *how, where])
@@ -123,6 +125,25 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
     marks = ["estimated expertise", "middle 80 % of their own steps", *(["known skill"] if known else [])]
     draw = partial(bar_chart, rows=rows, names=shown.labels, title="expertise", domain=(0, 1), marks=marks)
     return Section(_WHO, text, Figure("ranking", description, draw), numbers=shown)
+
+
+def _intervals(ratings: Ratings, people: Sequence[Person]) -> Section:
+    shown, labels = Shown.of(people), {person.index: person.label for person in people}
+    names = {ratings.names[index]: label for index, label in labels.items()}
+    rows = []
+    for row in ratings.table().to_pylist():
+        interval, name = (row["low"], row["high"]), names[row["demonstrator"]]
+        ranks = f"rank {row['rank_low']} to {row['rank_high']}"
+        tooltip = f"{name}: {row['expertise']:.2f} ({interval[0]:.2f} to {interval[1]:.2f}), {ranks}"
+        if name in shown.labels:
+            rows.append(_bar(name, row["expertise"], interval, tooltip))
+    order = ratings.renamed(names).sentence()
+    text = [_say("intervals", folds=ratings.by.folds), _as_sentence(order), _say("intervals_scale")]
+    description = f"Relative expertise with 95 % intervals; {order}"
+    domain, marks = (0.0, max(row["high"] for row in rows)), ["relative expertise", "95 % interval"]
+    title, order_of_bars = "expertise divided by its mean over people", [row["name"] for row in rows]
+    draw = partial(bar_chart, rows=rows, names=order_of_bars, title=title, domain=domain, marks=marks)
+    return Section("How sure the order is", text, Figure("intervals", description, draw))
 
 
 def _bar(name: str, value: float, interval: tuple[float, float], tooltip: str) -> Row:
