@@ -184,4 +184,4 @@ def _interval_cells(fitted: Fitted) -> tuple[list[str], dict[str, list[str]]]:
     words = ("{expertise:.2f}", "{low:.2f} to {high:.2f}", "{rank_low} to {rank_high}")
     rows = fitted.expertise.table().to_pylist()
     cells = {row["demonstrator"]: [each.format(**row) for each in words] for row in rows}
-    return ["by unseen episodes, relative", "95 % interval", "rank"], cells
+    return ["relative", "95 % interval", "rank"], cells
