@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, Command] = {
         "ileed.cli.fitting", "Fit", "Fit a policy and the expertise of every demonstrator to a data set; save the run."
     ),
     "rate": Command(
-        "ileed.cli.fitting",
+        "ileed.cli.play",
         "Rate",
         "Rate people by the policy of a run, whether or not the run has seen them, with intervals.",
     ),

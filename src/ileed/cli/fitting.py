@@ -1,4 +1,4 @@
-"""`ileed fit` and `ileed rate`: from a data set to a run directory, and people rated by one; and summaries of both."""
+"""`ileed fit`: from a data set to a run directory; and the tables and summaries of fits and ratings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rich.table import Column, Table
-from tyro.conf import OmitArgPrefixes, Positional, arg
+from tyro.conf import OmitArgPrefixes, arg
 
 from ileed import runs
 from ileed._torch import resolve_device
@@ -19,7 +19,7 @@ from ileed.cli.data import OfData, column_names
 from ileed.errors import SettingsError
 from ileed.fitted import Fitted
 from ileed.fitted.ratings import Ratings
-from ileed.methods import Ileed, load
+from ileed.methods import Ileed
 from ileed.model.demonstrators import AbstractDemonstratorModel
 
 _MODELS = ("boltzmann", "oneversusrest", "uniformmixture", "variancescaling")
@@ -132,29 +132,6 @@ def ratings_table(ratings: Ratings, most: int = 40) -> Table:
         cells = (f"{row['expertise']:.2f}", f"{row['low']:.2f} to {row['high']:.2f}", ranks.format(**row))
         table.add_row(plain(row["demonstrator"]), *cells, f"{row['steps']:,}")
     return table
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Rate people by the policy of a run, whether or not the run has seen them, with intervals.
-
-    Expertise is relative to the mean over the people of the run. Where the data are those of the run, its report has
-    better estimates: by policies that have not seen them.
-    """
-
-    run: Positional[Path]
-    """A run directory of `ileed fit`."""
-    people: OmitArgPrefixes[OfData]
-    """The data of those to rate."""
-
-    def __call__(self) -> None:
-        ratings = load(self.run).assess(self.people.read())
-        if self.people.json:
-            print_json(rated(ratings))
-            return
-        console = Output()
-        console.print(ratings_table(ratings))
-        console.say(ratings.sentence())
 
 
 def ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int = 40) -> Table:

@@ -1,4 +1,4 @@
-"""`ileed evaluate`, `ileed report` and `ileed demo`: scores and reports of fitted policies."""
+"""`ileed rate`, `ileed evaluate`, `ileed report` and `ileed demo`: ratings, scores and reports by fitted policies."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
 
 from ileed.checking import at_least_one
 from ileed.cli.console import Output, bar, fit_bar, print_json
+from ileed.cli.data import OfData
 from ileed.errors import IleedError, SettingsError, require_all
 
 
@@ -53,6 +54,32 @@ class Evaluate:
             print_json({"mean": scores.mean, "interval": scores.interval, "episodes": len(scores.rewards)})
         else:
             Output().say(f"mean reward {scores}")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rate people by the policy of a run, whether or not the run has seen them, with intervals.
+
+    Expertise is relative to the mean over the people of the run. Where the data are those of the run, its report has
+    better estimates: by policies that have not seen them.
+    """
+
+    run: Positional[Path]
+    """A run directory of `ileed fit`."""
+    people: OmitArgPrefixes[OfData]
+    """The data of those to rate."""
+
+    def __call__(self) -> None:
+        from ileed.cli.fitting import rated, ratings_table
+        from ileed.methods import load
+
+        ratings = load(self.run).assess(self.people.read())
+        if self.people.json:
+            print_json(rated(ratings))
+            return
+        console = Output()
+        console.print(ratings_table(ratings))
+        console.say(ratings.sentence())
 
 
 @dataclass(frozen=True)
