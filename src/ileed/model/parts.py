@@ -12,12 +12,15 @@ from ileed.errors import IleedError
 from ileed.model import demonstrators as models
 from ileed.model import dynamics, expertise, policies
 
-OWN_PARTS = (
-    *(policies.CategoricalMLP, policies.MixtureMLP, policies.MixtureLSTM),
-    *(models.UniformMixture, models.OneVersusRest, models.Boltzmann, models.VarianceScaling),
-    *(expertise.Embedded, expertise.Constant, expertise.Perfect, expertise.Skills, dynamics.LatentDynamics),
-)
 _ABSTRACT = (policies.AbstractPolicyHead, models.AbstractDemonstratorModel, expertise.AbstractExpertise)
+OWN_PARTS: tuple[type, ...] = tuple(
+    found
+    for module in (policies, models, expertise, dynamics)
+    for name, found in vars(module).items()
+    if isinstance(found, type) and is_dataclass(found) and not name.startswith(("_", "Abstract"))
+    if found.__module__ == module.__name__ and issubclass(found, (*_ABSTRACT, dynamics.LatentDynamics))
+)
+"""Every part that these modules define, in their order."""
 
 
 def check_part(name: str, found: Any) -> type:
