@@ -160,7 +160,7 @@ def test_the_page_says_who_how_many_and_how_it_ended(page, fitted):
     for told in ("ann", "bob", "cat", "120", fitted.outcome.value.replace("`", ""), f"{fitted.nats_per_action:.3f}"):
         assert told in page.text
     assert Content.of(fitted, {}, {}).verdict in page.text
-    assert len(page.charts) == 4
+    assert len(page.charts) == 5
 
 
 def test_the_report_stands_in_the_run_directory_and_leaves_the_run_loadable(eventful):
@@ -342,7 +342,7 @@ def test_figures_are_files_of_their_own(run, tmp_path):
     scores = {"cloning": SimpleNamespace(mean=0.5, interval=(0.4, 0.6))}
     drawn = figures(run, tmp_path / "svg", scores=scores)
     assert {name: path.name for name, path in drawn.items()} == {
-        name: f"{name}.svg" for name in ("ranking", "scores", "restarts", "learning", "states")
+        name: f"{name}.svg" for name in ("ranking", "intervals", "scores", "restarts", "learning", "states")
     }
     for path in drawn.values():
         assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"

@@ -272,6 +272,7 @@ def test_a_number_that_rounds_to_zero_has_no_sign(value):
 
 DECISIONS = ROOT / "docs" / "decisions"
 GENERATED = [
+    ROOT / "docs" / "calibration.md",
     PAGE,
     ROBOT_PAGE,
     CHESS_PAGE,

@@ -159,6 +159,7 @@ def _spread_of_steps(fitted: Fitted) -> tuple[list[str], dict[str, list[str]]]:
 
 def _interval_cells(fitted: Fitted) -> tuple[list[str], dict[str, list[str]]]:
     words = ("{expertise:.2f}", "{low:.2f} to {high:.2f}", "{rank_low} to {rank_high}")
-    rows = fitted.expertise.table().to_pylist()
-    cells = {row["demonstrator"]: [each.format(**row) for each in words] for row in rows}
+    numbers = {name: str(number) for number, name in enumerate(fitted.expertise.names)}  # a table holds no stray name
+    rows = {row["demonstrator"]: row for row in fitted.renamed(numbers).expertise.table().to_pylist()}
+    cells = {name: [each.format(**rows[number]) for each in words] for name, number in numbers.items()}
     return ["relative", "95 % interval", "rank"], cells

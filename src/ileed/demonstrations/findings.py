@@ -40,8 +40,10 @@ def _of_demonstrators(data: Demonstrations) -> Iterator[Finding]:
         return counted(count, "step")
 
     yield from _of_some(data, steps == 0, steps, step_count, "have no steps", "their expertise cannot be known")
-    why = "expertise will be poorly determined, give or take 0.98 / sqrt(steps) at best"
-    thin = (steps > 0) & (steps < _ENOUGH_STEPS)
+
+    thin, why = (steps > 0) & (steps < _ENOUGH_STEPS), "expertise will be poorly determined"
+    if 0 < thin.sum() <= _FEW_PEOPLE:
+        why += f", give or take {0.98 * steps[thin].max() ** -0.5:.2f} or more"
     yield from _of_some(data, thin, steps, step_count, f"have fewer than {_ENOUGH_STEPS} steps each", why)
     undivided, why = (steps >= _ENOUGH_STEPS) & (episodes == 1), "none of it can be held out"
     yield from _of_some(data, undivided, episodes, lambda count: "1 episode", "have one episode each", why)

@@ -173,7 +173,7 @@ class Ratings:
         rank = np.argsort(np.argsort(-drawn, axis=1), axis=1) + 1
         rank_low, rank_high = np.quantile(rank, tails(level), axis=0, method="nearest").astype(np.int64)
         columns: dict[str, Any] = {
-            "demonstrator": list(self.names),
+            "demonstrator": [name.encode(errors="replace").decode() for name in self.names],
             "steps": self.steps,
             "episodes": self.episodes,
             "expertise": own,

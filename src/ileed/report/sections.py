@@ -128,21 +128,21 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
 
 
 def _intervals(ratings: Ratings, people: Sequence[Person]) -> Section:
-    shown, labels = Shown.of(people), {person.index: person.label for person in people}
-    names = {ratings.names[index]: label for index, label in labels.items()}
+    shown = Shown.of(people).labels
+    ratings = ratings.renamed({ratings.names[person.index]: person.label for person in people})
     rows = []
     for row in ratings.table().to_pylist():
-        interval, name = (row["low"], row["high"]), names[row["demonstrator"]]
+        name, interval = row["demonstrator"], (row["low"], row["high"])
         ranks = f"rank {row['rank_low']} to {row['rank_high']}"
         tooltip = f"{name}: {row['expertise']:.2f} ({interval[0]:.2f} to {interval[1]:.2f}), {ranks}"
-        if name in shown.labels:
+        if name in shown:
             rows.append(_bar(name, row["expertise"], interval, tooltip))
-    order = ratings.renamed(names).sentence()
+    order = ratings.sentence()
     text = [_say("intervals", folds=ratings.by.folds), _as_sentence(order), _say("intervals_scale")]
     description = f"Relative expertise with 95 % intervals; {order}"
     domain, marks = (0.0, max(row["high"] for row in rows)), ["relative expertise", "95 % interval"]
-    title, order_of_bars = "expertise divided by its mean over people", [row["name"] for row in rows]
-    draw = partial(bar_chart, rows=rows, names=order_of_bars, title=title, domain=domain, marks=marks)
+    title, names = "expertise divided by its mean over people", [row["name"] for row in rows]
+    draw = partial(bar_chart, rows=rows, names=names, title=title, domain=domain, marks=marks)
     return Section("How sure the order is", text, Figure("intervals", description, draw))
 
 
