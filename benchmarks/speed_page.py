@@ -37,13 +37,22 @@ The same policy, as many episodes and one run on one machine (`benchmarks/rollou
 """
 
 RECURRENT = """
-## Policies with a memory
+## Recurrent policies
 
 Gradient steps per second of `MixtureLSTM` and of robomimic's own training loop, on the same file, machine and sizes, in
 one run (`benchmarks/robomimic_loop.py`): an LSTM of 2 x 400 with five modes, windows of ten steps in batches of 100.
 
 - **robomimic**: its BC-RNN-GMM, its loader with everything in memory, its `run_epoch`, its optimiser.
 - **ours**: one call of `.fit`; *side by side* are several data sets or seeds at once, whose steps are counted together.
+"""
+
+
+DEFAULT_FIT = """
+## The whole default
+
+`Ileed().fit` on the demo's data, 10,000 steps of ten people, with everything that is on by default
+(`benchmarks/default_fit.py`): the comparison of widths, the fit of 20 restarts, and cross-fitting in five folds, by which
+people are rated. The rest is preparing the data, summaries and ratings. The fastest of a few runs.
 """
 
 
@@ -60,9 +69,11 @@ def page() -> str:
     restarts, recurrent = "".join(map(_section, records)), "".join(map(_loops, loops))
     games = ROOT / "results" / "benchmarks" / "chess-extraction.json"
     memory = games.with_name("chess-extraction-memory.json")
+    defaults = [json.loads(path.read_text()) for path in sorted(games.parent.glob("default-fit-*.json"))]
     return (
         INTRODUCTION
         + restarts
+        + (DEFAULT_FIT + "".join(map(_default_fit, defaults)) if defaults else "")
         + ROLLOUTS
         + _rollouts(rollouts)
         + _square(square)
@@ -93,6 +104,23 @@ def _extraction(record: dict[str, Any], memory: dict[str, Any]) -> str:
         f"{small['games']:,} games and {large['main_mebibytes']:.0f} over {large['games']:,}, of which "
         f"{large['before_mebibytes']:.0f} were taken before the first was read; other processes at most "
         f"{max(small['each_other_process_mebibytes']):.0f} and {max(large['each_other_process_mebibytes']):.0f}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _default_fit(record: dict[str, Any]) -> str:
+    made, settings = record["provenance"], record["settings"]
+    seconds = min(record["runs"], key=lambda each: each["whole"])
+    stages = {name: value for name, value in seconds.items() if name != "whole"}
+    stages |= {"the rest": seconds["whole"] - sum(stages.values()), "whole": seconds["whole"]}
+    cpu = settings["device"] == "cpu"
+    lines = [
+        f"\n### {'CPU' if cpu else settings['device']}: the default\n",
+        f"{made['machine']}; torch {made['torch']}; {settings['runs']} runs; commit {made['commit']}, "
+        f"{made['date'][:10]}.\n",
+        "| stage | seconds | share |",
+        "|---|---:|---:|",
+        *(f"| {name} | {value:.1f} | {100 * value / seconds['whole']:.0f} % |" for name, value in stages.items()),
     ]
     return "\n".join(lines) + "\n"
 
