@@ -51,8 +51,8 @@ DEFAULT_FIT = """
 ## The whole default
 
 `Ileed().fit` on the demo's data, 10,000 steps of ten people, with everything that is on by default
-(`benchmarks/default_fit.py`): the comparison of widths, the fit of 20 restarts, and cross-fitting in five folds, by which
-people are rated. The rest is preparing the data, summaries and ratings. The fastest of a few runs.
+(`benchmarks/default_fit.py`): the comparison of widths, the fit of 20 restarts, and cross-fitting in five folds, by
+which people are rated. The rest is preparing the data, summaries and ratings. The fastest of a few runs.
 """
 
 
