@@ -199,6 +199,18 @@ def test_an_assumed_temperature_is_used_and_an_impossible_one_refused():
         ileed.Ileed(folds=-1)
 
 
+def test_a_fit_says_whether_the_level_of_expertise_is_fixed_or_ratios_alone():
+    """Where people err uniformly around one best action the held-out steps fix the level; a Gaussian's never do."""
+    low, high = fit().expertise.ratings.by.levels
+    assert 0 < low <= high < 1
+    assert fit().expertise.ratings.by.identification in repr(fit())
+    method = replace(DESIGNS["Gaussian mixture"].method, restarts=1, steps=100, folds=2)
+    found = method.fit(DESIGNS["Gaussian mixture"].population(DEVELOPMENT_SEED).data, seed=0, device="cpu")
+    low, high = found.expertise.ratings.by.levels
+    assert high > 2 * low
+    assert "ratios of expertise and not its level" in repr(found)
+
+
 def test_behaviour_cloning_is_not_rated():
     method = replace(ileed.bc(**FEW), policy=fit().method.policy)
     assert method.fit(population().data, seed=0, device="cpu").expertise.ratings is None
@@ -230,3 +242,55 @@ def test_a_policys_own_error_would_otherwise_be_laid_to_the_best():
     shares, _ = posterior(curves, None)
     estimate = mean_and_interval(shares, 0.95).estimate
     assert estimate[1] / estimate[0] == pytest.approx(4, rel=0.05)
+
+
+def phases():
+    """Two people in two phases: ann is good in the first, bob in the second, and cy is never in the second."""
+    random = np.random.default_rng(0)
+    steps = 600
+    who = np.repeat(np.arange(3), steps)
+    phase = np.where(who == 2, 0, random.integers(0, 2, size=3 * steps))
+    seen = random.integers(0, 4, size=3 * steps)
+    skill = np.array([[0.95, 0.2], [0.2, 0.95], [0.6, 0.6]])[who, phase]
+    acted = np.where(random.random(3 * steps) < skill, seen, random.integers(0, 4, size=3 * steps))
+    return ileed.Demonstrations(
+        observations=np.eye(4, dtype=np.int64)[seen],
+        actions=acted,
+        demonstrator=np.array(["ann", "bob", "cy"])[who],
+        episode=np.arange(3 * steps) // 20,
+        skills={"phase": np.array(["reach", "grasp"])[phase]},
+    )
+
+
+@cache
+def in_phases():
+    method = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(8,)), expertise=ileed.Constant(), **FEW)
+    return method.fit(phases(), seed=0, device="cpu")
+
+
+def test_people_are_rated_in_each_kind_of_state_and_in_each_episode():
+    table = in_phases().assess(phases(), by="phase").table()
+    found = {(row["demonstrator"], row["phase"]): row["expertise"] for row in table.to_pylist()}
+    assert found.keys() == {("ann", "reach"), ("ann", "grasp"), ("bob", "reach"), ("bob", "grasp"), ("cy", "reach")}
+    assert found["ann", "reach"] > 2 * found["ann", "grasp"]
+    assert found["bob", "grasp"] > 2 * found["bob", "reach"]
+    episodes = in_phases().assess(phases(), by="episode").table()
+    assert episodes.num_rows == phases().episode_count
+    assert set(episodes["steps"].to_pylist()) == {20}
+    with pytest.raises(ileed.DemonstrationError, match="no skill column 'phases'"):
+        in_phases().assess(phases(), by="phases")
+
+
+def test_expertise_over_common_states_counts_kinds_alike_for_all_and_says_where_somebody_was_not():
+    """Ann's 600 steps are half in each phase, as everybody's share of steps is not: cy is in the first alone."""
+    ratings = in_phases().assess(phases(), by="phase")
+    rows = {row["demonstrator"]: row for row in ratings.standardised().to_pylist()}
+    reach = (phases().skills["phase"] == "reach").mean()
+    by_kind = {(row["demonstrator"], row["phase"]): row["expertise"] for row in ratings.table().to_pylist()}
+    expected = reach * by_kind["ann", "reach"] + (1 - reach) * by_kind["ann", "grasp"]
+    assert rows["ann"]["expertise"] == pytest.approx(expected, rel=1e-6)
+    assert rows["ann"]["overlap"] == pytest.approx(1)
+    assert rows["cy"]["overlap"] == pytest.approx(reach)
+    assert rows["cy"]["high"] - rows["cy"]["low"] > 2 * (rows["ann"]["high"] - rows["ann"]["low"])
+    with pytest.raises(SettingsError, match="ratings of people"):
+        in_phases().expertise.ratings.standardised()

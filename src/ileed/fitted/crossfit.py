@@ -15,7 +15,7 @@ import torch
 from ileed._torch import stream
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted.ensemble import Ensemble
-from ileed.fitted.likelihood import Block, blocks_of_fit, held_out_temperature
+from ileed.fitted.likelihood import Block, blocks_of_fit, held_out_temperature, likely_levels
 from ileed.fitted.rating import rate_blocks
 from ileed.fitted.ratings import Ratings
 from ileed.nets import members
@@ -68,4 +68,4 @@ def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) ->
         blocks += [replace(block, steps=steps[block.steps]) for block in found]
     chosen = held_out_temperature(blocks, data) if temperature is None else temperature
     ratings = rate_blocks(blocks, data, temperature=chosen, spread=None)
-    return replace(ratings, by=replace(ratings.by, folds=folds))
+    return replace(ratings, by=replace(ratings.by, folds=folds, levels=likely_levels(blocks, data)))

@@ -111,16 +111,19 @@ class Fitted:
 
         return _at_steps(self, data, demonstrator, self.expertise.skill_names, cost)
 
-    def assess(self, demonstrations: Demonstrations, *, confidence_level: float = 0.95) -> Ratings:
+    def assess(
+        self, demonstrations: Demonstrations, *, by: str = "demonstrator", confidence_level: float = 0.95
+    ) -> Ratings:
         """Everybody in `demonstrations` rated by this fit's policy, people whom the fit has not seen above all.
 
         They are drawn towards the population of the fit's people, at the temperature of its ratings, and `table()`
-        divides their expertise by the mean over the fit's people. Those whom the fit has seen are rated in sample
-        where these are the data that it learned from: `expertise.table()` has them by other policies.
+        divides their expertise by the mean over the fit's people. `by` rates each episode ("episode"), or each person
+        for each label of a skill column, in place of people. Those whom the fit has seen are rated in sample where
+        these are the data that it learned from: `expertise.table()` has them by other policies.
         """
         from ileed.fitted.rating import assess  # which rates by fits, and so needs this module
 
-        return assess(self, demonstrations, confidence_level=confidence_level)
+        return assess(self, demonstrations, by=by, confidence_level=confidence_level)
 
     def with_ratings(self, ratings: Ratings) -> Fitted:
         """The same fit with ratings of its people, beside which stands their expertise in sample."""
@@ -148,9 +151,10 @@ class Fitted:
     def __repr__(self) -> str:
         count, kept = len(self.restarts.nats_per_action), len(self.restarts.kept)
         chosen = f"best of {count} restarts" if kept == 1 else f"mean of {kept} of {count} restarts"
+        fixed = f"; {ratings.by.identification}" if (ratings := self.expertise.ratings) is not None else ""
         return (
             f"Fitted({type(self.joint.parts.expertise).__name__} expertise of {len(self.expertise.names)} "
-            f"demonstrators, {self.nats_per_action:.4f} nats per action, {chosen}: {self.outcome.value})"
+            f"demonstrators, {self.nats_per_action:.4f} nats per action, {chosen}: {self.outcome.value}{fixed})"
         )
 
 

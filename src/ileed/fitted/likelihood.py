@@ -29,6 +29,8 @@ from ileed.nets import members
 
 TEMPERATURES = np.geomspace(1, 1 / 20, 13)
 """Candidates, from the policy as it was learned to nearly its most likely action alone."""
+BROADER = (2.0, 1.4)
+"""Less sharp policies, by which people would be the better."""
 _COARSE = 41  # points of expertise at which temperatures are compared and episodes' variances estimated
 _NUMBERS_AT_ONCE = 1 << 23
 _PRIOR_EPISODES = 20  # how many episodes' worth it is believed beforehand that steps are independent
@@ -126,12 +128,27 @@ def held_out_temperature(blocks: Sequence[Block], data: Demonstrations) -> float
     """
     best, chosen = -np.inf, 1.0
     for temperature in TEMPERATURES:
-        by_person = curves(
-            blocks, data.demonstrator, len(data.names), temperature=float(temperature), points=_COARSE_POINTS
-        )
-        if (total := by_person.max(1).sum()) > best + 0.5:
+        total, _ = _profile(blocks, data, float(temperature))
+        if total > best + 0.5:
             best, chosen = total, float(temperature)
     return chosen
+
+
+def likely_levels(blocks: Sequence[Block], data: Demonstrations) -> tuple[float, float]:
+    """The least and the greatest mean over people of their likeliest expertise, over temperatures that are likely.
+
+    The likelihood is nearly the same along scale (rho, pi) and (c rho, 1/|A| + (pi - 1/|A|) / c), of which a change of
+    temperature is an approximation: this is the profile along it, to 1.92 nats below its top.
+    """
+    found = np.array([_profile(blocks, data, float(each)) for each in (*BROADER, *TEMPERATURES)])
+    likely = found[found[:, 0] >= found[:, 0].max() - 1.92, 1]
+    return float(likely.min()), float(likely.max())
+
+
+def _profile(blocks: Sequence[Block], data: Demonstrations, temperature: float) -> tuple[float, float]:
+    """The greatest log-likelihood of everybody's steps at a temperature, and the mean expertise at which it is."""
+    by_person = curves(blocks, data.demonstrator, len(data.names), temperature=temperature, points=_COARSE_POINTS)
+    return float(by_person.max(1).sum()), float(_COARSE_POINTS[by_person.argmax(1)].mean())
 
 
 def dispersion(blocks: Sequence[Block], data: Demonstrations, temperature: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from ileed.errors import SettingsError
 from ileed.fitted.ensemble import Fitted
 from ileed.fitted.likelihood import Block, blocks_of_fit, blocks_of_policy, curves, dispersion
 from ileed.fitted.posterior import Population, likeliest, mean_and_interval, peak, posterior, tails
-from ileed.fitted.ratings import Estimates, RatedBy, Rating, Ratings, checked_level
+from ileed.fitted.ratings import Estimates, RatedBy, Rating, Ratings, Units, checked_level
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]
@@ -68,22 +69,36 @@ def rate(
     return rate_blocks(blocks, demonstrations, pooled=pooled, level=level, by_episode=interval == "episodes")
 
 
-def assess(fit: Fitted, demonstrations: Demonstrations, *, confidence_level: float = 0.95) -> Ratings:
+def assess(
+    fit: Fitted, demonstrations: Demonstrations, *, by: str = "demonstrator", confidence_level: float = 0.95
+) -> Ratings:
     """People rated by a fit, as `Fitted.assess` says."""
     check_demonstrations(demonstrations)
     level, known = checked_level(confidence_level), fit.expertise.ratings
-    blocks = _blocks(fit, demonstrations, None)
+    blocks, units = _blocks(fit, demonstrations, None), _units(demonstrations, by)
     if known is None:
-        return rate_blocks(blocks, demonstrations, level=level)
-    found = rate_blocks(
-        blocks,
-        demonstrations,
-        pooled=known.population or True,
-        level=level,
-        temperature=known.by.temperature,
-        spread=known.by.dispersion,
-    )
+        return rate_blocks(blocks, demonstrations, level=level, units=units)
+    # kinds of state and episodes differ more than people do, and so have a population of their own
+    pooled = known.population if units is None and known.population is not None else True
+    how = partial(rate_blocks, temperature=known.by.temperature, spread=known.by.dispersion)
+    found = how(blocks, demonstrations, pooled=pooled, level=level, units=units)
     return replace(found, reference=float(known.best.expertise.mean()))
+
+
+def _units(data: Demonstrations, by: str) -> Units | None:
+    """Each person's episodes, or their steps with each label of a column; None for people themselves."""
+    if by == "demonstrator":
+        return None
+    if by == "episode":
+        labels, number = [str(each + 1) for each in range(data.episode_count)], data.episode
+    else:
+        weights, names = data.skill(by)
+        if not np.isin(weights, (0, 1)).all():
+            raise SettingsError(f"the skill column {by!r} holds weights: rate by a column of labels, or by 'episode'")
+        labels, number = list(names), weights.argmax(1)
+    pairs, of_step = np.unique(data.demonstrator * len(labels) + number, return_inverse=True)
+    people = tuple(data.names[pair // len(labels)] for pair in pairs)
+    return Units({"demonstrator": people, by: tuple(labels[pair % len(labels)] for pair in pairs)}, of_step)
 
 
 def rate_blocks(
@@ -95,31 +110,33 @@ def rate_blocks(
     by_episode: bool = False,
     temperature: float = 1.0,
     spread: float | None = 1.0,
+    units: Units | None = None,
 ) -> Ratings:
-    """Ratings by steps whose likelihood is known; `spread` is their dispersion, None to estimate it."""
+    """Ratings by steps whose likelihood is known; `spread` is their dispersion, None to estimate it.
+
+    `units` are rated in place of people.
+    """
     steps = data.steps_each
     if (steps == 0).any():
         nobody = data.names[int((steps == 0).argmax())]
         raise SettingsError(f"{nobody!r} has no step to be rated by: leave that name out with demonstrations.by(...)")
-    people = len(data.names)
+    names, owner = (data.names, data.demonstrator) if units is None else (units.names, units.of_step)
+    people = len(names)
     if by_episode:
         each = curves(blocks, data.episode, data.episode_count, temperature=temperature)
         found = np.zeros((people, each.shape[1]))
         np.add.at(found, data.episode_demonstrator, each)
     else:
-        found = curves(blocks, data.demonstrator, people, temperature=temperature)
+        found = curves(blocks, owner, people, temperature=temperature)
     if spread is None:
         spread = dispersion(blocks, data, temperature)
     alone = Estimates(*likeliest(found / spread, level))
     if by_episode:
         alone = _resampled(alone, each, data.episode_demonstrator, level)
-    ratings = Ratings(
-        data.names,
-        steps,
-        np.bincount(data.episode_demonstrator, minlength=people),
-        RatedBy(level, temperature, spread),
-        alone,
-    )
+    episodes = np.bincount(np.unique(np.stack([owner, data.episode]), axis=1)[0], minlength=people)
+    by = RatedBy(level, temperature, spread)
+    parts = {} if units is None else units.columns
+    ratings = Ratings(names, np.bincount(owner, minlength=people), episodes, by, alone, parts=parts)
     if pooled is False:
         return ratings
     shares, population = posterior(found / spread, None if pooled is True else pooled)

@@ -138,7 +138,8 @@ def _intervals(ratings: Ratings, people: Sequence[Person]) -> Section:
         if name in shown:
             rows.append(_bar(name, row["expertise"], interval, tooltip))
     order = ratings.sentence()
-    text = [_say("intervals", folds=ratings.by.folds), _as_sentence(order), _say("intervals_scale")]
+    fixed = _as_sentence(ratings.by.identification)
+    text = [_say("intervals", folds=ratings.by.folds), _as_sentence(order), fixed, _say("intervals_scale")]
     description = f"Relative expertise with 95 % intervals; {order}"
     domain, marks = (0.0, max(row["high"] for row in rows)), ["relative expertise", "95 % interval"]
     title, names = "expertise divided by its mean over people", [row["name"] for row in rows]
