@@ -25,7 +25,20 @@ def population():
 
 @cache
 def fit():
-    return replace(DESIGNS["250 steps"].method, steps=500).fit(population().data, seed=0, device="cpu")
+    return replace(DESIGNS["250 steps"].method, steps=500, folds=5).fit(population().data, seed=0, device="cpu")
+
+
+def test_fits_are_cross_fitted_by_default_but_for_recurrent_policies_and_crowds(monkeypatch):
+    monkeypatch.setattr("ileed.methods.FOLDS", 5)
+    monkeypatch.setattr("ileed.methods.MOST_PEOPLE", 8)
+    data = population().data
+    method = replace(DESIGNS["250 steps"].method, restarts=1, steps=5)
+    assert method.fit(data, seed=0, device="cpu").expertise.ratings.by.folds == 5
+    monkeypatch.setattr("ileed.methods.MOST_PEOPLE", 7)
+    assert method.fit(data, seed=0, device="cpu").expertise.ratings is None
+    recurrent = DESIGNS["recurrent"]
+    few = replace(recurrent.method, restarts=1, steps=2)
+    assert few.fit(recurrent.population(0).data, seed=0, device="cpu").expertise.ratings is None
 
 
 def test_everybodys_episodes_are_dealt_evenly_into_folds():
@@ -67,7 +80,7 @@ def test_cross_fitted_expertise_is_nearer_the_truth_than_in_sample():
     errors = []
     for seed in range(DEVELOPMENT_SEED, DEVELOPMENT_SEED + 3):
         found = DESIGNS["250 steps"].population(seed)
-        table = DESIGNS["250 steps"].method.fit(found.data, seed=0, device="cpu").expertise.table()
+        table = replace(DESIGNS["250 steps"].method, folds=5).fit(found.data, seed=0, device="cpu").expertise.table()
         oracle = ileed.rate(np.eye(7)[found.best_action], found.data).table()
         errors.append(
             [squared_error(table, found), squared_error(table, found, "in_sample"), squared_error(oracle, found)]
@@ -212,7 +225,7 @@ def test_a_fit_says_whether_the_level_of_expertise_is_fixed_or_ratios_alone():
 
 
 def test_behaviour_cloning_is_not_rated():
-    method = replace(ileed.bc(**FEW), policy=fit().method.policy)
+    method = replace(ileed.bc(**FEW), policy=fit().method.policy, folds=5)
     assert method.fit(population().data, seed=0, device="cpu").expertise.ratings is None
 
 
@@ -264,7 +277,7 @@ def phases():
 
 @cache
 def in_phases():
-    method = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(8,)), expertise=ileed.Constant(), **FEW)
+    method = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(8,)), expertise=ileed.Constant(), folds=5, **FEW)
     return method.fit(phases(), seed=0, device="cpu")
 
 

@@ -83,7 +83,7 @@ def lattice(names, *, steps=40, places=8, seed=0, **columns):
 
 
 def fit(names=("ann", "bob", "cat"), **settings):
-    return ileed.Ileed(**{"restarts": 3, "steps": 12} | settings).fit(lattice(names), seed=0, device="cpu")
+    return ileed.Ileed(**{"restarts": 3, "steps": 12, "folds": 2} | settings).fit(lattice(names), seed=0, device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -182,6 +182,13 @@ def test_data_sets_side_by_side_end_as_each_alone(model, act):
 
 
 @each_model
+def test_people_are_rated_under_a_model_with_parameters_of_its_own(model, act):
+    data = simulated(act, people=2, episodes=4)
+    method = ileed.Ileed(policy=SHARP, demonstrator=model, expertise=ileed.Constant(), restarts=2, steps=30, folds=2)
+    assert method.fit(data, seed=0, device="cpu").expertise.table().num_rows == 2
+
+
+@each_model
 def test_an_interrupted_fit_goes_on_to_the_same_bits(model, act, tmp_path):
     data = simulated(act, people=2, episodes=3)
     method = ileed.Ileed(policy=SHARP, demonstrator=model, expertise=ileed.Constant(), restarts=2, steps=40)

@@ -121,7 +121,7 @@ def test_where_every_person_has_one_step_nothing_is_held_out_and_the_paper_s_net
 
 def test_progress_names_the_width_that_is_being_tried():
     stages = []
-    quick(steps=20).fit(rings(300), seed=0, progress=lambda progress: stages.append(progress.stage))
+    quick(steps=20, folds=2).fit(rings(300), seed=0, progress=lambda progress: stages.append(progress.stage))
     assert list(dict.fromkeys(stages))[:2] == ["trying hidden layers of 4 units", "trying hidden layers of 8 units"]
     assert list(dict.fromkeys(stages))[-2:] == ["fitting", "cross-fitting"]
 
