@@ -224,6 +224,22 @@ def test_a_fit_says_whether_the_level_of_expertise_is_fixed_or_ratios_alone():
     assert "ratios of expertise and not its level" in repr(found)
 
 
+@pytest.mark.parametrize(("lost", "rated"), [([1], True), ([2, 3], False)])
+def test_a_member_of_a_fold_that_is_lost_costs_nothing_unless_it_was_the_last(monkeypatch, lost, rated):
+    real = ileed.fitting.optimise
+
+    def losing(joint, prepared, *arguments, **options):
+        result = real(joint, prepared, *arguments, **options)
+        if len(result.nats_per_action) == 4:  # two folds of two members
+            result.nats_per_action[lost] = np.inf
+        return result
+
+    monkeypatch.setattr("ileed.fitting.optimise", losing)
+    method = replace(fit().method, restarts=2, steps=20, folds=2)
+    found = method.fit(population().data, seed=0, device="cpu")
+    assert (found.expertise.ratings is not None) == rated
+
+
 def test_behaviour_cloning_is_not_rated():
     method = replace(ileed.bc(**FEW), policy=fit().method.policy, folds=5)
     assert method.fit(population().data, seed=0, device="cpu").expertise.ratings is None

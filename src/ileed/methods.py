@@ -155,7 +155,6 @@ class Ileed:
         and from which an interrupted fit, called again with the same arguments, goes on. It is written at the end too,
         and stays until the fit is saved: `Fitted.save` removes it.
         """
-        began = time.monotonic()
         check_demonstrations(demonstrations)
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
         if checkpoint is not None:
@@ -174,19 +173,22 @@ class Ileed:
             width = self._compared_widths(demonstrations, weighed, stages)
             if self.policy is None and width is not None:
                 method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
-        start = method._start(demonstrations, seed, chosen, weighed)
-        file = None
-        if checkpoint is not None:
-            fingerprint = _fingerprint(method, demonstrations, seed, chosen, weighed)
-            file = fitting.Checkpoint(checkpoint, fingerprint=fingerprint, seconds=checkpoint_seconds)
-            stages.checkpoints.append(file)
-        joint = start.joint.to(chosen)
-        result = fitting.optimise(joint, start.prepared, method.optimiser, checkpoint=file, callback=progress)
-        ensemble = _ensemble(self, start.prepared, result, chosen, time.monotonic() - began)
+        ensemble = replace(method._fit_members(demonstrations, weighed, stages), method=self)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
         ratings = method._cross_fitted(demonstrations, weighed, stages)
         fitted = kept.fitted() if ratings is None else kept.fitted().with_ratings(ratings)
         return replace(fitted, width=width, checkpoints=tuple(stages.checkpoints))
+
+    def _fit_members(self, data: Demonstrations, weights: Array | None, stages: _Stages) -> Ensemble:
+        """Every restart, fitted and with its checkpoint."""
+        start, file = self._start(data, stages.seed, stages.device, weights), None
+        if stages.checkpoint is not None:
+            fingerprint = _fingerprint(self, data, stages.seed, stages.device, weights)
+            file = fitting.Checkpoint(stages.checkpoint, fingerprint=fingerprint, seconds=stages.checkpoint_seconds)
+            stages.checkpoints.append(file)
+        joint = start.joint.to(stages.device)
+        result = fitting.optimise(joint, start.prepared, self.optimiser, checkpoint=file, callback=stages.progress)
+        return _ensemble(self, start.prepared, result, stages.device, time.monotonic() - stages.began)
 
     def _compared_widths(self, data: Demonstrations, weights: Array | None, stages: _Stages) -> WidthComparison | None:
         """Policies of several widths on held-out episodes; None where no episode of any weight can be held out."""
@@ -202,7 +204,8 @@ class Ileed:
         def cost(hidden: tuple[int, ...]) -> Array:
             method = replace(self, policy=head.resized(hidden), restarts=min(RESTARTS, self.restarts), ensemble=1)
             stage, suffix = f"trying {layers(hidden)}", "-".join(map(str, hidden))
-            return stages.fit(method, split.data, by_episode * split.kept, stage, suffix).nats(split.held_out)
+            found = method._fit_members(split.data, by_episode * split.kept, stages.stage(stage, suffix))
+            return found.best().fitted().nats(split.held_out)
 
         candidates = LADDER if self.policy is None else wider_than(head.hidden)
         return compare_widths(split, candidates, cost, by_episode)
@@ -221,8 +224,7 @@ class Ileed:
         if (each.sum(1) == 0).any():
             return None
         method = replace(self, restarts=len(each), ensemble=1)
-        found = stages.fit(method, data, each, "cross-fitting", "folds").ensemble
-        assert found is not None  # a fit that was not loaded has it
+        found = method._fit_members(data, each, stages.stage("cross-fitting", "folds"))
         return rate_folds(found, fold, temperature=self.temperature)
 
     def fit_each(
@@ -321,7 +323,7 @@ def _ensemble(
 @final
 @dataclass(frozen=True, eq=False)
 class _Stages:
-    """Fits that are stages of another: with its seed and device, and checkpoints beside its own."""
+    """How a fit was called, for itself and for its stages, whose checkpoints lie beside its own."""
 
     seed: int
     device: torch.device
@@ -329,20 +331,13 @@ class _Stages:
     checkpoint: Path | None
     checkpoint_seconds: float
     checkpoints: list[fitting.Checkpoint] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
 
-    def fit(self, method: Ileed, data: Demonstrations, weights: Array, stage: str, suffix: str) -> Fitted:
-        found = replace(method, folds=0).fit(
-            data,
-            seed=self.seed,
-            device=str(self.device),
-            weights=weights,
-            check_width=False,
-            progress=self.progress and partial(_in_stage, self.progress, stage),
-            checkpoint=self.checkpoint and f"{self.checkpoint}-{suffix}",
-            checkpoint_seconds=self.checkpoint_seconds,
-        )
-        self.checkpoints.extend(found.checkpoints)
-        return found
+    def stage(self, words: str, suffix: str) -> _Stages:
+        """A stage, in words and as the suffix of a file."""
+        progress = self.progress and partial(_in_stage, self.progress, words)
+        checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}-{suffix}")
+        return replace(self, progress=progress, checkpoint=checkpoint)
 
 
 def _in_stage(callback: fitting.ProgressCallback, stage: str, progress: fitting.Progress) -> None:

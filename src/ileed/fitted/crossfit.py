@@ -50,13 +50,16 @@ def generator_of(seed: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng(int(torch.randint(2**31, (), generator=stream(seed, purpose))))
 
 
-def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) -> Ratings:
+def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) -> Ratings | None:
     """Everybody rated by the mean likelihood of the members of each fold, on the episodes of that fold.
 
-    The temperature of the policies is that at which the held-out episodes are likeliest, unless one is assumed.
+    The temperature of the policies is that at which the held-out episodes are likeliest, unless one is assumed. There
+    are no ratings where all members of a fold became non-finite.
     """
     data, folds = ensemble.data, int(fold.max()) + 1
     finite = np.isfinite(ensemble.nats_per_action).reshape(folds, -1)
+    if not finite.any(1).all():
+        return None
     blocks: list[Block] = []
     for number, own in enumerate(finite):
         joint = members(ensemble.joint, (number * len(own) + np.flatnonzero(own)).tolist())
