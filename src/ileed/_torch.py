@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import torch
 
 from ileed import memory
@@ -33,6 +34,11 @@ def stream(seed: int, *purpose: object) -> torch.Generator:
     """A generator that depends on `seed` and on nothing but the purpose it is named for."""
     digest = hashlib.blake2b(repr((seed, *purpose)).encode(), digest_size=8).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+def numpy_stream(seed: int, *purpose: object) -> np.random.Generator:
+    """The same for numpy."""
+    return np.random.default_rng(int(torch.randint(2**31, (), generator=stream(seed, *purpose))))
 
 
 def resolve_device(name: str) -> torch.device:

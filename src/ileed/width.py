@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-import torch
 
-from ileed._torch import stream
+from ileed._torch import numpy_stream
 from ileed.demonstrations import Array, Demonstrations
 
 Hidden = tuple[int, ...]
@@ -82,10 +81,9 @@ class Split:
     def of(cls, data: Demonstrations, *, seed: int) -> Split:
         if np.bincount(data.episode_demonstrator).max() < 2:
             data = _in_blocks(data)
-        drawn = int(torch.randint(2**31, (), generator=stream(seed, "width")))
         if np.bincount(data.episode_demonstrator).max() < 2:  # a step each: nothing can be held out
             return cls(data, np.ones(data.episode_count, dtype=bool))
-        return cls(data, data.split(_HELD_OUT, generator=np.random.default_rng(drawn))[0])
+        return cls(data, data.split(_HELD_OUT, generator=numpy_stream(seed, "width"))[0])
 
     @property
     def held_out(self) -> Demonstrations:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import torch
 
-from ileed._torch import stream
+from ileed._torch import numpy_stream
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted.ensemble import Ensemble
-from ileed.fitted.likelihood import Block, blocks_of_fit, held_out_temperature, likely_levels
+from ileed.fitted.likelihood import Block, blocks_of_fit, likeliest_temperature, likely_levels, profiles
 from ileed.fitted.rating import rate_blocks
 from ileed.fitted.ratings import Ratings
 from ileed.nets import members
@@ -26,7 +25,7 @@ RESTARTS = 4
 
 def deal_episodes(data: Demonstrations, folds: int, *, seed: int) -> Array:
     """(episode,) the fold of each episode: everybody's episodes are dealt evenly, in random order."""
-    order = generator_of(seed, "folds").permutation(data.episode_count)
+    order = numpy_stream(seed, "folds").permutation(data.episode_count)
     by_person = order[np.argsort(data.episode_demonstrator[order], kind="stable")]
     fold = np.empty(data.episode_count, dtype=np.int64)
     fold[by_person] = np.arange(data.episode_count) % folds
@@ -42,12 +41,7 @@ def fold_weights(data: Demonstrations, fold: Array, weights: Array, *, members: 
     others = np.repeat((fold[None] != np.arange(fold.max() + 1)[:, None]) * weights, members, axis=0)
     if data.discrete:
         return others
-    return others * generator_of(seed, "replicates").exponential(size=others.shape)
-
-
-def generator_of(seed: int, purpose: str) -> np.random.Generator:
-    """A generator of numpy from a named random stream."""
-    return np.random.default_rng(int(torch.randint(2**31, (), generator=stream(seed, purpose))))
+    return others * numpy_stream(seed, "replicates").exponential(size=others.shape)
 
 
 def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) -> Ratings | None:
@@ -65,10 +59,11 @@ def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) ->
         joint = members(ensemble.joint, (number * len(own) + np.flatnonzero(own)).tolist())
         steps = np.flatnonzero(fold[data.episode] == number)
         held_out = data.select(fold[data.episode] == number)
-        found = blocks_of_fit(
+        own_blocks = blocks_of_fit(
             joint, ensemble.normaliser, held_out, held_out.demonstrator, ensemble.collapsed.skill_names
         )
-        blocks += [replace(block, steps=steps[block.steps]) for block in found]
-    chosen = held_out_temperature(blocks, data) if temperature is None else temperature
+        blocks += [replace(block, steps=steps[block.steps]) for block in own_blocks]
+    found = profiles(blocks, data)
+    chosen = likeliest_temperature(found) if temperature is None else temperature
     ratings = rate_blocks(blocks, data, temperature=chosen, spread=None)
-    return replace(ratings, by=replace(ratings.by, folds=folds, levels=likely_levels(blocks, data)))
+    return replace(ratings, by=replace(ratings.by, folds=folds, levels=likely_levels(found)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -120,35 +120,46 @@ _COARSE_ANGLES = (np.arange(_COARSE) + 0.5) * (np.pi / 2 / _COARSE)
 _COARSE_POINTS = np.sin(_COARSE_ANGLES) ** 2
 
 
-def held_out_temperature(blocks: Sequence[Block], data: Demonstrations) -> float:
-    """The temperature at which the greatest likelihood of everybody's steps is greatest, of `TEMPERATURES`.
+class Profile(NamedTuple):
+    """The greatest log-likelihood of everybody's steps at a temperature, in nats, and the mean expertise there."""
+
+    temperature: float
+    log_likelihood: float
+    expertise: float
+
+
+def profiles(blocks: Sequence[Block], data: Demonstrations) -> list[Profile]:
+    """The profile at each temperature of `TEMPERATURES`, and before them at less sharp ones."""
+    found = []
+    for temperature in map(float, (*BROADER, *TEMPERATURES)):
+        by_person = curves(blocks, data.demonstrator, len(data.names), temperature=temperature, points=_COARSE_POINTS)
+        expertise = float(_COARSE_POINTS[by_person.argmax(1)].mean())
+        found.append(Profile(temperature, float(by_person.max(1).sum()), expertise))
+    return found
+
+
+def likeliest_temperature(found: Sequence[Profile]) -> float:
+    """The temperature of greatest likelihood, 1 or below.
 
     Of temperatures whose likelihoods differ by less than half a nat, the nearest to 1 is taken: where a temperature
     shares its scale with expertise, the data cannot choose.
     """
     best, chosen = -np.inf, 1.0
-    for temperature in TEMPERATURES:
-        total, _ = _profile(blocks, data, float(temperature))
-        if total > best + 0.5:
-            best, chosen = total, float(temperature)
+    for profile in found[len(BROADER) :]:
+        if profile.log_likelihood > best + 0.5:
+            best, chosen = profile.log_likelihood, profile.temperature
     return chosen
 
 
-def likely_levels(blocks: Sequence[Block], data: Demonstrations) -> tuple[float, float]:
-    """The least and the greatest mean over people of their likeliest expertise, over temperatures that are likely.
+def likely_levels(found: Sequence[Profile]) -> tuple[float, float]:
+    """The least and the greatest mean expertise over all temperatures that are likely: to 1.92 nats below the top.
 
     The likelihood is nearly the same along scale (rho, pi) and (c rho, 1/|A| + (pi - 1/|A|) / c), of which a change of
-    temperature is an approximation: this is the profile along it, to 1.92 nats below its top.
+    temperature is an approximation.
     """
-    found = np.array([_profile(blocks, data, float(each)) for each in (*BROADER, *TEMPERATURES)])
-    likely = found[found[:, 0] >= found[:, 0].max() - 1.92, 1]
-    return float(likely.min()), float(likely.max())
-
-
-def _profile(blocks: Sequence[Block], data: Demonstrations, temperature: float) -> tuple[float, float]:
-    """The greatest log-likelihood of everybody's steps at a temperature, and the mean expertise at which it is."""
-    by_person = curves(blocks, data.demonstrator, len(data.names), temperature=temperature, points=_COARSE_POINTS)
-    return float(by_person.max(1).sum()), float(_COARSE_POINTS[by_person.argmax(1)].mean())
+    top = max(profile.log_likelihood for profile in found)
+    likely = [profile.expertise for profile in found if profile.log_likelihood >= top - 1.92]
+    return min(likely), max(likely)
 
 
 def dispersion(blocks: Sequence[Block], data: Demonstrations, temperature: float) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ileed._torch import stream
+from ileed._torch import numpy_stream
 from ileed.checking import instance_of, one_of, shown
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.deprecation import renamed_arguments
@@ -150,8 +150,9 @@ def _resampled(alone: Estimates, by_episode: Array, who: Array, level: float) ->
         each = by_episode[who == person]
         if len(each) < 2:
             continue
-        generator = np.random.default_rng(int(torch.randint(2**31, (), generator=stream(0, "rating", len(each)))))
-        drawn = generator.multinomial(len(each), np.full(len(each), 1 / len(each)), size=RESAMPLES)
+        drawn = numpy_stream(0, "rating", len(each)).multinomial(
+            len(each), np.full(len(each), 1 / len(each)), size=RESAMPLES
+        )
         low[person], high[person] = np.quantile(peak(drawn.astype(np.float64) @ each), tails(level))
     return Estimates(alone.expertise, low, high)
 

@@ -33,7 +33,7 @@ class Sampler(ABC):
 
     def beside(self, others: Sequence[Any], *, members: int, device: torch.device) -> Sampler:
         """One sampler of this data set and those of others, each for as many members in a row."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} stands beside no other: `can_stand_beside` is False")
 
     def load(self, step: int) -> None:
         """Prepare the batch of an optimisation step; nothing to do where all batches are the same."""

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 import torch
 
-from ileed._torch import available_memory, stream
+from ileed._torch import available_memory, numpy_stream
 from ileed.checking import number, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
@@ -175,8 +175,7 @@ def _step_weights(
         by_episode = checked_weights(weights, data, members).astype(np.float64)
     if settings.held_out == 0:
         return by_episode[..., data.episode], None
-    numpy_seed = int(torch.randint(2**31, (), generator=stream(seed, "held out")))
-    kept, out = data.split(settings.held_out, generator=np.random.default_rng(numpy_seed))
+    kept, out = data.split(settings.held_out, generator=numpy_stream(seed, "held out"))
     if ((by_episode * kept).sum(-1) == 0).any():
         raise SettingsError("all the weight of a restart is on held-out episodes: weigh more episodes, or held_out=0")
     return (by_episode * kept)[..., data.episode], out[data.episode].astype(np.float64)

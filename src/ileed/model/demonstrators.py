@@ -74,7 +74,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
 
     def expertise(self, batch: Batch, module: nn.Module) -> PerCount:
         """rho of every count, where the model `defines_expertise`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} says that it defines expertise: give it this method too")
 
     def check(self, sizes: Sizes) -> None:
         """Refuse data that the model does not describe."""
