@@ -109,11 +109,11 @@ def summary(fitted: Fitted) -> dict[str, Any]:
     if fitted.estimates_expertise:
         found["expertise"] = fitted.expertise.by_demonstrator()
     if fitted.expertise.ratings is not None:
-        found |= rated(fitted.expertise.ratings)
+        found |= ratings_summary(fitted.expertise.ratings)
     return found
 
 
-def rated(ratings: Ratings) -> dict[str, Any]:
+def ratings_summary(ratings: Ratings) -> dict[str, Any]:
     """Ratings for JSON."""
     table = ratings.table()
     told = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}

@@ -70,12 +70,12 @@ class Rate:
     """The data of those to rate."""
 
     def __call__(self) -> None:
-        from ileed.cli.fitting import rated, ratings_table
+        from ileed.cli.fitting import ratings_summary, ratings_table
         from ileed.methods import load
 
         ratings = load(self.run).assess(self.people.read())
         if self.people.json:
-            print_json(rated(ratings))
+            print_json(ratings_summary(ratings))
             return
         console = Output()
         console.print(ratings_table(ratings))

@@ -274,6 +274,8 @@ class Ratings:
             least = self._boundaries[1][place - 1]
             sure = "above .99" if least > 0.99 else f"{least:.2f}"
             who = " and ".join(filter(None, (", ".join(group[:-1]), group[-1])))
+            if len(group) > 5:
+                who = f"the best {len(group)}" if not parts else f"the next {len(group)}"
             whom = "those below" if parts else "all others"
             parts.append(f"{who} {'is' if len(group) == 1 else 'are'} better than {whom} (probability {sure})")
         if len(groups) > 3:
