@@ -23,6 +23,7 @@ from ileed.readers import (
     read_parquet,
     read_robomimic,
     shipped,
+    write,
     write_parquet,
     write_robomimic,
 )

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ileed.checking import instance_of, path_of
-from ileed.demonstrations import Demonstrations
+from ileed.checking import instance_of, one_of, path_of
+from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
 from ileed.readers.parquet import read_parquet, write_parquet
 from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one, reader_of, readers
@@ -29,6 +29,7 @@ __all__ = [
     "read_robomimic",
     "readers",
     "shipped",
+    "write",
     "write_parquet",
     "write_robomimic",
 ]
@@ -55,6 +56,29 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
         meant = did_you_mean(unknown, reader.options)
         raise DemonstrationError(f"{unknown} does not apply to {path.suffix} files{meant}: {known}")
     return reader.read(path, demonstrator=demonstrator, **options)
+
+
+def write(
+    demonstrations: Demonstrations,
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002 (what users of pandas and others call it)
+    **options: Any,
+) -> None:
+    """Write demonstrations in a format, by its name or else by the ending of the file's, whole or not at all.
+
+    A folder has no ending, so that its format must be named. `options` are those of the format's own writer.
+    """
+    check_demonstrations(demonstrations)
+    path = path_of("path", path, rule="pass the path of a file or folder", error=DemonstrationError)
+    formats = {reader.name: reader for reader in readers() if reader.write is not None}
+    by_ending = [name for name, reader in formats.items() if path.suffix.lower() in reader.suffixes and path.suffix]
+    if format is None and not by_ending:
+        raise DemonstrationError(f"{path.name} names no format: pass format=, one of {', '.join(formats)}")
+    name = by_ending[0] if format is None else one_of("format", format, formats)
+    writes = formats[name].write
+    assert writes is not None
+    writes(demonstrations, path, **options)
 
 
 def shipped(name: str = "obstacles") -> Demonstrations:

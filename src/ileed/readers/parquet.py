@@ -187,4 +187,6 @@ class ParquetFile:
         return total
 
 
-READER = Reader("parquet", (".parquet",), read_parquet, columns=lambda path: ParquetFile(path).schema.names)
+READER = Reader(
+    "parquet", (".parquet",), read_parquet, columns=lambda path: ParquetFile(path).schema.names, write=write_parquet
+)

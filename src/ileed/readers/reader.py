@@ -33,6 +33,7 @@ class Reader:
     where the file names its demonstrators, or None for the format's own place; further keyword arguments are options of
     the format. `columns(path)` returns the names that the columns of a file have, and reads no more than it must. Where
     others use the same suffix, or a data set is a folder without one (""), `recognises(path)` tells the format.
+    `write(demonstrations, path, ...)`, where there is one, writes what `read` reads back, whole or not at all.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Reader:
     read: Callable[..., Demonstrations]
     columns: Callable[[Path], Sequence[str]]
     recognises: Callable[[Path], bool] = lambda path: True
+    write: Callable[..., None] | None = None
 
     def can_read(self, path: Path) -> bool:
         """Whether a file is of this format."""

@@ -280,4 +280,10 @@ def _columns(path: Path) -> list[str]:
         return sorted(file.group[file.episodes[0]])
 
 
-READER = Reader("robomimic", (".hdf5", ".h5"), read_robomimic, columns=_columns)
+def _write(data: Demonstrations, path: str | Path, **options: Any) -> None:
+    from ileed.readers.robomimic_writer import write_robomimic  # which builds on this module
+
+    write_robomimic(data, path, **options)
+
+
+READER = Reader("robomimic", (".hdf5", ".h5"), read_robomimic, columns=_columns, write=_write)
