@@ -15,6 +15,7 @@ from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.readers import (
     by_column,
+    by_episode_metadata,
     by_mask,
     by_one,
     from_table,

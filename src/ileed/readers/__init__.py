@@ -9,8 +9,10 @@ from typing import Any
 from ileed.checking import instance_of, one_of, path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
+from ileed.readers.minari import read_minari
+from ileed.readers.minari_writer import write_minari
 from ileed.readers.parquet import read_parquet, write_parquet
-from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one, reader_of, readers
+from ileed.readers.reader import Labeller, Reader, by_column, by_episode_metadata, by_mask, by_one, reader_of, readers
 from ileed.readers.robomimic import label_robomimic, read_robomimic
 from ileed.readers.robomimic_writer import write_robomimic
 from ileed.readers.tables import from_table
@@ -20,16 +22,19 @@ __all__ = [
     "Labeller",
     "Reader",
     "by_column",
+    "by_episode_metadata",
     "by_mask",
     "by_one",
     "from_table",
     "label_robomimic",
     "read",
+    "read_minari",
     "read_parquet",
     "read_robomimic",
     "readers",
     "shipped",
     "write",
+    "write_minari",
     "write_parquet",
     "write_robomimic",
 ]
@@ -44,7 +49,7 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
     """
     path = path_of("path", path, rule="pass the path of a file", error=DemonstrationError)
     if demonstrator is not None:
-        rule = "pass by_column(...), by_mask(...) or by_one(...), or None for the format's own place"
+        rule = "pass by_column(...), by_mask(...), by_one(...) or the like, or None for the format's own place"
         if isinstance(demonstrator, str):
             rule = f"pass where it stands, as in by_column({demonstrator!r})"
         instance_of("demonstrator", demonstrator, Labeller, rule=rule, error=DemonstrationError)

@@ -102,7 +102,7 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
     notes = read_notes((file.schema.metadata or {}).get(b"ileed", b"{}"), place)
     table = file.read(wanted)
     with refuse_damage(path, "parquet", pa.ArrowException):
-        values = {name: _as_numpy(name, table.column(name)) for name in wanted}
+        values = {name: as_numpy(name, table.column(name)) for name in wanted}
     kept = {name: values[column] for column, name in _COLUMNS.items() if column in values}
     kept |= {"demonstrator": values[who], "observations": shape_as_noted(values["observation"], notes, place)}
     return Demonstrations(
@@ -110,11 +110,12 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
         names=notes.get("names", ()) if who == "demonstrator" else (),
         skills={name.removeprefix(_SKILL): values[name] for name in wanted if name.startswith(_SKILL)},
         action_count=notes.get("action_count", 0),
-        encoding=_encoding(notes.get("encoding")),
+        encoding=read_encoding(notes.get("encoding")),
     )
 
 
-def _encoding(note: Any) -> Encoding | None:
+def read_encoding(note: Any) -> Encoding | None:
+    """The encoding that a writer noted, or None."""
     try:
         found = runs.rebuilt(note, {"Encoding": Encoding, "Feature": Feature})
         return instance_of("it", found, Encoding | None, rule="an encoding is needed")
@@ -122,7 +123,7 @@ def _encoding(note: Any) -> Encoding | None:
         raise DemonstrationError(f"the file's note on its encoding is damaged ({error}): write it again") from error
 
 
-def _as_numpy(name: str, column: pa.ChunkedArray) -> Array:
+def as_numpy(name: str, column: pa.ChunkedArray) -> Array:
     """(row,) numbers or words, or (row, number) of a column of lists; nothing may be missing.
 
     Each distinct word is decoded once. What is neither becomes an array of objects, which `Demonstrations` refuses.

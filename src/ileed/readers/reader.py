@@ -21,7 +21,7 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, brief
 
-_OURS = ("parquet", "robomimic", "tables")
+_OURS = ("parquet", "robomimic", "tables", "minari")
 
 
 @final
@@ -66,7 +66,7 @@ def reader_of(path: Path) -> Reader:
     """The first reader that can read a file."""
     if found := next((reader for reader in readers() if reader.can_read(path)), None):
         return found
-    known = ", ".join(suffix for reader in readers() for suffix in reader.suffixes)
+    known = ", ".join(suffix or f"folders of {reader.name}" for reader in readers() for suffix in reader.suffixes)
     raise DemonstrationError(f"{path.name} is of no known format: there are readers for {known}")
 
 
@@ -90,6 +90,14 @@ class by_column(Labeller):  # noqa: N801 (reads as a phrase: read(..., demonstra
 @dataclass(frozen=True)
 class by_one(Labeller):  # noqa: N801
     """Everything in the file was done by one demonstrator, of this name."""
+
+    name: str
+
+
+@final
+@dataclass(frozen=True)
+class by_episode_metadata(Labeller):  # noqa: N801
+    """The demonstrator stands in the metadata of each episode, under this name, as Minari's data sets have them."""
 
     name: str
 

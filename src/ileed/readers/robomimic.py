@@ -21,8 +21,9 @@ from ileed import memory, runs
 from ileed.demonstrations import Array, Demonstrations, rules
 from ileed.demonstrations.episodes import join_parts
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, brief
+from ileed.errors import DemonstrationError
 from ileed.readers import hdf5
+from ileed.readers.notes import skills_as_noted
 from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one, read_notes, shape_as_noted
 from ileed.wording import did_you_mean, printable
 
@@ -32,7 +33,6 @@ _SECOND_ARM = tuple(f"robot1_{part}" for part in _ROBOT)
 OPERATOR = re.compile(r"(worse|okay|better)_operator_(\d+)")
 DEMONSTRATOR = "demonstrator"
 _NOTES = "the attribute 'ileed' of 'data'"
-_LABEL_TYPE = re.compile(r"[<>|=]?(?P<kind>[biufU])(?P<size>\d{1,6})")
 
 
 def read_robomimic(
@@ -212,14 +212,7 @@ class _File:
         """The skill columns, in the types that our writer noted, where it noted any."""
         there = self.group.get(f"{episodes[0]}/skill")
         found = {name: self.join(episodes, f"skill/{name}") for name in (there if hdf5.is_group(there) else ())}
-        for name in found.keys() & self.notes.get("skills", {}).keys():
-            kind, values = self.notes["skills"][name], found[name]
-            match, stored = _LABEL_TYPE.fullmatch(kind), f"stored as {values.dtype}: write the file again"
-            if match is None or (match["kind"] == "U") != (values.dtype.kind == "U"):
-                raise DemonstrationError(f"skill {name!r} is noted as of type {brief(kind)} and {stored}")
-            memory.check_fits(f"skill {name!r}", 4 * int(match["size"]) * len(values))
-            found[name] = values.astype(kind)
-        return found
+        return skills_as_noted(found, self.notes)
 
 
 def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[str, Array]]:
