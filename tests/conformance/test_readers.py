@@ -28,12 +28,14 @@ WRITE = {
     "parquet": (lambda path: ileed.write_parquet(DATA, path), ileed.read),
     "robomimic": (lambda path: ileed.write_robomimic(DATA, path), ileed.read),
     "minari": (lambda path: ileed.write(DATA, path, format="minari"), ileed.read),
+    "imitation": (lambda path: ileed.write(DATA, path, format="imitation"), ileed.read),
     "table": (write_csv, lambda path: ileed.from_table(path, action="decision", demonstrator="nurse")),
 }
 COLUMNS = {
     "parquet": ["observation", "action", "demonstrator", "episode", "reward"],
     "robomimic": ["actions", "demonstrator", "obs", "rewards"],
     "minari": ["actions", "observations", "rewards", "terminations", "truncations"],
+    "imitation": ["obs", "acts", "infos", "terminal", "rews"],
     "table": ["age", "nurse", "decision"],
 }
 OURS = {each.name: each for each in readers.readers()}

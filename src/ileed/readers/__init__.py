@@ -9,6 +9,7 @@ from typing import Any
 from ileed.checking import instance_of, one_of, path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
+from ileed.readers.imitation_trajectories import read_imitation, write_imitation
 from ileed.readers.minari import read_minari
 from ileed.readers.minari_writer import write_minari
 from ileed.readers.parquet import read_parquet, write_parquet
@@ -28,12 +29,14 @@ __all__ = [
     "from_table",
     "label_robomimic",
     "read",
+    "read_imitation",
     "read_minari",
     "read_parquet",
     "read_robomimic",
     "readers",
     "shipped",
     "write",
+    "write_imitation",
     "write_minari",
     "write_parquet",
     "write_robomimic",
