@@ -18,6 +18,7 @@ from ileed.readers import (
     by_episode_metadata,
     by_mask,
     by_one,
+    from_answers,
     from_table,
     label_robomimic,
     read,

@@ -24,11 +24,18 @@ def write_csv(path: Path) -> None:
     path.write_text("age,nurse,decision\n71,ann,admit\n30,bob,discharge\n")
 
 
+def write_answers(path: Path) -> None:
+    path.mkdir()
+    (path / "answer.csv").write_text("question,worker,answer\n1,ann,2\n1,bob,0\n2,ann,2\n")
+    (path / "truth.csv").write_text("question,truth\n1,2\n")
+
+
 WRITE = {
     "parquet": (lambda path: ileed.write_parquet(DATA, path), ileed.read),
     "robomimic": (lambda path: ileed.write_robomimic(DATA, path), ileed.read),
     "minari": (lambda path: ileed.write(DATA, path, format="minari"), ileed.read),
     "imitation": (lambda path: ileed.write(DATA, path, format="imitation"), ileed.read),
+    "crowd": (write_answers, ileed.read),
     "table": (write_csv, lambda path: ileed.from_table(path, action="decision", demonstrator="nurse")),
 }
 COLUMNS = {
@@ -36,6 +43,7 @@ COLUMNS = {
     "robomimic": ["actions", "demonstrator", "obs", "rewards"],
     "minari": ["actions", "observations", "rewards", "terminations", "truncations"],
     "imitation": ["obs", "acts", "infos", "terminal", "rews"],
+    "crowd": ["question", "worker", "answer"],
     "table": ["age", "nurse", "decision"],
 }
 OURS = {each.name: each for each in readers.readers()}

@@ -9,9 +9,11 @@ from typing import Any
 from ileed.checking import instance_of, one_of, path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
+from ileed.readers.crowd import from_answers
 from ileed.readers.imitation_trajectories import read_imitation, write_imitation
 from ileed.readers.minari import read_minari
 from ileed.readers.minari_writer import write_minari
+from ileed.readers.openpi import read_openpi_filter, write_openpi_filter
 from ileed.readers.parquet import read_parquet, write_parquet
 from ileed.readers.reader import Labeller, Reader, by_column, by_episode_metadata, by_mask, by_one, reader_of, readers
 from ileed.readers.robomimic import label_robomimic, read_robomimic
@@ -26,11 +28,13 @@ __all__ = [
     "by_episode_metadata",
     "by_mask",
     "by_one",
+    "from_answers",
     "from_table",
     "label_robomimic",
     "read",
     "read_imitation",
     "read_minari",
+    "read_openpi_filter",
     "read_parquet",
     "read_robomimic",
     "readers",
@@ -38,6 +42,7 @@ __all__ = [
     "write",
     "write_imitation",
     "write_minari",
+    "write_openpi_filter",
     "write_parquet",
     "write_robomimic",
 ]

@@ -21,7 +21,7 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, brief
 
-_OURS = ("parquet", "robomimic", "tables", "minari", "imitation_trajectories")
+_OURS = ("parquet", "robomimic", "tables", "minari", "imitation_trajectories", "crowd")
 
 
 @final
