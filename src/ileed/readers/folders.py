@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ _LONGEST_JSON = 64 << 20  # bytes
 def file_in(folder: Path, *parts: str) -> Path:
     """A regular file of a folder; one that is absent, or a link that leads out of the folder, is refused."""
     file = folder.joinpath(*parts)
-    if not file.resolve().is_relative_to(folder.resolve()):
-        raise DemonstrationError(f"{_shown(file)} leads out of the data set, and is not followed: copy the file there")
+    with suppress(RuntimeError, OSError):  # links in a circle, which are no file
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise DemonstrationError(f"{_shown(file)} leads out of the data set, and is not followed: copy it there")
     if not file.is_file():
         raise DemonstrationError(f"{_shown(folder)} has no file {brief('/'.join(parts))}: copy the folder again, whole")
     return file

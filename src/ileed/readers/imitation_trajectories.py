@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ _NEEDED = ("obs", "acts", "terminal")
 _COLUMNS = (*_NEEDED, "infos", "rews")
 _STATE, _ABOUT, _DATA = "state.json", "dataset_info.json", "data-00000-of-00001.arrow"
 _DEMONSTRATOR = "demonstrator"
+_DAMAGE = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError)
 _MOST_NUMBERS = 2**31 - 1  # of a column: Arrow's lists count them in 32 bits
 
 
@@ -160,7 +162,7 @@ def _as_read(episode: dict[str, Any]) -> dict[str, Any]:
 def _read_npz(path: Path) -> _Trajectories:
     """Trajectories of an older version of imitation, without their infos."""
     advice = "save it again with imitation's serialize.save, which makes a folder"
-    with refuse_damage(path, "npz", zipfile.BadZipFile, zipfile.LargeZipFile, EOFError):
+    with refuse_damage(path, "npz", *_DAMAGE):
         with zipfile.ZipFile(path) as archive:
             sizes = {each.filename.removesuffix(".npy"): each.file_size for each in archive.infolist()}
         wanted = [name for name in ("obs", "acts", "terminal", "indices", "rews") if name in sizes]
@@ -337,7 +339,7 @@ def _recognises(path: Path) -> bool:
 def _columns(path: Path) -> list[str]:
     if path.is_dir():
         return list(_table(path).column_names)
-    with refuse_damage(path, "npz", zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+    with refuse_damage(path, "npz", *_DAMAGE), zipfile.ZipFile(path) as archive:
         return sorted(name.removesuffix(".npy") for name in archive.namelist())
 
 

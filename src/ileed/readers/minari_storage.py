@@ -86,7 +86,8 @@ class _Hdf5:
         return sum(hdf5.decoded_bytes(self._item(episode, place)) for place in places)
 
     def read(self, episode: int, places: Sequence[str]) -> dict[str, Array]:
-        return {place: hdf5.read(self._item(episode, place), f"episode_{episode}/{place}") for place in places}
+        found = {place: hdf5.read(self._item(episode, place), f"episode_{episode}/{place}") for place in places}
+        return {place: _plain(values, episode, place) for place, values in found.items()}
 
 
 @final
@@ -163,7 +164,15 @@ def _column(table: pa.Table, episode: int, place: str) -> Array:
         array = array.field(name)
     if is_text(array.type) and not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
-    return as_numpy(place, pa.chunked_array([array]))
+    return _plain(as_numpy(place, pa.chunked_array([array])), episode, place)
+
+
+def _plain(values: Array, episode: int, place: str) -> Array:
+    """Numbers or words; what is neither is refused."""
+    if values.dtype.kind not in "biufU":
+        found = f"{place!r} of episode {episode} holds {values.dtype.name}"
+        raise DemonstrationError(f"{found}: it must hold numbers, or words of a label")
+    return values
 
 
 def _flatten(values: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
