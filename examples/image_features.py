@@ -1,13 +1,14 @@
 """From images to expertise: a small convolutional encoder turns frames into features, and these are the observations.
 
-The encoder is plain torch and learns in a few seconds to predict the actions from the frames; any other encoder will do,
-a pretrained one above all. The file holds one genuine episode of robomimic's Lift, so the two people here are made up:
+The encoder is plain torch and learns in a few seconds to predict the actions from the frames; any other will do, and a
+pretrained one is better. The file holds one genuine episode of robomimic's Lift, so the two people here are made up:
 one acts as recorded and the other with noise, on the same frames. What matters is the way from frames to a ranking.
 
     python examples/image_features.py [FILE.hdf5]
 """
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +30,9 @@ class Encoder(nn.Module):
     def __init__(self, channels: int, features: int) -> None:
         super().__init__()
         widths = (channels, 16, 32, 32)
-        pairs = zip(widths, widths[1:], strict=False)
-        layers = [layer for each in pairs for layer in (nn.Conv2d(*each, kernel_size=5, stride=3), nn.ReLU())]
+        layers = [
+            layer for each in pairwise(widths) for layer in (nn.Conv2d(*each, kernel_size=5, stride=3), nn.ReLU())
+        ]
         self.layers = nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(features), nn.Tanh())
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -56,9 +58,7 @@ def trained(frames: Tensor, actions: Tensor, *, steps: int = 150, seed: int = 0)
 
 def main() -> None:
     if not FILE.exists():
-        print(
-            f"{FILE.name} is not here: pass the path of any robomimic file with images, as its dataset_states_to_obs.py makes"
-        )
+        print(f"{FILE.name} is not here: pass the path of a robomimic file with images (dataset_states_to_obs.py)")
         return
     cameras = [ileed.read(FILE, demonstrator=ileed.by_one("recorded"), observations=[name]) for name in CAMERAS]
     actions = cameras[0].actions.astype(np.float32)
