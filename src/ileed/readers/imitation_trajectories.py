@@ -98,7 +98,8 @@ def _read_folder(path: Path) -> _Trajectories:
 def _table(path: Path) -> pa.Table:
     """The rows of all Arrow files that state.json lists; they lie in the folder itself."""
     listing = read_json(file_in(path, _STATE)).get("_data_files")
-    names = [each.get("filename") for each in listing if isinstance(each, dict)] if isinstance(listing, list) else []
+    entries = listing if isinstance(listing, list) else []
+    names: list[Any] = [each.get("filename") for each in entries if isinstance(each, dict)]
     if not names or not all(isinstance(name, str) and name and Path(name).name == name for name in names):
         raise DemonstrationError(f"{path / _STATE} lists {brief(listing)}: it must name the Arrow files beside it")
     files = [file_in(path, name) for name in names]
@@ -183,7 +184,7 @@ def _read_npz(path: Path) -> _Trajectories:
         at = values["indices"]
         if at.dtype.kind not in "iu" or at.ndim != 1 or (np.diff(at, prepend=0, append=len(values["acts"])) < 0).any():
             raise DemonstrationError(f"'indices' of {path} do not divide its {len(values['acts']):,} actions: {advice}")
-        parts = {name: np.split(values[name], at) for name in ("acts", "rews") if name in values}
+        parts: dict[str, list[Any]] = {name: np.split(values[name], at) for name in ("acts", "rews") if name in values}
         parts["obs"] = np.split(values["obs"], at + np.arange(1, len(at) + 1))
         if len(values["terminal"]) != len(at) + 1 or not np.isin(values["terminal"], (0, 1)).all():
             raise DemonstrationError(
@@ -290,7 +291,7 @@ def write_imitation(data: Demonstrations, path: str | Path) -> None:
     if data.rewards is not None:
         columns["rews"] = _lists(data.rewards, bounds)
     table = pa.table(columns).replace_schema_metadata({"ileed": json.dumps(notes_of(data))})
-    state = {
+    state: dict[str, Any] = {
         "_data_files": [{"filename": _DATA}],
         "_fingerprint": data.fingerprint()[:16],
         "_format_columns": None,

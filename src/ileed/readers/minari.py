@@ -128,7 +128,7 @@ def _entry(space: Mapping[str, Any], place: str) -> Mapping[str, Any]:
 
 def _is_image(space: Mapping[str, Any]) -> bool:
     """Whether Minari takes a space for images, which it stores as JPEG unless `jpeg_encoding` is off."""
-    shape = space.get("shape")
+    shape: Any = space.get("shape")
     large = isinstance(shape, list) and len(shape) in (2, 3) and all(isinstance(each, int) for each in shape)
     if not large or space.get("dtype") != "uint8" or min(shape[:2]) < 32:
         return False
@@ -196,7 +196,7 @@ def _actions(values: Array, space: Mapping[str, Any]) -> Array:
     return values
 
 
-def _beside(name: str, episodes: Sequence[Mapping[str, Array]]) -> Array | None:
+def _beside(name: str, episodes: Sequence[Mapping[str, Array]]) -> Any:
     """A column of the infos, of which the row after the last action is left out."""
     parts = {f"episode {number}": each[name][: len(each["actions"])] for number, each in enumerate(episodes)}
     return join_parts(repr(name), parts, len(episodes))

@@ -45,7 +45,8 @@ def _ranges(key: str, ranges: Any) -> Ranges:
     """Ranges that are sorted, and joined where they touch."""
     rule = "a range is (start, end), whole numbers from zero, of which the end is the larger and does not belong to it"
     found: Ranges = []
-    for each in ranges if _is_list(ranges) else [None]:
+    listed: Sequence[Any] = ranges if _is_list(ranges) else [None]
+    for each in listed:
         if not _is_list(each) or len(each) != 2:
             raise DemonstrationError(f"the ranges of {brief(key)} are {brief(ranges)}: {rule}")
         start, end = (
