@@ -142,14 +142,21 @@ def test_minari_loads_what_we_wrote(minari, tmp_path, discrete):
     assert "mine-v3" in minari.list_local_datasets()
 
 
-def test_minari_keeps_who_demonstrated_in_a_part_of_what_we_wrote(minari, tmp_path):
-    data = world((5, 3, 4))
-    write_minari(data, tmp_path / "mine-v0")
-    whole = minari.load_dataset("mine-v0")
-    part = whole.filter_episodes(lambda episode: len(episode) < 5)
-    assert [whole.storage.metadata["total_steps"], part.total_steps] == [12, 7]
-    merged = minari.combine_datasets([whole], new_dataset_id="merged-v0")
-    assert merged.total_steps == 12
+def test_who_demonstrated_is_known_in_a_part_of_what_we_wrote(minari, tmp_path):
+    write_minari(world((5, 3, 4)), tmp_path / "mine-v0")
+    part = minari.load_dataset("mine-v0").filter_episodes(lambda episode: len(episode) < 5)
+    assert (part.total_steps, part.episode_indices.tolist()) == (7, [1, 2])
+    told = part.storage.get_episode_metadata(part.episode_indices)
+    assert [each["demonstrator"] for each in told] == ["bob", "cyd"]
+
+
+def test_episodes_that_minari_adds_to_what_we_wrote_are_read_with_it(minari, tmp_path):
+    write_minari(world((5, 3)), tmp_path / "mine-v0")
+    found = minari.load_dataset("mine-v0")
+    found.storage.update_episodes(buffers((2,), observations=lambda rows: np.ones((rows, 3), np.int64)))
+    found.storage.update_episode_metadata([{"demonstrator": "zoe"}], [2])
+    data = ileed.read(tmp_path / "mine-v0")
+    assert (data.names, data.steps_each.tolist()) == (("ann", "bob", "cyd", "zoe"), [5, 3, 0, 2])
 
 
 def test_columns_that_minari_demands_are_filled_in_and_absent_again_when_read(minari, tmp_path):

@@ -24,7 +24,7 @@ from ileed.demonstrations.episodes import join_episodes
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, brief, refuse_damage
 from ileed.readers.folders import file_in, read_arrow, read_json, write_folder
-from ileed.readers.notes import is_absent, notes_of, skills_as_noted
+from ileed.readers.notes import is_absent, names_as_noted, notes_of, skills_as_noted
 from ileed.readers.parquet import read_encoding
 from ileed.readers.reader import Labeller, Reader, by_column, by_one, read_notes
 
@@ -230,7 +230,7 @@ def _who(path: Path, found: _Trajectories, labeller: Labeller | None) -> tuple[t
             rule = "it must be the same name or whole number, as plain JSON, in each info that has it"
             raise DemonstrationError(f"{key!r} in the infos of trajectory {number} is {told}: {rule}")
         labels.append(value)
-    return tuple(found.notes.get("names", ())) if labeller is None else (), labels
+    return names_as_noted(labels, found.notes) if labeller is None else (), labels
 
 
 def _info(text: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, brief, refuse_damage
 from ileed.readers.folders import file_in, read_json
 from ileed.readers.minari_storage import MAIN, Storage, open_storage
-from ileed.readers.notes import is_absent, skills_as_noted
+from ileed.readers.notes import is_absent, names_as_noted, skills_as_noted
 from ileed.readers.parquet import read_encoding
 from ileed.readers.reader import Labeller, Reader, by_column, by_episode_metadata, by_one, read_notes
 from ileed.wording import did_you_mean
@@ -234,9 +234,8 @@ def _who(
             f"{len(lacking):,} of {len(episodes):,} episodes have no metadata {name!r}: {there}; name another, or add "
             "it with the method update_episode_metadata of Minari's storage"
         )
-    return tuple(notes.get("names", ())) if labeller is None else (), [
-        _label(known[each][name], name, each) for each in episodes
-    ]
+    labels = [_label(known[each][name], name, each) for each in episodes]
+    return names_as_noted(labels, notes) if labeller is None else (), labels
 
 
 def _only(values: Array, name: str, episode: int) -> str | int:

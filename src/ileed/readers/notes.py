@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ileed import memory, runs
@@ -39,6 +39,12 @@ def skills_as_noted(skills: Mapping[str, Array], notes: Mapping[str, Any]) -> di
         memory.check_fits(f"skill {name!r}", 4 * int(match["size"]) * len(values))
         found[name] = values.astype(kind)
     return found
+
+
+def names_as_noted(labels: Sequence[str | int], notes: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names in the order that our writer noted, and after them those that another program has added since."""
+    noted = notes.get("names", ())
+    return tuple(dict.fromkeys([*noted, *map(str, labels)])) if noted else ()
 
 
 def is_absent(name: str, notes: Mapping[str, Any]) -> bool:
