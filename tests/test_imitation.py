@@ -6,7 +6,7 @@ import json
 import pickle
 import shutil
 import subprocess
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from strategies import demonstrations, world
 
 import ileed
 from ileed import DemonstrationError, by_column, by_mask, by_one
-from ileed.readers import read_imitation, write_imitation
+from ileed.readers import Labeller, read_imitation, write_imitation
 
 ROOT = Path(__file__).parents[1]
 PYTHON = ROOT / ".cache" / "imitation" / "bin" / "python"
@@ -178,6 +178,20 @@ def test_trajectories_in_several_files_are_read_in_the_order_of_the_listing(tmp_
     (path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
     data = ileed.read(path, demonstrator=by_column("worker"))
     assert dict(zip(data.names, data.steps_each.tolist(), strict=True)) == {"ann": 2, "bob": 3, "cy": 1}
+
+
+@dataclass(frozen=True)
+class ByNumber(Labeller):
+    """A labeller that says itself who demonstrated the episodes of these numbers, as a table of episodes does."""
+
+    def labels(self, episodes):
+        return [{"0": "zoe", "1": "yan"}[episode] for episode in episodes]
+
+
+def test_a_labeller_may_know_the_episodes_by_number(tmp_path):
+    path = folder(tmp_path / "data", [trajectory(), trajectory(3)])
+    data = ileed.read(path, demonstrator=ByNumber())
+    assert [data.names[person] for person in data.episode_demonstrator] == ["zoe", "yan"]
 
 
 def test_who_demonstrated_is_never_guessed(tmp_path):

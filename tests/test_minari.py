@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from strategies import demonstrations, world
 
 import ileed
 from ileed import DemonstrationError, by_column, by_episode_metadata, by_mask, by_one
-from ileed.readers import read_minari, write_minari
+from ileed.readers import Labeller, read_minari, write_minari
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'ileed[robot]'")
 
@@ -258,6 +258,20 @@ def test_images_in_jpeg_are_refused_or_left_out(minari, storage):
 def test_who_demonstrated_may_stand_in_the_infos(minari):
     path, _ = made_by_minari(minari, infos=lambda rows: {"player": np.full(rows, rows)})
     assert ileed.read(path, demonstrator=by_column("player")).names == ("3", "4")
+
+
+@dataclass(frozen=True)
+class ByNumber(Labeller):
+    """A labeller that says itself who demonstrated the episodes of these numbers, as a table of episodes does."""
+
+    def labels(self, episodes):
+        return [{"0": "zoe", "1": "yan"}[episode] for episode in episodes]
+
+
+def test_a_labeller_may_know_the_episodes_by_number(minari):
+    path, _ = made_by_minari(minari)
+    data = ileed.read(path, demonstrator=ByNumber())
+    assert [data.names[person] for person in data.episode_demonstrator] == ["zoe", "yan"]
 
 
 # --- who demonstrated is never guessed

@@ -202,6 +202,8 @@ def _who(path: Path, found: _Trajectories, labeller: Labeller | None) -> tuple[t
     """The noted order of names, and the label of each trajectory."""
     if isinstance(labeller, by_one):
         return (), [labeller.name] * len(found.episodes)
+    if (named := getattr(labeller, "labels", None)) is not None:  # a labeller that knows the episodes by number
+        return (), named([str(number) for number in range(len(found.episodes))])
     if labeller is not None and not isinstance(labeller, by_column):
         raise DemonstrationError(
             f"{labeller!r} does not apply to imitation's trajectories: use by_column(...) with a key of their infos "

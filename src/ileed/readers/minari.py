@@ -212,6 +212,8 @@ def _who(
     episodes = storage.episodes
     if isinstance(labeller, by_one):
         return (), [labeller.name] * len(episodes)
+    if (named := getattr(labeller, "labels", None)) is not None:  # a labeller that knows the episodes by number
+        return (), named([str(each) for each in episodes])
     if labeller is not None and not isinstance(labeller, by_episode_metadata | by_column):
         raise DemonstrationError(
             f"{labeller!r} does not apply to Minari's data sets: use by_episode_metadata(...) (at the command: "
