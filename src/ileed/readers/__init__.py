@@ -9,27 +9,34 @@ from typing import Any
 from ileed.checking import instance_of, one_of, path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
+from ileed.readers.episode_table import by_episode_table
+from ileed.readers.lerobot import read_lerobot
+from ileed.readers.lerobot_writer import write_lerobot
 from ileed.readers.parquet import read_parquet, write_parquet
-from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one, reader_of, readers
+from ileed.readers.reader import Candidate, Labeller, Reader, by_column, by_mask, by_one, reader_of, readers
 from ileed.readers.robomimic import label_robomimic, read_robomimic
 from ileed.readers.robomimic_writer import write_robomimic
 from ileed.readers.tables import from_table
 from ileed.wording import did_you_mean, printable
 
 __all__ = [
+    "Candidate",
     "Labeller",
     "Reader",
     "by_column",
+    "by_episode_table",
     "by_mask",
     "by_one",
     "from_table",
     "label_robomimic",
     "read",
+    "read_lerobot",
     "read_parquet",
     "read_robomimic",
     "readers",
     "shipped",
     "write",
+    "write_lerobot",
     "write_parquet",
     "write_robomimic",
 ]
