@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,14 @@ __all__ = [
     "by_episode_table",
     "by_mask",
     "by_one",
+    "format_to_write",
     "from_table",
     "label_robomimic",
     "read",
     "read_lerobot",
     "read_parquet",
     "read_robomimic",
+    "reader_of",
     "readers",
     "shipped",
     "write",
@@ -51,7 +54,7 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
     """
     path = path_of("path", path, rule="pass the path of a file", error=DemonstrationError)
     if demonstrator is not None:
-        rule = "pass by_column(...), by_mask(...) or by_one(...), or None for the format's own place"
+        rule = "pass by_column(...), by_mask(...) or the like, or None for the format's own place"
         if isinstance(demonstrator, str):
             rule = f"pass where it stands, as in by_column({demonstrator!r})"
         instance_of("demonstrator", demonstrator, Labeller, rule=rule, error=DemonstrationError)
@@ -78,14 +81,24 @@ def write(
     """
     check_demonstrations(demonstrations)
     path = path_of("path", path, rule="pass the path of a file or folder", error=DemonstrationError)
-    formats = {reader.name: reader for reader in readers() if reader.write is not None}
-    by_ending = [name for name, reader in formats.items() if path.suffix.lower() in reader.suffixes and path.suffix]
-    if format is None and not by_ending:
-        raise DemonstrationError(f"{path.name} names no format: pass format=, one of {', '.join(formats)}")
-    name = by_ending[0] if format is None else one_of("format", format, formats)
-    writes = formats[name].write
-    assert writes is not None
-    writes(demonstrations, path, **options)
+    _writers()[format_to_write(path, format)](demonstrations, path, **options)
+
+
+def format_to_write(path: Path, name: str | None = None) -> str:
+    """The format in which `write` writes a path: of this name, or else by the ending of the file's."""
+    formats = _writers()
+    if name is not None:
+        return one_of("format", name, formats)
+    by_ending = [reader.name for reader in readers() if path.suffix and path.suffix.lower() in reader.suffixes]
+    if found := next((each for each in by_ending if each in formats), None):
+        return found
+    raise DemonstrationError(
+        f"{path.name} names no format: pass format= (at the command: --format), one of {', '.join(formats)}"
+    )
+
+
+def _writers() -> dict[str, Callable[..., None]]:
+    return {reader.name: reader.write for reader in readers() if reader.write is not None}
 
 
 def shipped(name: str = "obstacles") -> Demonstrations:

@@ -45,8 +45,8 @@ class by_episode_table(Labeller):  # noqa: N801 (reads as a phrase, like by_colu
         if absent := [name for name in episodes if not found.get(name)]:
             count = f"{len(absent):,} of {len(episodes):,} episodes"
             raise DemonstrationError(
-                f"{count} have no {self.column} in {self.path} (first: {absent[0]}): add a row for each episode, by the "
-                "name or number that it has in the data"
+                f"{count} have no {self.column} in {self.path} (first: {absent[0]}): add a row for each episode, by "
+                "the name or number that it has in the data"
             )
         return [found[name] for name in episodes]
 

@@ -1,7 +1,7 @@
 """LeRobot's folders, v3.0 and v2.1: frames in parquet files, and in meta/ what describes them.
 
-Low-dimensional features are read, with pyarrow alone; images and videos are not opened. docs/decisions/lerobot.md has the
-layout, and what our writer adds so that what is written is read back exactly.
+Low-dimensional features are read, with pyarrow alone; images and videos are not opened. docs/decisions/lerobot.md has
+the layout, and what our writer adds so that what is written is read back exactly.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def read_lerobot(
 ) -> Demonstrations:
     """Read demonstrations from a LeRobot folder, frame by frame, episodes by their numbers.
 
-    `demonstrator` is `by_column(...)` for a feature of every frame or a column of meta/episodes, `by_episode_table(...)`
-    for a CSV file, or `by_one(...)`. None takes the feature that our writer noted, and is refused in other folders, with
-    the features that may be it.
+    `demonstrator` is `by_column(...)` for a feature of every frame or a column of meta/episodes, or
+    `by_episode_table(...)` for a CSV file, or `by_one(...)`. None takes the feature that our writer noted; in other
+    folders it is refused, with the features that may be meant.
 
     `observations` names features, whose numbers are joined in that order. None takes those that our writer noted, or
     `observation.state` and `observation.environment_state`; videos and images are then left out, with a warning. A
@@ -88,22 +88,38 @@ class _Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.info = _read_object(path / "meta" / "info.json")
+        self.info = _read_object(self.file("meta/info.json"))
         self.version = self.info.get("codebase_version")
         if self.version not in VERSIONS:
             known = " and ".join(VERSIONS)
             raise DemonstrationError(
-                f"{path} is a LeRobot folder of version {brief(self.version)}: {known} are read; lerobot converts others"
+                f"{path} is a LeRobot folder of version {brief(self.version)}: {known} are read; lerobot converts it"
             )
-        self.features = self.info.get("features")
+        self.features: dict[str, Any] = self.info.get("features") or {}
         if not isinstance(self.features, dict) or not all(isinstance(each, dict) for each in self.features.values()):
             raise DemonstrationError(f"{path / 'meta/info.json'} describes no features: it must hold an object of them")
-        notes = path / NOTES
+        notes = self.file(NOTES)
         self.notes = read_notes(notes.read_text("utf-8", "replace"), NOTES) if notes.is_file() else {}
-        self.files = [ParquetFile(file) for file in _numbered(path, "data/*/*.parquet")]
+        self.files = self.parquet_files("data")
         if not self.files:
             raise DemonstrationError(f"{path} has no data/chunk-000/*.parquet: copy or download the folder whole")
         self.columns: list[str] = self.files[0].schema.names
+
+    def file(self, name: str) -> Path:
+        """A file of the folder; a link out of it is followed only where the Hub's cache keeps its files."""
+        file, home = self.path / name, self.path.resolve()
+        places = [home, *([home.parents[1] / "blobs"] if home.parent.name == "snapshots" else [])]
+        if not any(file.resolve().is_relative_to(place) for place in places):
+            raise DemonstrationError(
+                f"{brief(name)} is a link out of {self.path}, which is not followed: copy the file"
+            )
+        return file
+
+    def parquet_files(self, under: str) -> list[ParquetFile]:
+        """The parquet files chunk-000/file-000.parquet and so on, in the order of their numbers."""
+        names = [str(file.relative_to(self.path)) for file in self.path.glob(f"{under}/*/*.parquet")]
+        numbered = sorted(names, key=lambda name: ([int(part) for part in re.findall(r"\d{1,18}", name)], name))
+        return [ParquetFile(self.file(name)) for name in numbered]
 
     def frames(self, names: Sequence[str]) -> Callable[[str], Array]:
         """Reads columns of every frame from all files; the function that returns gives one of them."""
@@ -131,7 +147,7 @@ class _Folder:
 
     def episodes(self, column: str) -> tuple[Array, Array]:
         """A column of meta/episodes: numbers of episodes, and the value of each."""
-        path = self.path / "meta" / "episodes.jsonl"
+        path = self.file("meta/episodes.jsonl")
         if self.version == "v2.1":
             rows = [row for row in _read_lines(path) if row.get(column) is not None]
             with refuse_damage(path, "JSON"):
@@ -146,13 +162,13 @@ class _Folder:
 
     @cached_property
     def files_of_episodes(self) -> list[ParquetFile]:
-        return [ParquetFile(file) for file in _numbered(self.path, "meta/episodes/*/*.parquet")]
+        return self.parquet_files("meta/episodes")
 
     @cached_property
     def columns_of_episodes(self) -> list[str]:
         """The columns of meta/episodes that are not lerobot's own."""
         if self.version == "v2.1":
-            names = [name for row in _read_lines(self.path / "meta" / "episodes.jsonl")[:1] for name in row]
+            names = [name for row in _read_lines(self.file("meta/episodes.jsonl"))[:1] for name in row]
         else:
             names = self.files_of_episodes[0].schema.names if self.files_of_episodes else []
         return [name for name in names if not _OWN_OF_EPISODES.fullmatch(name)]
@@ -171,8 +187,8 @@ class _Folder:
             others = [name for name in self.columns if name.startswith("observation") and name not in images]
             there = f"others are {listed(others, 20)}" if others else "it has no others"
             raise DemonstrationError(
-                f"{self.path} has no {STATES[0]!r}, and {there}: name features with observations=[...] (at the command: "
-                "--observations), or add a column of numbers, such as an encoder's output for each image"
+                f"{self.path} has no {STATES[0]!r}, and {there}: name features with observations=[...] (at the "
+                "command: --observations), or add a column of numbers, such as an encoder's output for each image"
             )
         if images:
             warnings.warn(
@@ -198,10 +214,10 @@ class _Folder:
         memory.check_fits("the tasks", 4 * longest * len(index))
         return {TASK: np.array([words[number] for number in distinct.tolist()], dtype=np.str_)[place]}
 
-    def _tasks(self) -> Iterator[tuple[int, str]]:
-        path = self.path / "meta" / "tasks.parquet"
+    def _tasks(self) -> Iterator[tuple[Any, str]]:
+        path = self.file("meta/tasks.parquet")
         if self.version == "v2.1":
-            rows = _read_lines(path.with_suffix(".jsonl"))
+            rows = _read_lines(self.file("meta/tasks.jsonl"))
             yield from ((row.get("task_index"), str(row.get("task"))) for row in rows)
             return
         file = ParquetFile(path)
@@ -221,8 +237,8 @@ def _check_episodes(folder: _Folder, episode: Array) -> Array:
         place = int(jumps[0]) + 1 if episode[0] == 0 else 0
         before = f"episode {episode[place - 1]}" if place else "nothing"
         raise DemonstrationError(
-            f"episode {episode[place]} of {folder.path} follows {before}: episodes must be numbered 0, 1, ... and stand in "
-            "order, as lerobot writes them; copy or download the folder whole"
+            f"episode {episode[place]} of {folder.path} follows {before}: episodes must be numbered 0, 1, ... and "
+            "stand in order, as lerobot writes them; copy or download the folder whole"
         )
     return np.bincount(episode)
 
@@ -236,16 +252,16 @@ def _place_of_demonstrator(folder: _Folder, labeller: Labeller | None) -> Labell
         there = f"it may be {listed(found, 12, show=printable)}" if found else "no feature of it may be meant"
         raise UnnamedDemonstratorError(
             f"{folder.path} does not say who demonstrated, and {there}: name one with by_column(...) (at the command: "
-            "--demonstrator NAME), a CSV file episode,operator with by_episode_table(...) (--episode-table FILE), or one "
-            "person with by_one(...) (--one NAME)"
+            "--demonstrator NAME), a CSV file episode,operator with by_episode_table(...) (--episode-table FILE), or "
+            "one person with by_one(...) (--one NAME)"
         )
     if not isinstance(labeller, by_column | by_one | by_episode_table):
         raise DemonstrationError(
             f"{labeller!r} does not apply to LeRobot folders: use by_column(...) (at the command: --demonstrator NAME)"
         )
-    there = [*folder.columns, *folder.columns_of_episodes]
-    if isinstance(labeller, by_column) and labeller.column not in there:
-        others = [name for name in there if name not in _OWN]
+    known = [*folder.columns, *folder.columns_of_episodes]
+    if isinstance(labeller, by_column) and labeller.column not in known:
+        others = [name for name in known if name not in _OWN]
         meant = did_you_mean(labeller.column, others)
         raise DemonstrationError(
             f"{folder.path} has no feature {labeller.column!r}{meant}: it has {listed(others, 20)}; name one of these"
@@ -265,8 +281,8 @@ def _labels_by_episode(folder: _Folder, labeller: Labeller, counts: Array) -> Ar
         order = np.argsort(numbers, kind="stable")
         if not np.array_equal(numbers[order], np.arange(len(counts))):
             raise DemonstrationError(
-                f"{labeller.column!r} of meta/episodes has {len(numbers):,} values and there are {len(counts):,} episodes: "
-                "each needs one"
+                f"{labeller.column!r} of meta/episodes has {len(numbers):,} values and there are {len(counts):,} "
+                "episodes: each needs one"
             )
         found = values[order]
     memory.check_fits("the demonstrator", found.itemsize * int(counts.sum()))
@@ -312,13 +328,6 @@ def _as_rows(name: str, column: pa.ChunkedArray) -> Array:
         found = as_numpy(name, pa.chunked_array([array]))
         return found if len(found) == rows else found.reshape(rows, -1)
     return as_numpy(name, column)
-
-
-def _numbered(path: Path, pattern: str) -> list[Path]:
-    """Files in the order of the numbers in their names."""
-    return sorted(
-        path.glob(pattern), key=lambda file: [int(part) for part in re.findall(r"\d{1,18}", "/".join(file.parts[-2:]))]
-    )
 
 
 def _read_object(path: Path) -> dict[str, Any]:

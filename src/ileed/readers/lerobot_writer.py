@@ -23,7 +23,7 @@ from ileed.runs.files import atomic_write, sync
 
 OPERATOR = "operator"
 _FILES_IN_CHUNK = 1000
-_FILE_SIZE = 100  # MB of a data file, beyond which the next begins
+_FILE_BYTES = 100 << 20  # of a data file, beyond which the next begins
 _QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 _DATA = {
     "v3.0": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
@@ -45,9 +45,9 @@ def write_lerobot(
 
     `observations` divides the numbers of an observation among features, by how many each takes in order (None: all in
     `observation.state`). ACT and Diffusion, without images, need `observation.environment_state`. Who demonstrated is
-    the feature `operator` of every frame, which lerobot's own tools keep when they delete or split. `fps` is the clock of
-    the frames, which demonstrations do not have. `task` describes the task in words; where the skill column `task` has
-    labels, these do.
+    the feature `operator` of every frame, which lerobot's own tools keep when they delete or split. `fps` is the clock
+    of the frames, which demonstrations do not have. `task` describes the task in words; where the skill column `task`
+    has labels, these do.
     """
     path = Path(path)
     one_of("version", version, VERSIONS)
@@ -171,14 +171,15 @@ def _write_v3(
     folder: Path, info: dict[str, Any], columns: Mapping[str, Array], bounds: Array, labels: list[str]
 ) -> None:
     """Many episodes in a file, one row group each; meta/episodes and meta/tasks as parquet files."""
-    info |= {"data_files_size_in_mb": _FILE_SIZE, "video_files_size_in_mb": 2 * _FILE_SIZE}
-    _write_json(folder / "meta/info.json", info)
+    sizes = {"data_files_size_in_mb": _FILE_BYTES >> 20, "video_files_size_in_mb": 200}
+    _write_json(folder / "meta/info.json", info | sizes)
     _write_json(folder / "meta/stats.json", _statistics_of_all(columns, slice(None), quantiles=True))
     table = pa.table({name: as_arrow(values) for name, values in columns.items()})
-    file = (bounds[:-1] * (table.nbytes / max(1, len(table)))).astype(np.int64) // (_FILE_SIZE << 20)
+    begins = (bounds[:-1] * (table.nbytes / len(table))).astype(np.int64) // _FILE_BYTES
+    numbers, file = np.unique(begins, return_inverse=True)
     rows = []
-    for number in np.unique(file).tolist():
-        chunk, place = divmod(len({*file[file < number].tolist()}), _FILES_IN_CHUNK)
+    for number in range(len(numbers)):
+        chunk, place = divmod(number, _FILES_IN_CHUNK)
         target = _parent(folder / _DATA["v3.0"].format(chunk_index=chunk, file_index=place))
         with pq.ParquetWriter(target, table.schema, compression="snappy") as writer:
             for episode in np.flatnonzero(file == number).tolist():
