@@ -85,7 +85,7 @@ class OfData:
     """A command about a data set."""
 
     data: Positional[Path]
-    """A parquet file, one of robomimic (.hdf5, .h5), a LeRobot folder, or with --action a table (.csv, .parquet)."""
+    """A parquet file (.parquet), robomimic's (.hdf5, .h5), a LeRobot folder; with --action a table (.csv, .tsv)."""
     columns: OmitArgPrefixes[Columns] = Columns()
     """The columns of a table."""
     anonymise: bool = False

@@ -206,7 +206,12 @@ class _Folder:
         index = frames("task_index")
         if not noted and (index == index[0]).all():
             return {}
-        words = dict(self._tasks())
+        tasks = list(self._tasks())
+        if strange := next((each for each in tasks if [*map(type, each)] != [int, str]), None):
+            raise DemonstrationError(
+                f"meta/tasks of {self.path} has {brief(strange)}: each task is a number and a text"
+            )
+        words = dict(tasks)
         if unknown := set(np.unique(index).tolist()) - words.keys():
             raise DemonstrationError(f"task {min(unknown)} of {self.path} is not in meta/tasks: copy the folder whole")
         distinct, place = np.unique(index, return_inverse=True)
@@ -214,11 +219,11 @@ class _Folder:
         memory.check_fits("the tasks", 4 * longest * len(index))
         return {TASK: np.array([words[number] for number in distinct.tolist()], dtype=np.str_)[place]}
 
-    def _tasks(self) -> Iterator[tuple[Any, str]]:
+    def _tasks(self) -> Iterator[tuple[Any, Any]]:
         path = self.file("meta/tasks.parquet")
         if self.version == "v2.1":
             rows = _read_lines(self.file("meta/tasks.jsonl"))
-            yield from ((row.get("task_index"), str(row.get("task"))) for row in rows)
+            yield from ((row.get("task_index"), row.get("task")) for row in rows)
             return
         file = ParquetFile(path)
         with refuse_damage(path, "LeRobot", pa.ArrowException):

@@ -81,7 +81,7 @@ def reader_of(path: Path) -> Reader:
     """The first reader that can read a file."""
     if found := next((reader for reader in readers() if reader.can_read(path)), None):
         return found
-    known = ", ".join(suffix for reader in readers() for suffix in reader.suffixes)
+    known = ", ".join(suffix or f"folders of {reader.name}" for reader in readers() for suffix in reader.suffixes)
     raise DemonstrationError(f"{path.name} is of no known format: there are readers for {known}")
 
 
