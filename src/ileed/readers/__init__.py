@@ -64,7 +64,7 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
     if unknown := next((name for name in options if name not in reader.options), None):
         known = f"the options of these are {', '.join(reader.options)}" if reader.options else "leave it out"
         meant = did_you_mean(unknown, reader.options)
-        raise DemonstrationError(f"{unknown} does not apply to {path.suffix} files{meant}: {known}")
+        raise DemonstrationError(f"{unknown} does not apply to {path.suffix or reader.name} files{meant}: {known}")
     return reader.read(path, demonstrator=demonstrator, **options)
 
 
