@@ -33,7 +33,7 @@ python=$home/bin/python
 [ -x "$python" ] || "$uv" venv --quiet --python "$root/.venv/bin/python" "$home"
 "$uv" pip install --quiet --python "$python" "torch==2.13.0" "numpy<2.3" "datasets>=2.19,<=3.6.0" \
   "huggingface-hub>=0.34.2,<0.36" "av>=14.2,<16" "draccus==0.10.0" "gymnasium>=0.29.1,<1" "deepdiff<9" \
-  "imageio[ffmpeg]" einops jsonlines packaging pandas pillow safetensors termcolor tqdm
+  "imageio[ffmpeg]" einops jsonlines packaging pandas pillow pyserial safetensors termcolor tqdm
 "$uv" pip install --quiet --python "$python" --no-deps "lerobot==0.3.3"
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 [ -d "$site/torchvision" ] && exit 0

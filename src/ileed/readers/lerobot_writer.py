@@ -23,7 +23,7 @@ from ileed.runs.files import atomic_write, sync
 
 OPERATOR = "operator"
 _FILES_IN_CHUNK = 1000
-_FILE_BYTES = 100 << 20  # of a data file, beyond which the next begins
+_FILE_BYTES = 100 << 20  # of a data file, beyond which the next begins, as lerobot has it
 _QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 _DATA = {
     "v3.0": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
@@ -171,7 +171,7 @@ def _write_v3(
     folder: Path, info: dict[str, Any], columns: Mapping[str, Array], bounds: Array, labels: list[str]
 ) -> None:
     """Many episodes in a file, one row group each; meta/episodes and meta/tasks as parquet files."""
-    sizes = {"data_files_size_in_mb": _FILE_BYTES >> 20, "video_files_size_in_mb": 200}
+    sizes = {"data_files_size_in_mb": 100, "video_files_size_in_mb": 200}
     _write_json(folder / "meta/info.json", info | sizes)
     _write_json(folder / "meta/stats.json", _statistics_of_all(columns, slice(None), quantiles=True))
     table = pa.table({name: as_arrow(values) for name, values in columns.items()})
