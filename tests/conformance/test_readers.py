@@ -36,14 +36,17 @@ WRITE = {
     "minari": (lambda path: ileed.write(DATA, path, format="minari"), ileed.read),
     "imitation": (lambda path: ileed.write(DATA, path, format="imitation"), ileed.read),
     "crowd": (write_answers, ileed.read),
+    "lerobot": (lambda path: ileed.write(DATA, path, format="lerobot"), ileed.read),
     "table": (write_csv, lambda path: ileed.from_table(path, action="decision", demonstrator="nurse")),
 }
+FRAMES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 COLUMNS = {
     "parquet": ["observation", "action", "demonstrator", "episode", "reward"],
     "robomimic": ["actions", "demonstrator", "obs", "rewards"],
     "minari": ["actions", "observations", "rewards", "terminations", "truncations"],
     "imitation": ["obs", "acts", "infos", "terminal", "rews"],
     "crowd": ["question", "worker", "answer"],
+    "lerobot": ["observation.state", "action", "operator", "next.reward", *FRAMES],
     "table": ["age", "nurse", "decision"],
 }
 OURS = {each.name: each for each in readers.readers()}
