@@ -18,7 +18,7 @@ from strategies import demonstrations, world
 
 import ileed
 from ileed import DemonstrationError, by_column, by_mask, by_one
-from ileed.readers import Labeller, read_imitation, write_imitation
+from ileed.readers import Labeller, read_imitation, reader_of, write_imitation
 
 ROOT = Path(__file__).parents[1]
 PYTHON = ROOT / ".cache" / "imitation" / "bin" / "python"
@@ -191,6 +191,16 @@ class ByNumber(Labeller):
 def test_a_labeller_may_know_the_episodes_by_number(tmp_path):
     path = folder(tmp_path / "data", [trajectory(), trajectory(3)])
     data = ileed.read(path, demonstrator=ByNumber())
+    assert [data.names[person] for person in data.episode_demonstrator] == ["zoe", "yan"]
+
+
+def test_what_may_say_who_demonstrated_is_listed_and_a_table_of_episodes_may_say_it(tmp_path):
+    both = [json.dumps({"worker": "bob", "count": k, "flag": True, "seen": {"py/b64": "AA=="}}) for k in range(3)]
+    path = folder(tmp_path / "data", [trajectory(), trajectory(3, infos=both)])
+    found = [(each.place, each.values, each.episodes, each.option) for each in reader_of(path).candidates(path)]
+    assert found == [("key worker of the infos", 2, 2, "--demonstrator worker")]
+    (tmp_path / "who.csv").write_text("episode,operator\n0,zoe\n1,yan\n")
+    data = ileed.read(path, demonstrator=ileed.by_episode_table(tmp_path / "who.csv"))
     assert [data.names[person] for person in data.episode_demonstrator] == ["zoe", "yan"]
 
 

@@ -16,7 +16,7 @@ from strategies import demonstrations, world
 
 import ileed
 from ileed import DemonstrationError, by_column, by_episode_metadata, by_mask, by_one
-from ileed.readers import Labeller, read_minari, write_minari
+from ileed.readers import Labeller, read_minari, reader_of, write_minari
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'ileed[robot]'")
 
@@ -272,6 +272,17 @@ def test_a_labeller_may_know_the_episodes_by_number(minari):
     path, _ = made_by_minari(minari)
     data = ileed.read(path, demonstrator=ByNumber())
     assert [data.names[person] for person in data.episode_demonstrator] == ["zoe", "yan"]
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_what_may_say_who_demonstrated_is_listed(minari, storage):
+    infos = lambda rows: {"player": np.full(rows, rows), "level": np.arange(rows)}  # noqa: E731
+    path, _ = made_by_minari(minari, storage=storage, infos=infos)
+    found = [(each.place, each.values, each.episodes, each.option) for each in reader_of(path).candidates(path)]
+    assert found == [
+        ("episode metadata agent_id", 2, 2, "--demonstrator agent_id"),
+        ("episode metadata player", 2, 2, "--demonstrator player"),
+    ]
 
 
 # --- who demonstrated is never guessed

@@ -22,11 +22,11 @@ from ileed import memory
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.episodes import join_episodes
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, brief, refuse_damage
+from ileed.errors import DemonstrationError, UnnamedDemonstratorError, brief, refuse_damage
 from ileed.readers.folders import file_in, read_arrow, read_json, write_folder
 from ileed.readers.notes import is_absent, names_as_noted, notes_of, skills_as_noted
 from ileed.readers.parquet import read_encoding
-from ileed.readers.reader import Labeller, Reader, by_column, by_one, read_notes
+from ileed.readers.reader import Candidate, Labeller, Reader, by_column, by_one, read_notes
 
 _NEEDED = ("obs", "acts", "terminal")
 _COLUMNS = (*_NEEDED, "infos", "rews")
@@ -210,7 +210,7 @@ def _who(path: Path, found: _Trajectories, labeller: Labeller | None) -> tuple[t
             "(at the command: --demonstrator KEY)"
         )
     if found.infos is None:
-        raise DemonstrationError(
+        raise UnnamedDemonstratorError(
             f"the infos of {path} are not read, so that nothing in it says who demonstrated: use by_one(...) (at the "
             "command: --one NAME)"
         )
@@ -221,7 +221,7 @@ def _who(path: Path, found: _Trajectories, labeller: Labeller | None) -> tuple[t
         values = {json.dumps(info[key]): info[key] for info in infos if key in info}
         if not values and labeller is None:
             keys = listed(sorted({name for info in infos for name in info}), most=12) or "no keys"
-            raise DemonstrationError(
+            raise UnnamedDemonstratorError(
                 f"{path} does not say who demonstrated: the infos of trajectory {number} have {keys}; name one with "
                 "by_column(...) (at the command: --demonstrator KEY), or one person with by_one(...) (at the command: "
                 "--one NAME)"
@@ -346,6 +346,22 @@ def _columns(path: Path) -> list[str]:
         return sorted(name.removesuffix(".npy") for name in archive.namelist())
 
 
-READER = Reader(
-    "imitation", ("", ".npz"), read_imitation, columns=_columns, recognises=_recognises, write=write_imitation
-)
+def _candidates(path: Path) -> list[Candidate]:
+    """Keys of the infos that hold one name or whole number in each trajectory."""
+    found: dict[str, list[str | int]] = {}
+    for texts in (_read_folder(path).infos or ()) if path.is_dir() else ():
+        told: dict[str, set[str | int]] = {}
+        for info in map(_info, texts):
+            for key, value in info.items():
+                plain = isinstance(value, str | int) and not isinstance(value, bool)
+                told.setdefault(key, set()).update([value] if plain else ["", 0])  # two values are none
+        for key, values in told.items():
+            found.setdefault(key, []).extend(values if len(values) == 1 else ())
+    return [
+        Candidate(f"key {key} of the infos", len(set(labels)), len(labels), f"--demonstrator {key}")
+        for key, labels in sorted(found.items())
+        if labels
+    ]
+
+
+READER = Reader("imitation", ("", ".npz"), read_imitation, _columns, _recognises, write_imitation, _candidates)

@@ -11,6 +11,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,17 @@ from ileed.checking import whole_number
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.episodes import join_episodes, join_parts
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, brief, refuse_damage
+from ileed.errors import DemonstrationError, UnnamedDemonstratorError, brief, refuse_damage
 from ileed.readers.folders import file_in, read_json
 from ileed.readers.minari_storage import MAIN, Storage, open_storage
 from ileed.readers.notes import is_absent, names_as_noted, skills_as_noted
 from ileed.readers.parquet import read_encoding
-from ileed.readers.reader import Labeller, Reader, by_column, by_episode_metadata, by_one, read_notes
+from ileed.readers.reader import Candidate, Labeller, Reader, by_column, by_episode_metadata, by_one, read_notes
 from ileed.wording import did_you_mean
 
 DEMONSTRATOR = "demonstrator"
 LEGAL, SKILL = "infos/legal", "infos/skill/"  # where our writer puts what Minari has no column for
+_BOOKKEEPING = ("id", "total_steps", "seed")  # metadata of every episode that Minari itself writes
 _OPTIONAL = {"rewards": "rewards", "terminations": "terminals"}
 
 
@@ -227,7 +229,7 @@ def _who(
     if lacking:
         there = f"episode {lacking[0]} has {listed(sorted(known[lacking[0]]), most=12)}"
         if labeller is None:
-            raise DemonstrationError(
+            raise UnnamedDemonstratorError(
                 f"{folder} does not say who demonstrated: of metadata, {there}; name one with "
                 "by_episode_metadata(...) (at the command: --demonstrator NAME), or one person with by_one(...) "
                 "(at the command: --one NAME)"
@@ -266,10 +268,34 @@ def _columns(path: Path) -> list[str]:
         return sorted(storage.places(storage.episodes[0])) if storage.episodes else []
 
 
+def _candidates(path: Path) -> list[Candidate]:
+    """Metadata of episodes, and infos that are constant in each, which hold a name or a whole number."""
+    folder, found = _data_folder(path), dict[str, list[str | int]]()
+    with open_storage(folder, read_json(file_in(folder, "metadata.json")).get("data_format")) as storage:
+        places = storage.places(storage.episodes[0]) if storage.episodes else {}
+        infos = [name for name in places if name.startswith("infos/") and name != LEGAL and not name.startswith(SKILL)]
+        for episode in storage.episodes:
+            told = {name: [value] for name, value in storage.metadata(episode).items() if name not in _BOOKKEEPING}
+            for name in infos:
+                with suppress(DemonstrationError):  # an episode without it, or what is neither number nor word
+                    values = storage.read(episode, [name])[name]
+                    told.setdefault(
+                        name.removeprefix("infos/"), [*np.unique(values)] if values.size == len(values) else []
+                    )
+            for name, values in told.items():
+                with suppress(DemonstrationError):
+                    found.setdefault(name, []).extend([_label(values[0], name, episode)] if len(values) == 1 else [])
+    return [
+        Candidate(f"episode metadata {name}", len(set(labels)), len(labels), f"--demonstrator {name}")
+        for name, labels in sorted(found.items())
+        if labels
+    ]
+
+
 def _write(data: Demonstrations, path: str | Path, **options: Any) -> None:
     from ileed.readers.minari_writer import write_minari  # which builds on this module
 
     write_minari(data, path, **options)
 
 
-READER = Reader("minari", ("",), read_minari, columns=_columns, recognises=_recognises, write=_write)
+READER = Reader("minari", ("",), read_minari, _columns, _recognises, _write, _candidates)
