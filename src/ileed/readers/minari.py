@@ -282,9 +282,9 @@ def _candidates(path: Path) -> list[Candidate]:
                     told.setdefault(
                         name.removeprefix("infos/"), [*np.unique(values)] if values.size == len(values) else []
                     )
-            for name, values in told.items():
+            for name, given in told.items():
                 with suppress(DemonstrationError):
-                    found.setdefault(name, []).extend([_label(values[0], name, episode)] if len(values) == 1 else [])
+                    found.setdefault(name, []).extend([_label(given[0], name, episode)] if len(given) == 1 else [])
     return [
         Candidate(f"episode metadata {name}", len(set(labels)), len(labels), f"--demonstrator {name}")
         for name, labels in sorted(found.items())
