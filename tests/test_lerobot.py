@@ -104,6 +104,9 @@ def test_names_of_features_survive(tmp_path):
     assert ileed.read(tmp_path / "data").equals(data)
     info = json.loads((tmp_path / "data/meta/info.json").read_text())
     assert info["features"]["observation.state"]["names"] == ["age", "arrival = a", "arrival = b"]
+    written(tmp_path / "divided", data, observations={"observation.state": 1, "observation.arrival": 2})
+    assert ileed.read(tmp_path / "divided").equals(data)
+    assert ileed.read(tmp_path / "divided", observations=["observation.arrival"]).encoding is None
 
 
 def test_observations_are_divided_among_features_and_joined_again(tmp_path):
