@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strategies import demonstrations, world
 
 import ileed
-from ileed import DemonstrationError, by_column, by_episode_table, by_mask, by_one, read_lerobot, write_lerobot
+from ileed import DemonstrationError, by_column, by_episode_table, by_mask, by_one, memory, read_lerobot, write_lerobot
 from ileed.cli import run
 from ileed.errors import SettingsError, UnnamedDemonstratorError
 from ileed.readers import lerobot_writer, reader_of
@@ -104,6 +104,9 @@ def test_names_of_features_survive(tmp_path):
     assert ileed.read(tmp_path / "data").equals(data)
     info = json.loads((tmp_path / "data/meta/info.json").read_text())
     assert info["features"]["observation.state"]["names"] == ["age", "arrival = a", "arrival = b"]
+    written(tmp_path / "divided", data, observations={"observation.state": 1, "observation.arrival": 2})
+    assert ileed.read(tmp_path / "divided").equals(data)
+    assert ileed.read(tmp_path / "divided", observations=["observation.arrival"]).encoding is None
 
 
 def test_observations_are_divided_among_features_and_joined_again(tmp_path):
@@ -330,6 +333,16 @@ def test_a_link_out_of_the_folder_is_refused_except_into_the_hubs_cache(tmp_path
         else:
             with pytest.raises(DemonstrationError, match="is a link out of"):
                 ileed.read(path)
+
+
+@each_version
+def test_a_folder_that_memory_cannot_hold_is_refused_before_it_is_decoded(tmp_path, monkeypatch, version):
+    monkeypatch.setattr(lerobot_writer, "_FILE_BYTES", 1000)
+    path = written(tmp_path / "data", world([20] * 10, floating=True), version=version)  # each of its files would fit
+    monkeypatch.setattr(memory, "available_bytes", lambda: 8_000)
+    monkeypatch.setattr(ParquetFile, "read", lambda *_: pytest.fail("it was decoded"))
+    with pytest.raises(DemonstrationError, match=r"would take .* once decoded"):
+        ileed.read(path)
 
 
 @each_version

@@ -74,7 +74,7 @@ def read_lerobot(
         **{to: frames(name) for name, to in _OPTIONAL.items() if name in optional},
         skills={name.removeprefix(SKILL): _weights(frames(name)) for name in skills} | folder.tasks(frames, optional),
         action_count=folder.notes.get("action_count", 0),
-        encoding=read_encoding(folder.notes.get("encoding")),
+        encoding=read_encoding(folder.notes.get("encoding")) if noted else None,
     )
 
 
