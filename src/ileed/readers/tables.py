@@ -26,6 +26,7 @@ _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"  # not a code such as 007
 _TRUE_OR_FALSE = "(?i)^(true|false)$"
+_LONGEST_KEY = 100  # characters of an episode's label; longer ones are numbered, since every row would hold them
 _MOST_CATEGORIES = 1000  # of a feature or an action: a table of (rows, categories) numbers must fit in memory
 _LEAVE_OUT = "leave it out by naming the others with features=[...]"
 _FEW_CATEGORIES = 20  # so many never count as too many, however few rows there are
@@ -297,7 +298,9 @@ def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Arr
     episode, called = np.zeros(len(person), dtype=np.int64), np.array([""])
     for column in columns:
         found, index = _labels(column, "the episode")
-        words = np.array([str(word) for word in found])[index]
+        words = np.array(found if max(map(len, found)) <= _LONGEST_KEY else np.arange(len(found)).astype(np.str_))[
+            index
+        ]
         called = words if column is columns[0] else np.char.add(np.char.add(called, ", "), words)
         episode = np.unique(episode * len(found) + index, return_inverse=True)[1]
     _, first, number = np.unique(episode, return_index=True, return_inverse=True)
