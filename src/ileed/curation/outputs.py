@@ -9,9 +9,7 @@ import json
 import os
 import shlex
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ from ileed.demonstrations import Array
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, RunError, SettingsError, refuse_damage, require
 from ileed.readers import write_robomimic
-from ileed.runs.files import atomic_write, sync
+from ileed.runs.files import PARTIAL, atomic_write
 
 if TYPE_CHECKING:
     from ileed.curation import Curated
@@ -41,7 +39,8 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
     if source is not None and not os.path.exists(source):
         raise DemonstrationError(f"there is no {source}, where the data are said to come from: check the path")
     check_destination(path, overwrite=overwrite)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.ileed-old-", dir=_existing(path.parent)) as aside:
+    old = path.parent / f".{path.name}{PARTIAL}old"
+    try:
         with atomic_write(path, directory=True) as partial:
             pq.write_table(curated.episodes, partial / "episodes.parquet")
             pq.write_table(curated.stretch_table, partial / "stretches.parquet")
@@ -49,10 +48,13 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
             if writes is not None:
                 writes(curated, partial, path, source)
             _write_json(partial / _SUMMARY, {**_MARK, "version": ileed.__version__, **summary(curated)})
-            with suppress(OSError):
-                sync(partial)
             if os.path.isdir(path):
-                os.replace(path, Path(aside) / path.name)
+                os.replace(path, old)
+    except BaseException:
+        if os.path.isdir(old) and not os.path.lexists(path):
+            os.replace(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
     return sorted(path.iterdir())
 
 
@@ -73,15 +75,6 @@ def check_destination(path: Path, *, overwrite: bool) -> None:
         )
 
 
-def _existing(folder: Path) -> Path:
-    """The folder, made where it is not there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder} cannot be made ({error.strerror}): choose another place") from error
-    return folder
-
-
 def summary(curated: Curated) -> dict[str, Any]:
     """What a program reads of the result: the rule, counts, bounds, shares of people, and the score's correlation."""
     correlation = dict(zip(("value", "low", "high"), curated.length_correlation, strict=True))
@@ -90,7 +83,7 @@ def summary(curated: Curated) -> dict[str, Any]:
         "score": curated.rule.by,
         "bounds": dict(curated.rule.bounds),
         "confidence_level": curated.confidence_level,
-        "episodes": int(len(curated.kept)),
+        "episodes": len(curated.kept),
         "kept_episodes": int(curated.kept.sum()),
         "steps": len(curated.data),
         "kept_steps": int(curated.kept[curated.data.episode].sum()),

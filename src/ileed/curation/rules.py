@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self, final
+from typing import Any, Literal, Self, final
 
 import numpy as np
 
@@ -31,11 +31,11 @@ class Rule:
     """Keep at most so many steps: the best episodes, passing over those that do not fit any more."""
     weight: bool = False
     """Weight what is kept in proportion to the score, with mean 1 over steps; otherwise every weight is 1."""
-    by: str = "expertise"
+    by: Literal["expertise", "agreement", "typicality"] = "expertise"
     """The score that decides: expertise, agreement or typicality."""
     at_least: int = 0
     """Keep at least so many episodes of each kind of state, the best of it, where there are so many."""
-    kinds: str | int | None = None
+    kinds: int | str | None = None
     """Kinds of state: a skill column, or a number of clusters of episodes; None is 8 clusters."""
 
     def __post_init__(self) -> None:
@@ -102,9 +102,7 @@ class Rule:
                 kept[episode] = True
                 left -= int(cost[episode])
         if not kept.any():
-            raise SettingsError(
-                f"steps is {budget:,} and the shortest episode has {cost.min():,}: pass so many or more"
-            )
+            raise SettingsError(f"steps is {budget:,}, the shortest episode has {cost.min():,}: pass so many or more")
         return kept
 
     def weights(self, scores: Scores, steps: Array, kept: Array) -> Array:

@@ -41,7 +41,7 @@ Progress = Callable[[int, int], object]
 @final
 @dataclass(frozen=True, eq=False)
 class Score:
-    """One score of each unit, (unit,) each: its estimate, its interval, and the probability that it is above a bound."""
+    """One score of each unit, (unit,): its estimate, interval, and the probability that it is above a bound."""
 
     estimate: Array
     low: Array
@@ -176,7 +176,7 @@ def _expertise(curves: Array, who: Array, people: Array, mean: float, settings: 
             part = own[first : first + _UNITS_AT_ONCE]
             shares, _ = posterior(_on_grid(curves[part]), population)
             found[:3, part] = np.stack(mean_and_interval(shares, settings.level)) / mean
-            found[3, part] = shares @ (INSIDE > settings.bounds["expertise"] * mean)
+            found[3, part] = shares @ (settings.bounds["expertise"] * mean < INSIDE)
     return Score(*found)
 
 

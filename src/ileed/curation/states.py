@@ -61,7 +61,7 @@ class Kinds(NamedTuple):
     """What a kind is."""
 
 
-def kinds_of(data: Demonstrations, observations: Array, kinds: str | int | None, *, seed: int) -> Kinds:
+def kinds_of(data: Demonstrations, observations: Array, kinds: int | str | None, *, seed: int) -> Kinds:
     """The labels of a skill column; or clusters of episodes, so many, by their mean observation.
 
     An episode counts for every label that one of its steps has, and for one cluster.
