@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import ileed
+from ileed import runs
 from ileed.checking import one_of
 from ileed.demonstrations import Array
 from ileed.demonstrations.rules import listed
@@ -47,7 +47,7 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
             _write_csv(curated.episodes, partial / "episodes.csv")
             if writes is not None:
                 writes(curated, partial, path, source)
-            _write_json(partial / _SUMMARY, {**_MARK, "version": ileed.__version__, **summary(curated)})
+            _write_json(partial / _SUMMARY, {**_MARK, **summary(curated), "provenance": runs.provenance()})
             if os.path.isdir(path):
                 os.replace(path, old)
     except BaseException:

@@ -33,6 +33,7 @@ BOUNDS: Mapping[str, float] = {"expertise": 1.0, "agreement": 0.5, "typicality":
 _POINTS = np.concatenate([INSIDE[:1], COARSE_POINTS, INSIDE[-1:]])
 _POINTS_AT_ONCE = 16
 _UNITS_AT_ONCE = 4096
+_ENOUGH_EPISODES = 1_000  # to learn how the stretches of one differ
 _ENOUGH_UNITS = 256  # of one person, to learn how these differ
 _PRIOR_STEPS = 5  # how many steps' worth it is believed beforehand that an episode varies as all do
 Progress = Callable[[int, int], object]
@@ -96,7 +97,7 @@ def score(
     curves, agreement = _judge(fit, data, stretches, temperature, settings.progress)
     by_episode = np.zeros((data.episode_count, curves.shape[1]))
     np.add.at(by_episode, stretches.episode, curves)
-    spread = dispersion_of(by_episode[:, 1:-1], data) if known is None else known.by.dispersion
+    spread = _dispersion(curves[:, 1:-1], stretches.episode, settings.seed)
     by_episode, curves = by_episode / spread, curves / spread
     people, mean = _people(fit, data, by_episode)
     columns = {"agreement": agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
@@ -110,6 +111,18 @@ def score(
             scores[name] = _mean_of_steps(values, of_step, _inflation(values, data, stretches), name, settings)
         found.append(scores)
     return found[0], found[1]
+
+
+def _dispersion(curves: Array, episode: Array, seed: int) -> float:
+    """How much more stretches of one episode differ than independent steps would; by some episodes of very many.
+
+    Not that of the fit's ratings, which is between episodes of one person: here these may differ in expertise.
+    """
+    several = np.flatnonzero(np.bincount(episode) > 1)
+    if len(several) > _ENOUGH_EPISODES:
+        several = numpy_stream(seed, "dispersion").choice(several, _ENOUGH_EPISODES, replace=False)
+    some = np.isin(episode, several)
+    return dispersion_of(curves[some], episode[some]) if some.any() else 1.0
 
 
 def reference_expertise(fit: Fitted) -> float:

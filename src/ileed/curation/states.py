@@ -79,9 +79,9 @@ def kinds_of(data: Demonstrations, observations: Array, kinds: int | str | None,
     if not len(observations):
         raise SettingsError("no input varies, so that there are no kinds of state: leave out at_least")
     cluster = k_means((sums / steps[:, None]).astype(np.float64), count, seed=seed)
-    names, number = np.unique(cluster, return_inverse=True)
-    held = np.eye(len(names), dtype=bool)[number]
-    return Kinds(tuple(f"cluster {place + 1}" for place in range(len(names))), held, "cluster of episodes")
+    number = np.unique(cluster, return_inverse=True)[1]
+    held = np.eye(number.max() + 1, dtype=bool)[number]
+    return Kinds(tuple(f"cluster {place + 1}" for place in range(held.shape[1])), held, "cluster of episodes")
 
 
 def k_means(rows: Array, count: int, *, seed: int) -> Array:

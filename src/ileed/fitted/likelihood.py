@@ -171,17 +171,18 @@ def dispersion(blocks: Sequence[Block], data: Demonstrations, temperature: float
     of it: the estimate is drawn towards 1 as if by 20 more.
     """
     by_episode = curves(blocks, data.episode, data.episode_count, temperature=temperature, points=COARSE_POINTS)
-    return dispersion_of(by_episode, data)
+    return dispersion_of(by_episode, data.episode_demonstrator)
 
 
-def dispersion_of(by_episode: Array, data: Demonstrations) -> float:
-    """The dispersion by log-likelihoods (episode, point) of all episodes at `COARSE_POINTS`."""
+def dispersion_of(by_unit: Array, owner: Array) -> float:
+    """The dispersion of units, such as episodes, about the estimate of each one's owner; one or more.
+
+    `by_unit` is (unit, point) log-likelihoods at `COARSE_POINTS`.
+    """
     width = np.pi / 2 / _COARSE
     variance, information, freedom = 0.0, 0.0, 0
-    for person in range(len(data.names)):
-        own = by_episode[data.episode_demonstrator == person]
-        if len(own) < 2:
-            continue
+    for number in np.flatnonzero(np.bincount(owner) > 1):
+        own = by_unit[owner == number]
         top = int(np.clip(own.sum(0).argmax(), 1, _COARSE - 2))
         before, here, after = own[:, top - 1], own[:, top], own[:, top + 1]
         variance += len(own) * float(((after - before) / (2 * width)).var(ddof=1))
