@@ -147,6 +147,26 @@ def test_episodes_of_better_people_have_greater_expertise_and_agreement():
         assert curated.scores["expertise"].above[is_best].mean() > 0.9  # of being above the average person
 
 
+def test_intervals_of_expertise_hold_the_truth_about_as_often_as_they_say():
+    """Episodes differ in expertise within a person; seeds 0 to 2, 180 episodes each, by the policy that acted."""
+    fitted, held = fit(folds=0), []
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        who, episode = np.arange(180) // 60, np.repeat(np.arange(180), 30)
+        rho = random.beta(np.array([8, 4, 2])[who], np.array([2, 4, 8])[who])
+        seen = np.eye(4, dtype=np.int64)[random.integers(0, 4, len(episode))]
+        followed = fitted.policy.distribution(seen).probs.double().numpy()
+        chance = rho[episode, None] * followed + (1 - rho[episode, None]) / 4
+        acted = (chance.cumsum(1) / chance.sum(1, keepdims=True) < random.random((len(episode), 1))).sum(1)
+        data = ileed.Demonstrations(
+            observations=seen, actions=acted, demonstrator=who[episode], episode=episode, action_count=4
+        )
+        score = ileed.curate(fitted, data).scores["expertise"]
+        truth = rho / np.mean([rho[who == person].mean() for person in range(3)])
+        held.append(((score.low <= truth) & (truth <= score.high)).mean())
+    assert 0.88 < np.mean(held) < 0.99  # of 0.95; the mean over three people, by which all is divided, is estimated too
+
+
 def test_a_person_whom_the_fit_has_not_seen_is_scored_too():
     data = replace(population(), names=("new", *population().names[1:]))
     curated = ileed.curate(fit(), data, keep=0.2)
@@ -232,9 +252,21 @@ def test_every_kind_of_state_keeps_its_best_episodes():
     assert curated.kept.sum() == round(0.3 * population().episode_count)  # the share stays as asked
 
 
+def test_a_rule_about_stretches_keeps_the_best_of_them():
+    curated = ileed.curate(fit(), population(), keep=0.3, unit="stretch", stretch=7, weight=True)
+    cut, score = curated.stretches, curated.stretch_scores["expertise"].estimate
+    assert curated.kept_units.sum() == round(0.3 * len(cut.steps))
+    assert score[curated.kept_units].min() >= score[~curated.kept_units].max()
+    assert "stretches" in curated.sentence
+    data = curated.demonstrations()
+    assert data.episode_count == curated.kept_units.sum() == len(curated.weights)
+    assert np.array_equal(np.bincount(data.episode), cut.steps[curated.kept_units])
+    assert set(data.episode_keys.tolist()) == set(np.flatnonzero(curated.kept).tolist())
+
+
 def test_kinds_may_be_the_labels_of_a_skill_column():
     data = world([4] * 12, optional=["phase"])
-    kinds = kinds_of(data, data.observations.T, "phase", seed=0)
+    kinds = kinds_of(data, data.observations.T, data.episode, "phase", seed=0)
     assert kinds.names == ("grasp", "lift")
     assert kinds.held.all()  # every episode has steps of both
 
@@ -429,6 +461,21 @@ def test_minari_and_openpi_are_told_the_episodes_of_the_users_own_file(tmp_path)
     curated.write(tmp_path / "openpi", format="openpi")
     ranges = json.loads((tmp_path / "openpi/openpi.json").read_text())
     assert ranges == {str(key): [[0, 20]] for key in curated.keys}
+
+
+def test_ranges_of_openpi_are_exactly_the_steps_kept(tmp_path):
+    data = population()
+    curated = ileed.curate(fit(), data, keep=0.6, unit="stretch", stretch=3)
+    curated.write(tmp_path / "out", format="openpi")
+    ranges = json.loads((tmp_path / "out/openpi.json").read_text())
+    found = np.zeros(len(data), dtype=bool)
+    for key, each in ranges.items():
+        first = np.searchsorted(data.episode, int(key))
+        for (start, end), after in zip(each, [*each[1:], None], strict=True):
+            assert start < end
+            assert after is None or end < after[0]  # neighbours are joined
+            found[first + start : first + end] = True
+    assert np.array_equal(found, curated.kept_steps)
 
 
 def test_masks_and_bands_go_into_a_copy_of_a_robomimic_file_that_itself_stays(tmp_path):

@@ -42,6 +42,8 @@ class RuleOptions:
     """Keep at least so many episodes of each kind of state, the best of it."""
     kinds: str | None = None
     """Kinds of state: a skill column, or a number of clusters of episodes; 8 clusters by default."""
+    unit: Literal["episode", "stretch"] = "episode"
+    """What is kept or dropped: whole episodes, or stretches of them, to which the other options then apply."""
 
 
 @dataclass(frozen=True)

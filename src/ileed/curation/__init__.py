@@ -6,7 +6,7 @@ in the formats of trainers, and never changes the data that it is about.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
@@ -46,8 +46,8 @@ def curate(
     """Score every episode of `data`, and every stretch of `stretch` steps within it, and keep some by a rule.
 
     `rule` are the fields of `Rule`: `keep=0.5`, `above=1.0, probability=0.9` or `steps=10_000`, all of which may be
-    joined with `at_least=5` (of each kind of state), `by="agreement"` and `weight=True`. Without a rule everything is
-    kept.
+    joined with `at_least=5` (of each kind of state), `by="agreement"`, `weight=True` and `unit="stretch"`. Without a
+    rule everything is kept.
 
     The data may be those that the fit learned from, or others of the same kind. In the first case its policy has seen
     the steps that it judges: the temperature, the dispersion and everybody's mean expertise are cross-fitted then, but
@@ -70,10 +70,11 @@ def curate(
     stretches = Stretches.of(data, stretch)
     inputs = network_inputs(data.observations, fitted.normaliser, None).numpy()
     episodes, within = score(fitted, data, inputs, stretches, settings)
-    kinds = kinds_of(data, inputs, chosen.kinds, seed=seed) if chosen.at_least else None
-    steps = np.bincount(data.episode)
-    kept = chosen.choose(episodes, steps, kinds)
-    weights = chosen.weights(episodes, steps, kept)
+    scores, unit = (episodes, data.episode) if chosen.unit == "episode" else (within, stretches.of_step)
+    kinds = kinds_of(data, inputs, unit, chosen.kinds, seed=seed) if chosen.at_least else None
+    steps = np.bincount(unit)
+    kept = chosen.choose(scores, steps, kinds)
+    weights = chosen.weights(scores, steps, kept)
     return Curated(data, chosen, kept, weights, episodes, within, stretches, kinds, level)
 
 
@@ -96,17 +97,18 @@ class Correlation(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Curated:
-    """Episodes kept by a rule, with the scores of all of them; `data` is what was curated, and is not changed.
+    """Episodes or stretches kept by a rule, with the scores of all of them; `data` is what was curated, unchanged.
 
-    `weights` are for `Ileed.fit(curated.demonstrations(), weights=curated.weights)`.
+    A unit is an episode, or a stretch where the rule is about these. `weights` are for
+    `Ileed.fit(curated.demonstrations(), weights=curated.weights)`.
     """
 
     data: Demonstrations
     rule: Rule
-    kept: Array
-    """(episode,) whether each episode of `data` is kept."""
-    episode_weights: Array
-    """(episode,) the weight of each episode of `data`: 0 where it is dropped, 1 on average over the steps kept."""
+    kept_units: Array
+    """(unit,) whether each is kept."""
+    unit_weights: Array
+    """(unit,) the weight of each: 0 where it is dropped, 1 on average over the steps kept."""
     scores: Scores
     """The scores of episodes by name: expertise, agreement, typicality."""
     stretch_scores: Scores
@@ -116,35 +118,57 @@ class Curated:
     confidence_level: float
 
     @property
-    def weights(self) -> Array:
-        """The weights of the episodes of `demonstrations()`."""
-        return self.episode_weights[self.kept]
+    def unit(self) -> Array:
+        """(step,) the unit of each step of `data`."""
+        return self.data.episode if self.rule.unit == "episode" else self.stretches.of_step
+
+    @property
+    def kept_steps(self) -> Array:
+        """(step,) whether each step of `data` is kept."""
+        return self.kept_units[self.unit]
+
+    @property
+    def kept(self) -> Array:
+        """(episode,) whether any step of each episode of `data` is kept."""
+        return np.bincount(self.data.episode, self.kept_steps) > 0
 
     @property
     def step_weights(self) -> Array:
         """(step,) the weight of every step of `data`; 0 where it is dropped."""
-        return self.episode_weights[self.data.episode]
+        return self.unit_weights[self.unit]
+
+    @property
+    def weights(self) -> Array:
+        """The weights of the episodes of `demonstrations()`."""
+        return self.unit_weights[self.kept_units]
 
     @property
     def sentence(self) -> str:
         """The rule in words, with what it kept."""
-        return self.rule.sentence(self.kept, self.kinds)
+        return self.rule.sentence(self.kept_units, self.kinds)
 
     @property
     def keys(self) -> Array:
         """What the kept episodes are called where the data came from."""
         return self.data.episode_keys[self.kept]
 
+    def __repr__(self) -> str:
+        return f"Curated({self.sentence})"
+
     def demonstrations(self) -> Demonstrations:
-        """The kept episodes; everybody's name stays, also of those without an episode left."""
-        return self.data.select(self.kept[self.data.episode])
+        """What is kept; each stretch is an episode of its own, where the rule is about stretches.
+
+        Everybody's name stays, also of those of whom nothing is kept.
+        """
+        kept = self.kept_steps
+        return replace(self.data.select(kept), episode=self.unit[kept])
 
     def sampler(self, samples: int | None = None, *, seed: int = 0) -> WeightedRandomSampler:
         """Draws steps of `data` by their weights, for a `torch.utils.data.DataLoader` over all of its steps.
 
         `samples` is how many one pass draws; None takes as many as steps are kept.
         """
-        count = int(self.kept[self.data.episode].sum())
+        count = int(self.kept_steps.sum())
         if samples is not None:
             count = whole_number("samples", samples, least=1, rule="a pass draws one step or more, a whole number")
         weights = self.step_weights.tolist()
@@ -160,11 +184,10 @@ class Curated:
             "demonstrator": [_text(data.names[number]) for number in data.episode_demonstrator],
             "steps": np.bincount(data.episode),
             "keep": self.kept,
-            "weight": self.episode_weights,
+            "weight": np.bincount(data.episode, self.step_weights) / np.bincount(data.episode),
         }
-        if self.kinds is not None:
-            names = np.array(self.kinds.names)
-            columns["kinds"] = [", ".join(names[held]) for held in self.kinds.held]
+        if self.rule.unit == "episode":
+            columns |= self._kinds
         for name, each in self.scores.items():
             columns |= each.columns(name)
         return pa.table(columns).replace_schema_metadata(self._told)
@@ -178,11 +201,21 @@ class Curated:
             "key": keys[cut.episode],
             "start": cut.start,
             "end": cut.start + cut.steps,
-            "keep": self.kept[cut.episode],
+            "keep": np.bincount(cut.of_step, self.kept_steps) > 0,
+            "weight": np.bincount(cut.of_step, self.step_weights) / cut.steps,
         }
+        if self.rule.unit == "stretch":
+            columns |= self._kinds
         for name, each in self.stretch_scores.items():
             columns |= each.columns(name)
         return pa.table(columns).replace_schema_metadata(self._told)
+
+    @property
+    def _kinds(self) -> dict[str, list[str]]:
+        if self.kinds is None:
+            return {}
+        names = np.array(self.kinds.names)
+        return {"kinds": [", ".join(names[held]) for held in self.kinds.held]}
 
     @property
     def _told(self) -> dict[str, str]:

@@ -86,7 +86,7 @@ def summary(curated: Curated) -> dict[str, Any]:
         "episodes": len(curated.kept),
         "kept_episodes": int(curated.kept.sum()),
         "steps": len(curated.data),
-        "kept_steps": int(curated.kept[curated.data.episode].sum()),
+        "kept_steps": int(curated.kept_steps.sum()),
         "kept_keys": _plain(curated.keys),
         "length_correlation": {name: None if np.isnan(value) else value for name, value in correlation.items()},
         "people": curated.people().to_pylist(),
@@ -114,9 +114,18 @@ def _write_csv(table: pa.Table, path: Path) -> None:
 
 
 def _openpi(curated: Curated, partial: Path, path: Path, source: Path | None) -> None:
-    steps, keys = np.bincount(curated.data.episode), _plain(curated.data.episode_keys)
-    kept = np.flatnonzero(curated.kept)
-    write_openpi_filter({str(keys[episode]): [(0, int(steps[episode]))] for episode in kept}, partial / "openpi.json")
+    """The kept ranges of steps of every episode; stretches that follow each other make one range."""
+    data, kept = curated.data, curated.kept_steps
+    new_episode = np.append(True, np.diff(data.episode) > 0)
+    begins = np.flatnonzero(kept & (new_episode | ~np.append(False, kept[:-1])))
+    ends = np.flatnonzero(kept & (np.append(new_episode[1:], True) | ~np.append(kept[1:], False))) + 1
+    first, keys = np.searchsorted(data.episode, data.episode[begins]), _plain(data.episode_keys)
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for episode, start, end in zip(
+        data.episode[begins], (begins - first).tolist(), (ends - first).tolist(), strict=True
+    ):
+        ranges.setdefault(str(keys[episode]), []).append((start, end))
+    write_openpi_filter(ranges, partial / "openpi.json")
 
 
 def _minari(curated: Curated, partial: Path, path: Path, source: Path | None) -> None:

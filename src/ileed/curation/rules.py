@@ -1,4 +1,4 @@
-"""Rules of curation: which episodes are kept, with what weight, said in words."""
+"""Rules of curation: which episodes or stretches are kept, with what weight, said in words."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ class Rule:
     """Keep at least so many episodes of each kind of state, the best of it, where there are so many."""
     kinds: int | str | None = None
     """Kinds of state: a skill column, or a number of clusters of episodes; None is 8 clusters."""
+    unit: Literal["episode", "stretch"] = "episode"
+    """What is kept or dropped: whole episodes, or stretches of them, to which the other options then apply."""
 
     def __post_init__(self) -> None:
         one_of("by", self.by, BOUNDS)
+        one_of("unit", self.unit, ("episode", "stretch"))
         given = [name for name in ("keep", "above", "steps") if getattr(self, name) is not None]
         if len(given) > 1:
             raise SettingsError(f"{' and '.join(given)} are given, each a rule of its own: give one of them")
@@ -70,7 +73,7 @@ class Rule:
         return {**BOUNDS} if self.above is None else {**BOUNDS, self.by: self.above}
 
     def choose(self, scores: Scores, steps: Array, kinds: Kinds | None) -> Array:
-        """(episode,) which are kept; `steps` is the length of each."""
+        """(unit,) which are kept; `steps` is the length of each."""
         order = np.argsort(-scores[self.by].estimate, kind="stable")
         kept = np.zeros(len(steps), dtype=bool)
         if kinds is not None:
@@ -80,7 +83,9 @@ class Rule:
             kept |= scores[self.by].above >= self.probability
             if not kept.any():
                 best = scores[self.by].above.max()
-                found = f"no episode is above {self.above:g} with probability {self.probability:g} (at best {best:.2f})"
+                found = (
+                    f"no {self.unit} is above {self.above:g} with probability {self.probability:g} (at best {best:.2f})"
+                )
                 raise SettingsError(f"{found}: lower above or probability, or pass keep=")
         elif self.keep is not None:
             kept = self._filled(kept, order, np.ones_like(steps), max(1, round(self.keep * len(steps))))
@@ -91,32 +96,38 @@ class Rule:
         return kept
 
     def _filled(self, kept: Array, order: Array, cost: Array, budget: int) -> Array:
-        """Those already kept, and the best episodes that still fit into a budget beside them."""
+        """Those already kept, and the best others that still fit into a budget beside them."""
         kept, left = kept.copy(), budget - int(cost[kept].sum())
         if left < 0:
-            unit = "episodes" if self.steps is None else "steps"
-            found = f"at_least={self.at_least} of each kind takes {cost[kept].sum():,} {unit} of {budget:,}"
+            of = self._units if self.steps is None else "steps"
+            found = f"at_least={self.at_least} of each kind takes {cost[kept].sum():,} {of} of {budget:,}"
             raise SettingsError(f"{found}: lower at_least, take fewer kinds, or keep more")
-        for episode in order[~kept[order]]:
-            if cost[episode] <= left:
-                kept[episode] = True
-                left -= int(cost[episode])
+        for unit in order[~kept[order]]:
+            if cost[unit] <= left:
+                kept[unit] = True
+                left -= int(cost[unit])
         if not kept.any():
-            raise SettingsError(f"steps is {budget:,}, the shortest episode has {cost.min():,}: pass so many or more")
+            raise SettingsError(
+                f"steps is {budget:,}, the shortest {self.unit} has {cost.min():,}: pass so many or more"
+            )
         return kept
 
     def weights(self, scores: Scores, steps: Array, kept: Array) -> Array:
-        """(episode,) the weight of each: 0 where it is dropped, and with mean 1 over the steps that are kept."""
+        """(unit,) the weight of each: 0 where it is dropped, and with mean 1 over the steps that are kept."""
         score = scores[self.by].estimate if self.weight else np.ones(len(steps))
         weights = np.where(kept, np.maximum(score, 0.0), 0.0)
         total = weights @ steps
         return weights * (steps[kept].sum() / total) if total > 0 else kept.astype(np.float64)
 
+    @property
+    def _units(self) -> str:
+        return {"episode": "episodes", "stretch": "stretches"}[self.unit]
+
     def sentence(self, kept: Array, kinds: Kinds | None) -> str:
         """The rule in words, with what it kept."""
         best = f"the best by {self.by}"
         if self.keep is not None:
-            rule = f"{best}, {100 * self.keep:g} % of the episodes"
+            rule = f"{best}, {100 * self.keep:g} % of the {self._units}"
         elif self.above is not None:
             rule = f"those whose {self.by} is above {self.above:g} with probability {self.probability:g} or more"
         elif self.steps is not None:
@@ -127,4 +138,4 @@ class Rule:
             rule += f", and at least {self.at_least} of each of {len(kinds.names)} kinds of state ({kinds.words})"
         if self.weight:
             rule += f"; weighted in proportion to {self.by}, with mean 1 over the steps that are kept"
-        return f"kept {int(kept.sum()):,} of {counted(len(kept), 'episode')}: {rule}"
+        return f"kept {int(kept.sum()):,} of {len(kept):,} {self._units}: {rule}"

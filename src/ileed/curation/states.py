@@ -52,36 +52,35 @@ def _percentile(values: Array) -> Array:
 
 
 class Kinds(NamedTuple):
-    """Kinds of state, and which episodes hold which."""
+    """Kinds of state, and which units, episodes or stretches, hold which."""
 
     names: tuple[str, ...]
     held: Array
-    """(episode, kind) whether an episode counts for a kind."""
+    """(unit, kind) whether a unit counts for a kind."""
     words: str
     """What a kind is."""
 
 
-def kinds_of(data: Demonstrations, observations: Array, kinds: int | str | None, *, seed: int) -> Kinds:
-    """The labels of a skill column; or clusters of episodes, so many, by their mean observation.
+def kinds_of(data: Demonstrations, inputs: Array, unit: Array, kinds: int | str | None, *, seed: int) -> Kinds:
+    """The labels of a skill column; or clusters of units, so many, by their mean observation.
 
-    An episode counts for every label that one of its steps has, and for one cluster.
+    `unit` is the episode or stretch of each step, and `inputs` are (input, step). A unit counts for every label that
+    one of its steps has, and for one cluster.
     """
+    steps = np.bincount(unit)
     if isinstance(kinds, str):
         weights, names = data.skill(kinds)
-        held = np.zeros((data.episode_count, len(names)), dtype=bool)
-        held[data.episode, weights.argmax(1)] = True
+        held = np.zeros((len(steps), len(names)), dtype=bool)
+        held[unit, weights.argmax(1)] = True
         return Kinds(names, held, f"label of {kinds}")
+    if not len(inputs):
+        raise SettingsError("no input varies, so that there are no kinds of state: leave out at_least")
     rule = "pass the name of a skill column, or a number of clusters, one or more"
     count = USUAL_KINDS if kinds is None else whole_number("kinds", kinds, least=1, rule=rule)
-    count = min(count, data.episode_count)
-    steps = np.bincount(data.episode)
-    sums = np.stack([np.bincount(data.episode, row) for row in observations], axis=1)
-    if not len(observations):
-        raise SettingsError("no input varies, so that there are no kinds of state: leave out at_least")
-    cluster = k_means((sums / steps[:, None]).astype(np.float64), count, seed=seed)
-    number = np.unique(cluster, return_inverse=True)[1]
+    mean = np.stack([np.bincount(unit, row) / steps for row in inputs], axis=1)
+    number = np.unique(k_means(mean, min(count, len(mean)), seed=seed), return_inverse=True)[1]
     held = np.eye(number.max() + 1, dtype=bool)[number]
-    return Kinds(tuple(f"cluster {place + 1}" for place in range(held.shape[1])), held, "cluster of episodes")
+    return Kinds(tuple(f"cluster {place + 1}" for place in range(held.shape[1])), held, "cluster by mean observation")
 
 
 def k_means(rows: Array, count: int, *, seed: int) -> Array:
