@@ -147,6 +147,30 @@ def test_episodes_of_better_people_have_greater_expertise_and_agreement():
         assert curated.scores["expertise"].above[is_best].mean() > 0.9  # of being above the average person
 
 
+def test_the_order_of_episodes_is_about_that_by_policies_that_have_not_seen_them():
+    """Good and poor episodes of everybody (seed 0); the share of pairs in the right order, in sample and held out."""
+    random = np.random.default_rng(0)
+    who, episode = np.arange(80) % 4, np.repeat(np.arange(80), 25)
+    is_good = random.random(80) < np.array([0.2, 0.4, 0.6, 0.8])[who]
+    seen = random.normal(size=(len(episode), 4)).astype(np.float32)  # no observation is repeated
+    right = (seen @ random.normal(size=(4, 4))).argmax(1)
+    follows_rule = random.random(len(episode)) < np.where(is_good, 0.9, 0.4)[episode]
+    acted = np.where(follows_rule, right, random.integers(0, 4, len(episode)))
+    data = ileed.Demonstrations(observations=seen, actions=acted, demonstrator=who[episode], episode=episode)
+    held_out, fold = np.zeros(80), np.arange(80) // 4 % 2
+    for part in (0, 1):
+        fitted = quick(folds=0).fit(data.select(fold[episode] != part), seed=0, device="cpu")
+        scores = ileed.curate(fitted, data.select(fold[episode] == part)).scores
+        held_out[fold == part] = scores["expertise"].estimate
+    in_sample = ileed.curate(quick(folds=0).fit(data, seed=0, device="cpu"), data).scores["expertise"].estimate
+
+    def pairs_in_order(score):
+        return (score[is_good][:, None] > score[~is_good]).mean()
+
+    assert pairs_in_order(in_sample) > 0.95
+    assert pairs_in_order(in_sample) > pairs_in_order(held_out) - 0.03  # half as many steps taught the other
+
+
 def test_intervals_of_expertise_hold_the_truth_about_as_often_as_they_say():
     """Episodes differ in expertise within a person; seeds 0 to 2, 180 episodes each, by the policy that acted."""
     fitted, held = fit(folds=0), []
