@@ -89,7 +89,7 @@ class Correlation(NamedTuple):
     def sentence(self) -> str:
         """The correlation in words."""
         if np.isnan(self.value):
-            return "the score's correlation with the length of episodes is not defined: all are alike"
+            return "the score's correlation with the length of episodes is not defined: too few episodes, or all alike"
         interval = f"{self.low:.2f} to {self.high:.2f}"
         return f"the score's rank correlation with the length of episodes is {self.value:.2f} ({interval})"
 

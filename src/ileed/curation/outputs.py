@@ -24,6 +24,7 @@ from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, RunError, SettingsError, refuse_damage, require
 from ileed.readers import write_robomimic
 from ileed.runs.files import PARTIAL, atomic_write
+from ileed.wording import printable
 
 if TYPE_CHECKING:
     from ileed.curation import Curated
@@ -153,7 +154,7 @@ def _lerobot(curated: Curated, partial: Path, path: Path, source: Path | None) -
     new = "" if source is None else f" --new_root={shlex.quote(f'{source.resolve()}_kept')}"
     train_root = root.replace("--root", "--dataset.root")
     text = [
-        f"# {curated.sentence}",
+        f"# {printable(curated.sentence)}",
         "# Train on the kept episodes; add the options of your policy:",
         f"lerobot-train --dataset.repo_id={shlex.quote(name)}{train_root} --dataset.episodes='{_list(keep)}'",
         "# Or make a new data set without the others; the old one stays as it is:",

@@ -101,16 +101,19 @@ def score(
     by_episode, curves = by_episode / spread, curves / spread
     people, mean = _people(fit, data, by_episode)
     columns = {"agreement": agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
-    found = []
-    for number, curve, of_step in (
-        (data.episode_demonstrator, by_episode, data.episode),
-        (data.episode_demonstrator[stretches.episode], curves, stretches.of_step),
-    ):
-        scores = {"expertise": _expertise(curve, number, people, mean, settings)}
+    inflation = {name: _inflation(values, data, stretches) for name, values in columns.items()}
+
+    def of_units(curve: Array, who: Array, unit: Array) -> Scores:
+        scores = {"expertise": _expertise(curve, who, people, mean, settings)}
         for name, values in columns.items():
-            scores[name] = _mean_of_steps(values, of_step, _inflation(values, data, stretches), name, settings)
-        found.append(scores)
-    return found[0], found[1]
+            scores[name] = _mean_of_steps(values, unit, inflation[name], name, settings)
+        return scores
+
+    who = data.episode_demonstrator
+    episodes = of_units(by_episode, who, data.episode)
+    if len(stretches.steps) == data.episode_count:  # no episode is longer than a stretch
+        return episodes, episodes
+    return episodes, of_units(curves, who[stretches.episode], stretches.of_step)
 
 
 def _dispersion(curves: Array, episode: Array, seed: int) -> float:
