@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from ileed.checking import one_of
 from ileed.demonstrations import Array
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, RunError, SettingsError, refuse_damage, require
-from ileed.readers import write_robomimic
+from ileed.readers import write_openpi_filter, write_robomimic
 from ileed.runs.files import PARTIAL, atomic_write
 from ileed.wording import printable
 
@@ -92,11 +92,6 @@ def summary(curated: Curated) -> dict[str, Any]:
         "length_correlation": {name: None if np.isnan(value) else value for name, value in correlation.items()},
         "people": curated.people().to_pylist(),
     }
-
-
-def write_openpi_filter(ranges: Mapping[str, Sequence[tuple[int, int]]], path: Path) -> None:
-    """openpi's filter: for each episode, by its key, the ranges of steps to train on, from start to before end."""
-    _write_json(path, {key: [[start, end] for start, end in each] for key, each in ranges.items()})
 
 
 def _plain(values: Array) -> list[Any]:
