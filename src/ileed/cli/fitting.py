@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import escape
 from math import isnan
@@ -19,6 +20,8 @@ from ileed.cli.data import OfData, column_names
 from ileed.errors import SettingsError
 from ileed.fitted import Fitted
 from ileed.fitted.ratings import Ratings
+from ileed.fitting import ProgressCallback
+from ileed.integrations.loggers import check_logger, logger
 from ileed.methods import Ileed
 from ileed.model.demonstrators import AbstractDemonstratorModel
 
@@ -51,6 +54,10 @@ class Fit(OfData):
     """cpu, cuda, or auto for the best available."""
     check_width: bool | None = None
     """Compare widths of the policy on held-out episodes; by default only if --policy is not given, to choose one."""
+    log: str | None = None
+    """Log progress and results to tensorboard, wandb or trackio as well."""
+    log_to: str | None = None
+    """The folder of TensorBoard's files, OUT.tensorboard by default; or the project of the others, ileed by default."""
     method: OmitArgPrefixes[Settings] = Settings()
     """The settings of `ileed.Ileed`, written as in Python."""
 
@@ -61,9 +68,14 @@ class Fit(OfData):
         if (column := self.columns.demonstrator or "").partition("(")[0].strip().lower() in _MODELS:
             found = f"--demonstrator {column} is a demonstrator model, but this option names a column"
             raise SettingsError(f"{found}: write --demonstrator-model {column}")
+        if self.log is not None:
+            check_logger(self.log)
+        elif self.log_to is not None:
+            raise SettingsError("--log-to says where to log, but not with what: add --log tensorboard, say")
         data = self.read()
-        with fit_bar("fitting") as progress:
-            fitted = Ileed(**vars(self.method)).fit(
+        method = Ileed(**vars(self.method))
+        with fit_bar("fitting") as bar, self._logged(method, bar) as (progress, log_result):
+            fitted = method.fit(
                 data,
                 seed=self.seed,
                 device=self.device,
@@ -71,6 +83,7 @@ class Fit(OfData):
                 progress=progress,
                 checkpoint=runs.checkpoint_path(out),
             )
+            log_result(fitted)
         fitted.save(out, overwrite=self.overwrite)
         if self.json:
             print_json(summary(fitted) | column_names(data) | {"run": str(out)})
@@ -91,6 +104,18 @@ class Fit(OfData):
         if any(path.parent.glob(f"{escape(path.name)}*")):  # of the fit, or of one that compares widths
             return "the same command goes on from the last checkpoint"
         return "nothing was saved yet, so the same command starts from the beginning"
+
+    @contextmanager
+    def _logged(
+        self, method: Ileed, bar: ProgressCallback
+    ) -> Iterator[tuple[ProgressCallback, Callable[[Fitted], object]]]:
+        """The progress callback of the fit, and what takes its result: with a logger, or the bar alone."""
+        if self.log is None:
+            yield bar, lambda fitted: None
+            return
+        settings = {"method": runs.plain(method), "seed": self.seed}
+        with logger(self.log, self._out, to=self.log_to, settings=settings, then=bar) as log:
+            yield log, log.result
 
     @property
     def _out(self) -> Path:

@@ -1,0 +1,190 @@
+"""Loggers: the progress and the results of a fit in TensorBoard, Weights & Biases or trackio, by name.
+
+    with logger("tensorboard", "runs/mine") as log:
+        fitted = ileed.Ileed().fit(data, seed=0, progress=log)
+        log.result(fitted)
+
+The curve of each stage of the fit is `nats_per_action/STAGE`. The results are `nats_per_action` and, for each person,
+`expertise/NAME` relative to the mean over people, with `expertise_low/NAME` and `expertise_high/NAME` where the fit has
+intervals. Names are shown as the data have them: fit to `data.anonymise()` where they must not leave the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+from ileed.checking import callable_or_none, path_of
+from ileed.errors import IleedError, RunError, SettingsError, brief, require
+from ileed.fitted import Fitted
+from ileed.fitting import Progress
+from ileed.wording import did_you_mean, printable
+
+__all__ = ["Log", "check_logger", "logger"]
+
+_MOST_PEOPLE = 1_000  # whose expertise is logged, best first
+_LONGEST_NAME = 100
+
+
+class _Tracker(NamedTuple):
+    """What is opened by name: metrics at a step are logged, then it is closed with whether all went well."""
+
+    log: Callable[[Mapping[str, float], int], object]
+    close: Callable[[bool], object]
+
+
+class _Start(NamedTuple):
+    """Of one run: its directory, the folder or project that was asked for, and its settings."""
+
+    run: Path
+    to: str | None
+    settings: Mapping[str, Any]
+
+    @property
+    def project(self) -> str:
+        return self.to or "ileed"
+
+
+def _tensorboard(start: _Start) -> _Tracker:
+    folder = start.to or str(start.run.with_name(f"{start.run.name}.tensorboard"))
+    writer = require("tensorboardX", extra="tensorboard").SummaryWriter(folder, flush_secs=5)
+    writer.add_text("settings", f"```json\n{json.dumps(start.settings, indent=2)}\n```", 0)
+
+    def log(metrics: Mapping[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            writer.add_scalar(name, value, step)
+
+    return _Tracker(log, lambda succeeded: writer.close())
+
+
+def _wandb(start: _Start) -> _Tracker:
+    # Without console="off" everything that is printed would be uploaded, and progress bars would break.
+    run = require("wandb", extra="wandb").init(
+        project=start.project, name=start.run.name, config=dict(start.settings), settings={"console": "off"}
+    )
+    run.define_metric("step", hidden=True)  # its own steps only increase, and each stage begins again at zero
+    run.define_metric("*", step_metric="step")
+    return _Tracker(
+        lambda metrics, step: run.log({**metrics, "step": step}),
+        lambda succeeded: run.finish(exit_code=0 if succeeded else 1),
+    )
+
+
+def _trackio(start: _Start) -> _Tracker:
+    trackio = require("trackio", extra="trackio")
+    run = trackio.init(project=start.project, name=start.run.name, config=dict(start.settings))
+    return _Tracker(lambda metrics, step: run.log(dict(metrics), step=step), lambda succeeded: trackio.finish())
+
+
+_TRACKERS: Mapping[str, tuple[Callable[[_Start], _Tracker], str, str]] = {
+    "tensorboard": (_tensorboard, "tensorboardX", "choose a folder that can be written"),
+    "trackio": (_trackio, "trackio", "log to tensorboard, or try trackio.init alone"),
+    "wandb": (_wandb, "wandb", "run `wandb login`, or set WANDB_MODE=offline"),
+}
+
+
+def check_logger(name: str) -> None:
+    """Refuse a name that is not a logger's, and a logger whose package is not installed."""
+    if name not in _TRACKERS:
+        raise SettingsError(
+            f"there is no logger {brief(name)}{did_you_mean(str(name), _TRACKERS)}: "
+            f"choose one of {', '.join(_TRACKERS)}"
+        )
+    require(_TRACKERS[name][1], extra=name)
+
+
+@final
+class Log:
+    """The progress callback of a fit that logs; `logger` makes it."""
+
+    def __init__(self, tracker: _Tracker, then: Callable[[Progress], object] | None) -> None:
+        self._tracker, self._then, self._last = tracker, then, 0
+
+    def __call__(self, progress: Progress) -> None:
+        """Log where the fit is, and pass it on."""
+        (stage,) = _tags([progress.stage])
+        self._log({f"nats_per_action/{stage}": progress.nats_per_action}, progress.step)
+        self._last = progress.step
+        if self._then is not None:
+            self._then(progress)
+
+    def result(self, fitted: Fitted) -> None:
+        """Log the cost of a fit, and everybody's expertise."""
+        self._log({"nats_per_action": fitted.nats_per_action, **_expertise(fitted)}, self._last)
+
+    def _log(self, metrics: Mapping[str, float], step: int) -> None:
+        with redirect_stdout(sys.stderr):  # what trackio prints does not belong in the output of a command
+            self._tracker.log({name: value for name, value in metrics.items() if math.isfinite(value)}, step)
+
+
+@contextmanager
+def logger(
+    name: str,
+    run: str | Path,
+    *,
+    to: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    then: Callable[[Progress], object] | None = None,
+) -> Iterator[Log]:
+    """Log a fit to "tensorboard", "wandb" or "trackio": pass what this yields as `progress`, then call its `result`.
+
+    `run` is the run directory, whose last part names the run there. `to` is the folder of TensorBoard's files, RUN with
+    the ending .tensorboard by default, or the project, "ileed" by default. `settings` are logged as they are (JSON).
+    `then` is another progress callback, which is called after each report.
+    """
+    check_logger(name)
+    callable_or_none("then", then, rule="pass a function of a `Progress`, or None")
+    place = path_of("run", run, rule="pass the path of a run directory; it need not exist yet").absolute()
+    start, _, advice = _TRACKERS[name]
+    try:
+        with redirect_stdout(sys.stderr):
+            tracker = start(_Start(place, to, settings or {}))
+    except IleedError:
+        raise
+    except Exception as error:  # each package has failures of its own
+        raise RunError(f"{name} cannot be logged to ({brief(error)}): {advice}") from error
+    succeeded = False
+    try:
+        yield Log(tracker, then)
+        succeeded = True
+    finally:
+        with redirect_stdout(sys.stderr):
+            tracker.close(succeeded)
+
+
+def _expertise(fitted: Fitted) -> dict[str, float]:
+    """Everybody's expertise relative to the mean over people, with intervals where the fit has them."""
+    if fitted.expertise.ratings is not None:
+        rows = fitted.expertise.table().slice(0, _MOST_PEOPLE).to_pylist()
+        tags = _tags([row["demonstrator"] for row in rows])
+        columns = {"expertise": "expertise", "low": "expertise_low", "high": "expertise_high"}
+        found = zip(tags, rows, strict=True)
+        return {f"{shown}/{tag}": row[column] for tag, row in found for column, shown in columns.items()}
+    if not fitted.estimates_expertise:
+        return {}
+    people = [(name, value) for name, value in fitted.expertise.ranking() if math.isfinite(value)]
+    mean = sum(value for _, value in people) / max(1, len(people))
+    tags = _tags([name for name, _ in people[:_MOST_PEOPLE]])
+    return {f"expertise/{tag}": value / mean for tag, (_, value) in zip(tags, people, strict=False)}
+
+
+def _tags(names: Sequence[str]) -> list[str]:
+    """Names with letters, digits, dots and dashes alone, which is what TensorBoard keeps; distinct ones stay distinct.
+
+    >>> _tags(["ann b", "ann/b", "zoë"])
+    ['ann_b', 'ann_b_2', 'zoë']
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        tag = base = re.sub(r"[^\w.-]", "_", printable(name, _LONGEST_NAME)) or "_"
+        number = 1
+        while tag in found:
+            tag = f"{base}_{(number := number + 1)}"
+        found[tag] = None
+    return list(found)
