@@ -68,6 +68,7 @@ COMMANDS: Mapping[str, Command] = {
         "Curate",
         "Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.",
     ),
+    "card": Command("ileed.cli.card", "Card", "Print the model card of a run, in Markdown."),
     "evaluate": Command(
         "ileed.cli.play",
         "Evaluate",

@@ -30,31 +30,20 @@ __all__ = ["Log", "check_logger", "logger"]
 
 _MOST_PEOPLE = 1_000  # whose expertise is logged, best first
 _LONGEST_NAME = 100
+_PROJECT = "ileed"
 
 
 class _Tracker(NamedTuple):
-    """What is opened by name: metrics at a step are logged, then it is closed with whether all went well."""
+    """What logs metrics at a step, and is closed with whether all went well."""
 
     log: Callable[[Mapping[str, float], int], object]
     close: Callable[[bool], object]
 
 
-class _Start(NamedTuple):
-    """Of one run: its directory, the folder or project that was asked for, and its settings."""
-
-    run: Path
-    to: str | None
-    settings: Mapping[str, Any]
-
-    @property
-    def project(self) -> str:
-        return self.to or "ileed"
-
-
-def _tensorboard(start: _Start) -> _Tracker:
-    folder = start.to or str(start.run.with_name(f"{start.run.name}.tensorboard"))
+def _tensorboard(run: Path, to: str | None, settings: Mapping[str, Any]) -> _Tracker:
+    folder = to or str(run.with_name(f"{run.name}.tensorboard"))
     writer = require("tensorboardX", extra="tensorboard").SummaryWriter(folder, flush_secs=5)
-    writer.add_text("settings", f"```json\n{json.dumps(start.settings, indent=2)}\n```", 0)
+    writer.add_text("settings", f"```json\n{json.dumps(settings, indent=2)}\n```", 0)
 
     def log(metrics: Mapping[str, float], step: int) -> None:
         for name, value in metrics.items():
@@ -63,29 +52,29 @@ def _tensorboard(start: _Start) -> _Tracker:
     return _Tracker(log, lambda succeeded: writer.close())
 
 
-def _wandb(start: _Start) -> _Tracker:
-    # Without console="off" everything that is printed would be uploaded, and progress bars would break.
-    run = require("wandb", extra="wandb").init(
-        project=start.project, name=start.run.name, config=dict(start.settings), settings={"console": "off"}
+def _wandb(run: Path, to: str | None, settings: Mapping[str, Any]) -> _Tracker:
+    # With console="off" what is printed is not uploaded too, and progress bars work.
+    found = require("wandb", extra="wandb").init(
+        project=to or _PROJECT, name=run.name, config=dict(settings), settings={"console": "off"}
     )
-    run.define_metric("step", hidden=True)  # its own steps only increase, and each stage begins again at zero
-    run.define_metric("*", step_metric="step")
+    found.define_metric("step", hidden=True)  # wandb's own steps never decrease, and each stage begins at zero
+    found.define_metric("*", step_metric="step")
     return _Tracker(
-        lambda metrics, step: run.log({**metrics, "step": step}),
-        lambda succeeded: run.finish(exit_code=0 if succeeded else 1),
+        lambda metrics, step: found.log({**metrics, "step": step}),
+        lambda succeeded: found.finish(exit_code=0 if succeeded else 1),
     )
 
 
-def _trackio(start: _Start) -> _Tracker:
+def _trackio(run: Path, to: str | None, settings: Mapping[str, Any]) -> _Tracker:
     trackio = require("trackio", extra="trackio")
-    run = trackio.init(project=start.project, name=start.run.name, config=dict(start.settings))
-    return _Tracker(lambda metrics, step: run.log(dict(metrics), step=step), lambda succeeded: trackio.finish())
+    found = trackio.init(project=to or _PROJECT, name=run.name, config=dict(settings))
+    return _Tracker(lambda metrics, step: found.log(dict(metrics), step=step), lambda succeeded: trackio.finish())
 
 
-_TRACKERS: Mapping[str, tuple[Callable[[_Start], _Tracker], str, str]] = {
+_TRACKERS = {
     "tensorboard": (_tensorboard, "tensorboardX", "choose a folder that can be written"),
-    "trackio": (_trackio, "trackio", "log to tensorboard, or try trackio.init alone"),
     "wandb": (_wandb, "wandb", "run `wandb login`, or set WANDB_MODE=offline"),
+    "trackio": (_trackio, "trackio", "choose another logger, or try trackio.init() by itself"),
 }
 
 
@@ -144,7 +133,7 @@ def logger(
     start, _, advice = _TRACKERS[name]
     try:
         with redirect_stdout(sys.stderr):
-            tracker = start(_Start(place, to, settings or {}))
+            tracker = start(place, to, settings or {})
     except IleedError:
         raise
     except Exception as error:  # each package has failures of its own

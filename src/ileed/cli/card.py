@@ -1,0 +1,27 @@
+"""`ileed card`: the model card of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from ileed.cli.console import Output
+
+
+@dataclass(frozen=True)
+class Card:
+    """Print the model card of a run, in Markdown."""
+
+    run: Positional[Path]
+    """A run directory of `ileed fit`."""
+    anonymise: bool = False
+    """Show pseudonyms in place of names."""
+
+    def __call__(self) -> None:
+        from ileed.integrations.hub import anonymised, card
+        from ileed.methods import load
+
+        fitted = load(self.run)
+        Output().say(card(anonymised(fitted) if self.anonymise else fitted).rstrip("\n"))

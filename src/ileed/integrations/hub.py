@@ -1,0 +1,124 @@
+"""The Hugging Face hub: the model card of a fit, and run directories as repositories there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from string import Template
+
+from ileed import runs
+from ileed.errors import IleedError, RunError, brief, require
+from ileed.fitted import Fitted
+from ileed.methods import load
+from ileed.pseudonyms import pseudonyms
+from ileed.wording import counted, printable
+
+__all__ = ["anonymised", "card", "from_pretrained", "push_to_hub"]
+
+_CARD = Path(__file__).with_name("card.md")
+_MOST_PEOPLE = 200  # in the table, best first
+_LONGEST_NAME = 200
+
+
+def card(fitted: Fitted, *, repo_id: str = "OWNER/NAME") -> str:
+    """The model card of a fit, in Markdown: people, data, costs, settings, how to load it, and what it is not for.
+
+    `repo_id` is the repository that the lines about loading name. People have the names that the fit has for them.
+    """
+    made, costs, parts = fitted.provenance, fitted.restarts.nats_per_action, fitted.joint.parts
+    settings = {"method": runs.plain(fitted.method), "parts": runs.plain(parts), "seed": made["seed"]}
+    return Template(_CARD.read_text(encoding="utf-8")).substitute(
+        people=counted(len(fitted.expertise.names), "demonstrator"),
+        episodes=counted(made["data"]["episodes"], "episode"),
+        steps=counted(made["data"]["steps"], "step"),
+        expertise=_expertise(fitted),
+        nats=f"{fitted.nats_per_action:.4f}",
+        restarts=counted(len(costs), "restart"),
+        kept=len(fitted.restarts.kept),
+        outcome=fitted.outcome.value,
+        repo_id=json.dumps(repo_id),
+        settings=json.dumps(settings, indent=2),
+        versions=_escape(", ".join(f"{name} {made.get(name)}" for name in ("ileed", "torch", "numpy", "date"))),
+    )
+
+
+def _expertise(fitted: Fitted) -> str:
+    """A table of people, best first, with intervals where the fit has them; and what can be said of their order."""
+    ratings = fitted.expertise.ratings
+    if not fitted.estimates_expertise:
+        return "Everybody is taken for an expert: this is behaviour cloning."
+    if ratings is None:
+        head, note = ["demonstrator", "expertise"], "There are no intervals; compare ratios, not levels"
+        rows = [[_escape(name, _LONGEST_NAME), f"{value:.3f}"] for name, value in fitted.expertise.ranking()]
+    else:
+        interval = f"{100 * ratings.confidence_level:.0f} % interval"
+        head = ["demonstrator", "expertise", interval, "rank", "episodes", "steps"]
+        words = ("{expertise:.2f}", "{low:.2f} to {high:.2f}", "{rank_low} to {rank_high}", "{episodes:,}", "{steps:,}")
+        found = ratings.table().slice(0, _MOST_PEOPLE).to_pylist()
+        rows = [[_escape(row["demonstrator"], _LONGEST_NAME), *(each.format(**row) for each in words)] for row in found]
+        note = f"Expertise is divided by its mean over people: {ratings.sentence()}"
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows[:_MOST_PEOPLE]]
+    left_out = len(fitted.expertise.names) - _MOST_PEOPLE
+    more = f"{left_out:,} more.\n\n" if left_out > 0 else ""
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{more}{_escape(note)}."
+
+
+def _escape(text: str, most: int | None = None) -> str:
+    """Text from outside as Markdown that shows it and does nothing else."""
+    return re.sub(r"([\\`*_{}\[\]<>#!|~$&@])", r"\\\1", printable(text, most))
+
+
+def anonymised(fitted: Fitted) -> Fitted:
+    """The same fit with the pseudonyms that `Demonstrations.anonymise` gives its people."""
+    return fitted.renamed(pseudonyms(fitted.expertise.names, key=str(fitted.provenance["data"]["fingerprint"])))
+
+
+def push_to_hub(run: str | Path, repo_id: str, *, private: bool = True, anonymise: bool = False) -> str:
+    """Upload a run directory with its model card to a repository of the Hugging Face hub, and return the address.
+
+    A repository that does not exist is made: a private one, since a run names people, unless `private` is False. The
+    run and its card are uploaded, and no other file of the directory, such as a report. `anonymise` uploads pseudonyms
+    in place of names. Log in with `hf auth login` first, or set HF_TOKEN.
+    """
+    hub, fitted = require("huggingface_hub", extra="hub"), load(run)
+    if anonymise:
+        fitted = anonymised(fitted)
+    with tempfile.TemporaryDirectory() as folder, _one_sentence(repo_id):
+        copy = Path(folder) / "run"
+        fitted.save(copy)
+        (copy / "README.md").write_text(card(fitted, repo_id=repo_id), encoding="utf-8")
+        address = hub.create_repo(repo_id, private=private, exist_ok=True)
+        hub.upload_folder(repo_id=repo_id, folder_path=copy, commit_message="A fit by ileed")
+    return str(address)
+
+
+def from_pretrained(source: str | Path, *, revision: str | None = None) -> Fitted:
+    """The fit in a run directory, or in a repository of the Hugging Face hub, of which `revision` names a version.
+
+    What a repository holds is checked as `ileed.load` checks any directory, and is never executed.
+    """
+    if os.path.isdir(source):
+        return load(source)
+    hub = require("huggingface_hub", extra="hub")
+    # In a folder of its own: the hub's cache has links to files elsewhere, which `load` refuses.
+    with tempfile.TemporaryDirectory() as folder:
+        with _one_sentence(source):
+            hub.snapshot_download(str(source), revision=revision, local_dir=folder)
+        return load(folder)
+
+
+@contextmanager
+def _one_sentence(repo_id: object) -> Iterator[None]:
+    """Turn whatever the hub's library raises into one sentence."""
+    try:
+        yield
+    except IleedError:
+        raise
+    except Exception as error:
+        advice = "check its name (OWNER/NAME), the network, and `hf auth login`"
+        raise RunError(f"the repository {brief(repo_id)} cannot be used ({brief(error)}): {advice}") from error
