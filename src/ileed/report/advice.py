@@ -1,0 +1,88 @@
+"""Advice: what to do next, and what is to be said of the data; the first things that a report says after its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+
+from ileed.demonstrations import Demonstrations
+from ileed.fitted import Fitted
+from ileed.report.episodes import Episodes
+from ileed.report.kinds import PeopleByKind
+from ileed.report.people import Person
+from ileed.report.text import between, decimal, enumerated, say, short
+from ileed.wording import printable
+
+_PAIRS, _PRACTICE, _LOOK, _FINDINGS = 2, 2, 4, 6
+_MOST_EPISODES = 500  # of one person: to ask for more is no advice
+
+
+def next_steps(
+    fitted: Fitted, people: Sequence[Person], kinds: PeopleByKind | None, episodes: Episodes | None
+) -> list[tuple[str, str]]:
+    """What to do next: a word for the kind of advice, and a sentence."""
+    advice = [("Ask", text) for text in _ask_for_more(fitted, people)]
+    if kinds is not None:
+        for gap in kinds.gaps()[:_PRACTICE]:
+            own = f"{decimal(gap.expertise)} ({between(gap.low, gap.high)})"
+            words = {"who": short(gap.person.label), "kind": gap.kind, "own": own, "others": decimal(gap.others)}
+            advice.append(("Train", say("advice_train", **words)))
+    if episodes is not None:
+        if look := episodes.low_for_them:
+            which = enumerated([episodes.label(each) for each in look[:_LOOK]], most=_LOOK)
+            advice.append(("Look", say("advice_look", which=which, count=len(look), s="s" if len(look) > 1 else "")))
+        elif chosen := episodes.chosen[:1]:
+            advice.append(("Look", say("advice_look_lowest", which=episodes.label(chosen[0]))))
+        drop, count = episodes.to_drop, len(episodes.people)
+        if drop:
+            advice.append(("Drop", say("advice_drop", drop=f"{len(drop):,}", count=f"{count:,}")))
+        else:
+            advice.append(("Keep", say("advice_keep")))
+    return advice or [("Keep", say("advice_nothing"))]
+
+
+def _ask_for_more(fitted: Fitted, people: Sequence[Person]) -> list[str]:
+    """Whose further episodes would settle an open question: neighbours at the top who cannot be told apart."""
+    ratings = fitted.expertise.ratings
+    ranked = [person for person in people if person.rated is not None]
+    if ratings is None or len(ranked) < 2:
+        return []
+    names = fitted.expertise.names
+    open_pairs = []
+    for one, other in pairwise(ranked[:50]):
+        more = ratings.episodes_to_settle(names[one.index], names[other.index])
+        if 0 < more <= _MOST_EPISODES and isfinite(more):
+            open_pairs.append((more, one, other))
+    if not open_pairs:
+        widest = max(ranked, key=lambda person: person.uncertainty)
+        few = [person for person in ranked if (person.episodes or 0) < 5]
+        if few and widest.rated is not None:
+            span = between(widest.rated.low, widest.rated.high)
+            return [say("advice_ask_one", who=short(widest.label), span=span)]
+        return []
+    best = sorted(open_pairs, key=lambda pair: (pair[1].rank > 3, pair[0]))[:_PAIRS]
+    return [
+        say("advice_ask", one=short(one.label), other=short(other.label), more=f"{int(more):,}", s="s" if more > 1 else "")
+        for more, one, other in best
+    ]
+
+
+def quality(fitted: Fitted, people: Sequence[Person], data: Demonstrations | None) -> list[str]:
+    """What is to be said of the data: the findings of `check`, or what the run tells without them."""
+    steps = [person.steps for person in people if person.steps is not None]
+    told = []
+    if steps:
+        told.append(say("quality_steps", least=f"{min(steps):,}", most=f"{max(steps):,}"))
+    unranked = [person.label for person in people if not person.is_ranked]
+    if unranked and fitted.estimates_expertise:
+        told.append(say("quality_unranked", who=enumerated([short(each) for each in unranked])))
+    if data is None:
+        return [*told, say("quality_no_data")]
+    if data.fingerprint() != fitted.provenance["data"].get("fingerprint"):
+        told.append(say("quality_other_data"))
+    found = [f"{printable(short(each.about, 40))}: {printable(each.says)}." for each in data.check()]
+    if not found:
+        return [*told, say("quality_good")]
+    more = [say("quality_more", count=len(found) - _FINDINGS)] if len(found) > _FINDINGS else []
+    return [*told, *found[:_FINDINGS], *more]
