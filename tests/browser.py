@@ -19,10 +19,19 @@ from time import monotonic
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-_FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe --force-color-profile=srgb"
-).split()
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+    "--force-color-profile=srgb",
+]
 
 
 class Browser:
@@ -71,7 +80,9 @@ class Browser:
         elif event in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
             self.console.append(json.dumps(told)[:500])
 
-    def open(self, path: Path, *, width: int = 1280, height: int = 800, dark: bool = False, paper: bool = False) -> float:
+    def open(
+        self, path: Path, *, width: int = 1280, height: int = 800, dark: bool = False, paper: bool = False
+    ) -> float:
         """Show a file, and say how many seconds it took to load."""
         phone = width < 600
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}

@@ -99,7 +99,9 @@ def figures(
     paths = {name: Path(out_dir) / f"{name}.{format}" for name in drawn}
     for place in paths.values():
         head = runs.read_head(place)
-        if os.path.lexists(place) and not any(head.startswith(start) and part in head for start, part in _MARKS[format]):
+        if os.path.lexists(place) and not any(
+            head.startswith(start) and part in head for start, part in _MARKS[format]
+        ):
             raise RunError(f"{place} exists and is not a figure of ours: choose another place, or move it away")
     for name, content in drawn.items():
         runs.write_file(paths[name], content)

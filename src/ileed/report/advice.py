@@ -1,4 +1,4 @@
-"""Advice: what to do next, and what is to be said of the data; the first things that a report says after its verdict."""
+"""Advice: what to do next, and what is to be said of the data; a report begins with it, after its verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ileed.report.people import Person
 from ileed.report.text import between, decimal, enumerated, say, short
 from ileed.wording import printable
 
-_PAIRS, _PRACTICE, _LOOK, _FINDINGS = 2, 2, 4, 6
+_PAIRS, _PRACTICE, _LOOK, _FINDINGS = 2, 2, 4, 5
 _MOST_EPISODES = 500  # of one person: to ask for more is no advice
 
 
@@ -24,22 +24,32 @@ def next_steps(
     """What to do next: a word for the kind of advice, and a sentence."""
     advice = [("Ask", text) for text in _ask_for_more(fitted, people)]
     if kinds is not None:
-        for gap in kinds.gaps()[:_PRACTICE]:
-            own = f"{decimal(gap.expertise)} ({between(gap.low, gap.high)})"
-            words = {"who": short(gap.person.label), "kind": gap.kind, "own": own, "others": decimal(gap.others)}
-            advice.append(("Train", say("advice_train", **words)))
+        advice += [("Train", text) for text in _train(kinds)]
     if episodes is not None:
         if look := episodes.low_for_them:
-            which = enumerated([episodes.label(each) for each in look[:_LOOK]], most=_LOOK)
-            advice.append(("Look", say("advice_look", which=which, count=len(look), s="s" if len(look) > 1 else "")))
-        elif chosen := episodes.chosen[:1]:
-            advice.append(("Look", say("advice_look_lowest", which=episodes.label(chosen[0]))))
+            which = enumerated([episodes.label(each) for each in look], most=_LOOK)
+            advice.append(("Look", say("advice_look", which=which, lie="lies" if len(look) == 1 else "lie")))
+        else:
+            advice.append(("Look", say("advice_look_lowest", which=episodes.label(episodes.lowest))))
         drop, count = episodes.to_drop, len(episodes.people)
         if drop:
             advice.append(("Drop", say("advice_drop", drop=f"{len(drop):,}", count=f"{count:,}")))
         else:
             advice.append(("Keep", say("advice_keep")))
     return advice or [("Keep", say("advice_nothing"))]
+
+
+def _train(kinds: PeopleByKind) -> list[str]:
+    """Who is clearly below the best in all kinds of state, and of the others in which."""
+    gaps, everywhere = kinds.gaps()
+    told = []
+    if everywhere:
+        told.append(say("advice_train_all", who=enumerated([short(person.label) for person in everywhere])))
+    for gap in gaps[:_PRACTICE]:
+        own = f"{decimal(gap.expertise)} ({between(gap.low, gap.high)})"
+        words = {"who": short(gap.person.label), "kind": gap.kind, "own": own, "best": decimal(gap.best)}
+        told.append(say("advice_train", **words))
+    return told
 
 
 def _ask_for_more(fitted: Fitted, people: Sequence[Person]) -> list[str]:
@@ -63,7 +73,13 @@ def _ask_for_more(fitted: Fitted, people: Sequence[Person]) -> list[str]:
         return []
     best = sorted(open_pairs, key=lambda pair: (pair[1].rank > 3, pair[0]))[:_PAIRS]
     return [
-        say("advice_ask", one=short(one.label), other=short(other.label), more=f"{int(more):,}", s="s" if more > 1 else "")
+        say(
+            "advice_ask",
+            one=short(one.label),
+            other=short(other.label),
+            more=f"{int(more):,}",
+            s="s" if more > 1 else "",
+        )
         for more, one, other in best
     ]
 
@@ -81,8 +97,18 @@ def quality(fitted: Fitted, people: Sequence[Person], data: Demonstrations | Non
         return [*told, say("quality_no_data")]
     if data.fingerprint() != fitted.provenance["data"].get("fingerprint"):
         told.append(say("quality_other_data"))
-    found = [f"{printable(short(each.about, 40))}: {printable(each.says)}." for each in data.check()]
+    found = _findings(data)
     if not found:
         return [*told, say("quality_good")]
     more = [say("quality_more", count=len(found) - _FINDINGS)] if len(found) > _FINDINGS else []
     return [*told, *found[:_FINDINGS], *more]
+
+
+def _findings(data: Demonstrations) -> list[str]:
+    """What `check` finds, in one sentence where it finds the same of several."""
+    about: dict[str, list[str]] = {}
+    for each in data.check():
+        fact, colon, why = each.says.partition(": ")
+        subject = printable(short(each.about, 40))
+        about.setdefault(printable(why if colon else fact), []).append(f"{subject}, {fact}" if colon else subject)
+    return [f"{enumerated(subjects, most=3)}: {why}." for why, subjects in about.items()]

@@ -15,7 +15,14 @@ from ileed.errors import require
 from ileed.report.text import escape, short
 
 HEAT = ("#f2f7fc", "#dfecf7", "#cbdff1", "#abcfe6", "#82badb", "#5aa2cf", "#2a72b0", "#185fa1", "#0a4a90", "#08306b")
-_LIGHT = {"ink": "#1f2933", "muted": "#52606d", "line": "#c6ced6", "one": "#0072b2", "two": "#c04d00", "faint": "#a9c9e3"}
+_LIGHT = {
+    "ink": "#1f2933",
+    "muted": "#52606d",
+    "line": "#c6ced6",
+    "one": "#0072b2",
+    "two": "#c04d00",
+    "faint": "#a9c9e3",
+}
 _WIDTH, _LABELS, _NUMBERS, _ROW = 800, 190, 60, 26
 
 
@@ -108,7 +115,9 @@ class Rows:
         end = 36 + len(self.labels) * _ROW
         parts.append(f'<svg x="{_LABELS}" y="{end}" width="{width}" height="18">{self.axis}</svg>')
         middle = _LABELS + width // 2
-        parts.append(f'<text class="muted" x="{middle}" y="{end + 34}" text-anchor="middle">{escape(self.title)}</text>')
+        parts.append(
+            f'<text class="muted" x="{middle}" y="{end + 34}" text-anchor="middle">{escape(self.title)}</text>'
+        )
         return _file(self.description, end + 44, "".join(parts))
 
 
@@ -134,7 +143,7 @@ def interval(
     if reference is not None:
         parts.append(f'<line class="reference" x1="{scale(reference)}%" x2="{scale(reference)}%" y1="0" y2="22"/>')
     if bounds is not None and all(map(math.isfinite, bounds)):
-        low, high = map(scale, bounds)
+        low, high = scale(bounds[0]), scale(bounds[1])
         ends = "".join(f'<line class="{mark}" x1="{x}%" x2="{x}%" y1="7" y2="15"/>' for x in (low, high))
         parts.append(f'<line class="{mark}" x1="{low}%" x2="{high}%" y1="11" y2="11"/>{ends}')
     if math.isfinite(value):
@@ -142,7 +151,9 @@ def interval(
         if mark == "one":
             parts.append(f'<circle class="{mark}" cx="{at}%" cy="11" r="4.5"/>')
         else:
-            parts.append(f'<svg x="{at}%" overflow="visible"><rect class="{mark}" x="-4" y="7" width="8" height="8"/></svg>')
+            parts.append(
+                f'<svg x="{at}%" overflow="visible"><rect class="{mark}" x="-4" y="7" width="8" height="8"/></svg>'
+            )
     if known is not None and math.isfinite(known):
         path = '<path class="known" d="M0 4.5 6.5 11 0 17.5-6.5 11Z"/>'
         parts.append(f'<svg x="{scale(known)}%" overflow="visible">{path}</svg>')
@@ -222,18 +233,21 @@ def legend(marks: Sequence[tuple[str, str]]) -> str:
     """What each class of mark is, in words."""
     if not marks:
         return ""
-    items = "".join(f'<li><svg width="22" height="12" aria-hidden="true">{_sign(kind)}</svg>{escape(words)}</li>' for kind, words in marks)
+    items = "".join(
+        f'<li><svg width="22" height="12" aria-hidden="true">{_sign(kind)}</svg>{escape(words)}</li>'
+        for kind, words in marks
+    )
     return f'<ul class="legend">{items}</ul>'
 
 
 def _sign(kind: str) -> str:
-    if kind in ("one", "two-square", "known"):
-        drawn = {
-            "one": '<line class="one" x1="1" x2="21" y1="6" y2="6"/><circle class="one" cx="11" cy="6" r="4.5"/>',
-            "two-square": '<line class="two" x1="1" x2="21" y1="6" y2="6"/><rect class="two" x="7" y="2" width="8" height="8"/>',
-            "known": '<path class="known" d="M11 0 17 6 11 12 5 6Z"/>',
-        }
-        return drawn[kind]
+    if kind == "one":
+        return '<line class="one" x1="1" x2="21" y1="6" y2="6"/><circle class="one" cx="11" cy="6" r="4.5"/>'
+    if kind == "two-square":
+        line = '<line class="two" x1="1" x2="21" y1="6" y2="6"/>'
+        return f'{line}<rect class="two" x="7" y="2" width="8" height="8"/>'
+    if kind == "known":
+        return '<path class="known" d="M11 0 17 6 11 12 5 6Z"/>'
     if kind.startswith("dot-"):
         return f'<circle class="{kind[4:]}" cx="11" cy="6" r="4.5"/>'
     if kind == "reference":
@@ -246,7 +260,8 @@ def _sign(kind: str) -> str:
 def _file_legend(marks: Sequence[tuple[str, str]]) -> str:
     parts, x = [], 12
     for kind, words in marks:
-        parts.append(f'<svg x="{x}" y="8" width="22" height="12">{_sign(kind)}</svg><text x="{x + 28}" y="18">{escape(words)}</text>')
+        parts.append(f'<svg x="{x}" y="8" width="22" height="12">{_sign(kind)}</svg>')
+        parts.append(f'<text x="{x + 28}" y="18">{escape(words)}</text>')
         x += 50 + 7 * len(words)
     return "".join(parts)
 

@@ -14,7 +14,7 @@ from ileed.report.charts import Rows, Scale, axis, interval
 from ileed.report.layout import Page, Section, Top
 from ileed.report.people import SHOWN, Person, labels_of, people_of
 from ileed.report.small_print import differing_settings, settings_of
-from ileed.report.tables import Cell, Column, Table, decimals, rated, words
+from ileed.report.tables import Cell, Column, Table, decimals, person_name, rated, words
 from ileed.report.text import between, decimal, enumerated, escape, say, short
 
 
@@ -108,7 +108,7 @@ def _top(one: Fitted, other: Fitted, changes: Sequence[Change], names: tuple[str
     only = [len(set(both[k].expertise.names) - set(both[1 - k].expertise.names)) for k in (0, 1)]
     data = [
         say("compare_same_data" if same_data else "compare_other_data"),
-        *(say("compare_only", name=names[k], count=f"{only[k]:,}") for k in (0, 1) if only[k]),
+        *(say("compare_only", run=names[k], count=f"{only[k]:,}") for k in (0, 1) if only[k]),
         say("compare_intervals"),
     ]
     return Top(verdict, "", advice, data)
@@ -135,7 +135,7 @@ def _people(changes: Sequence[Change], first: str, second: str) -> Section:
     for change in changes:
         ranks = [Cell(f"{person.rank:,}", person.rank, (person.rank,), "n") for person in change[:2]]
         estimates = [rated(*_estimate(person)) for person in change[:2]]
-        rows.append([words(change.one.label), rated(*change[2:]), *ranks, *estimates])
+        rows.append([person_name(change.one.label), rated(*change[2:]), *ranks, *estimates])
     order = range(len(changes))
     shown = list(order) if len(changes) <= 2 * SHOWN else _most_changed(changes)
     ends = [end for k in shown for person in changes[k][:2] for end in _estimate(person)]
@@ -190,4 +190,6 @@ def _differences(one: Fitted, other: Fitted, first: str, second: str) -> Section
         return Section("differences", "Settings that differ", [say("compare_no_setting")])
     columns = [Column(name, (key,)) for name, key in (("setting", "setting"), (first, "first"), (second, "second"))]
     rows = [[words(each) for each in row] for row in found]
-    return Section("differences", "Settings that differ", [], [Table("settings", "Settings that differ", columns, rows)])
+    return Section(
+        "differences", "Settings that differ", [], [Table("settings", "Settings that differ", columns, rows)]
+    )

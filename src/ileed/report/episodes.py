@@ -13,9 +13,10 @@ from ileed.report.charts import Chart, Curve, Rows, Scale, axis, interval, lines
 from ileed.report.evidence import Estimate, Evidence
 from ileed.report.people import Person
 from ileed.report.tables import Cell, Column, Table, decimals, rated, whole, words
-from ileed.report.text import between, decimal, short
+from ileed.report.text import NOTHING, between, decimal, short
 
 _LISTED, _DRAWN = 20, 6  # episodes in the table of the page, and drawn step by step
+_LONG = 10  # steps from which on an episode is drawn
 _WINDOW = (5, 25)  # steps over which expertise along an episode is estimated, at least and at most
 HALF = 0.5  # of the expertise of the best quarter of people: what lies below it with 97.5 % probability may be left out
 
@@ -71,11 +72,16 @@ class Episodes:
         return f"{self.number(episode)} ({short(self.people[episode].label)})"
 
     @property
+    def lowest(self) -> int:
+        return int(np.argmin(self.found.expertise))
+
+    @property
     def chosen(self) -> list[int]:
         """Episodes to draw: unusually low ones, the lowest and the highest."""
         order = np.argsort(self.found.expertise, kind="stable").tolist()
-        wanted = [*self.low_for_them[:3], *order[:2], order[-1]]
-        return list(dict.fromkeys(wanted))[:_DRAWN]
+        long = set(np.flatnonzero(np.bincount(self.evidence.data.episode) >= _LONG).tolist())
+        low, order = ([each for each in some if each in long] for some in (self.low_for_them, order))
+        return list(dict.fromkeys([*low[:3], *order[:2], *order[-1:]]))[:_DRAWN]
 
     def table(self) -> Table:
         """All episodes, the lowest first; the page shows those below what their person does, then the lowest."""
@@ -102,11 +108,16 @@ class Episodes:
             name = Cell(str(self.number(each)), self.number(each), (self.number(each),))
             who = words(self.people[each].label)
             size = whole(int(steps.stop - steps.start))
-            rows.append([name, rated(*values), who, size, *total, words(", ".join(note) or "–")])
+            rows.append([name, rated(*values), who, size, *total, words(", ".join(note) or NOTHING)])
         shown = list(range(min(_LISTED, len(rows))))
         scale = Scale.of([0.0, self.good, *(float(found.high[order[k]]) for k in shown)])
         drawings = [
-            interval(scale, float(found.expertise[e]), (float(found.low[e]), float(found.high[e])), reference=self.good * HALF)
+            interval(
+                scale,
+                float(found.expertise[e]),
+                (float(found.low[e]), float(found.high[e])),
+                reference=self.good * HALF,
+            )
             for e in (order[k] for k in shown)
         ]
         labels = [self.label(order[k]) for k in shown]
@@ -119,9 +130,10 @@ class Episodes:
     def along(self) -> list[Chart]:
         """Expertise step by step in a few episodes, with the stretch where it is lowest marked."""
         chosen = self.chosen
+        if not chosen:
+            return []
         found = [self._windows(each) for each in self.evidence.along(np.array(chosen))]
-        top = Scale.of([0.0, *(float(value) for each in found for value in each.high)])
-        return [self._chart(episode, windows, top) for episode, windows in zip(chosen, found, strict=True)]
+        return [self._chart(episode, windows) for episode, windows in zip(chosen, found, strict=True)]
 
     def _windows(self, by_step: Array) -> Estimate:
         """Expertise around each step: by the steps of a window, cut at the ends of the episode."""
@@ -131,11 +143,12 @@ class Episodes:
         windows = summed[np.minimum(step + half + 1, len(step))] - summed[np.maximum(step - half, 0)]
         return self.evidence.rate_curves(windows, self.found.population)
 
-    def _chart(self, episode: int, windows: Estimate, top: Scale) -> Chart:
+    def _chart(self, episode: int, windows: Estimate) -> Chart:
         count = len(windows.expertise)
         x = Scale(0, max(1, count - 1))
         expected = float(self.evidence.by_person.expertise[self.owner[episode]])
         worst = worst_stretch(windows, expected)
+        top = Scale.of([0.0, expected, *windows.high.tolist()])
         band = [*enumerate(windows.high.tolist()), *reversed(list(enumerate(windows.low.tolist())))]
         curves = [
             Curve(band, "band"),
@@ -157,7 +170,8 @@ def worst_stretch(windows: Estimate, expected: float) -> Stretch | None:
     last = np.flatnonzero(below[:-1] & ~below[1:]) - 1
     if not len(first):
         return None
-    lost = [float((expected - windows.expertise[one : other + 1]).sum()) for one, other in zip(first, last, strict=True)]
+    lost = [
+        float((expected - windows.expertise[one : other + 1]).sum()) for one, other in zip(first, last, strict=True)
+    ]
     worst = int(np.argmax(lost))
     return Stretch(int(first[worst]), int(last[worst]))
-

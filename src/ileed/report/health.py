@@ -72,7 +72,9 @@ def _learning(fitted: Fitted) -> tuple[Chart, list[str]]:
     ]
     late = [cost for curve in curves for step, cost in curve.points if step >= history.step[-1] / 20]
     x = Scale(float(history.step[0]), max(float(history.step[-1]), float(history.step[0]) + 1))
-    body = lines(curves, x, Scale.of(late, zero=False), height=180, across="optimisation step; height is nats per action")
+    body = lines(
+        curves, x, Scale.of(late, zero=False), height=180, across="optimisation step; height is nats per action"
+    )
     told = f"Learning curves; the kept restart ends at {fitted.nats_per_action:.4f} nats per action"
     marks = [("two", "kept"), ("dashed", "kept, on held-out episodes"), ("other", "other restarts")]
     kinds = {curve.kind for curve in curves}

@@ -12,21 +12,21 @@ from ileed.demonstrations import Array
 from ileed.report.charts import Rows, Scale, axis, interval
 from ileed.report.evidence import Estimate, Evidence
 from ileed.report.people import Person
-from ileed.report.tables import Cell, Column, Table, rated, words
+from ileed.report.tables import Cell, Column, Table, person_name, rated, words
 from ileed.report.text import decimal, short
 
 _ENOUGH_STEPS = 5  # of a person in a kind of state, to be shown there
 
 
 class Gap(NamedTuple):
-    """Somebody who is worse in a kind of state than the others are there."""
+    """Somebody who is below the best quarter of people in a kind of state."""
 
     person: Person
     kind: str
     expertise: float
     low: float
     high: float
-    others: float
+    best: float
     steps: int
 
 
@@ -41,7 +41,7 @@ class PeopleByKind:
     steps: Array
     """(person, kind) how many steps of theirs were looked at."""
     everybody: Estimate
-    """(kind,) by the steps of all people together."""
+    """(kind,) by the steps of all people together, divided by that of all kinds together."""
 
     @classmethod
     def of(cls, evidence: Evidence, people: Sequence[Person]) -> PeopleByKind:
@@ -55,7 +55,10 @@ class PeopleByKind:
         found = evidence.rate(unit, len(people) * count)
         of_step = owner[evidence.data.episode]
         steps = np.bincount((of_step * count + kinds.of_step)[of_step >= 0], minlength=len(people) * count)
-        everybody = evidence.rate(evidence.kind, count)
+        together = float(evidence.rate(np.zeros_like(evidence.kind), 1).expertise[0])
+        by_kind = evidence.rate(evidence.kind, count)
+        ends = (by_kind.expertise / together, by_kind.low / together, by_kind.high / together)
+        everybody = Estimate(*ends, by_kind.population)
         return cls(evidence, people, found, steps.reshape(-1, count), everybody)
 
     @property
@@ -69,22 +72,26 @@ class PeopleByKind:
             return f"“{short(kinds.names[number])}”"
         return f"states of kind {kinds.names[number]} ({kinds.descriptions[number]})"
 
-    def gaps(self) -> list[Gap]:
-        """Where somebody is surely worse than the others are there, the most costly first: gap times steps."""
-        shape = self.steps.shape
+    def gaps(self) -> tuple[list[Gap], list[Person]]:
+        """Where somebody is surely below the best quarter there, the most costly first: gap times steps.
+
+        Those who are so in every one of several kinds of state are returned apart.
+        """
+        shape, enough = self.steps.shape, self.steps >= _ENOUGH_STEPS
         value, low, high = (each.reshape(shape) for each in self.found[:3])
+        best = np.full(self.count, np.nan)
+        for kind in np.flatnonzero(enough.sum(0) > 1):
+            there = np.sort(value[enough[:, kind], kind])[::-1]
+            best[kind] = there[: max(1, len(there) // 4)].mean()
+        below = enough & (high < best)
+        everywhere = (below.sum(1) == enough.sum(1)) & (below.sum(1) > 1)
         found = []
-        for person, kind in zip(*np.nonzero(self.steps >= _ENOUGH_STEPS), strict=True):
-            others = (self.steps[:, kind] >= _ENOUGH_STEPS) & (np.arange(shape[0]) != person)
-            if not others.any():
-                continue
-            there = float(np.median(value[others, kind]))
-            if high[person, kind] >= there:
-                continue
-            numbers = (float(each[person, kind]) for each in (value, low, high))
+        for person, kind in zip(*np.nonzero(below & ~everywhere[:, None]), strict=True):
+            numbers = (float(value[person, kind]), float(low[person, kind]), float(high[person, kind]))
             steps = int(self.steps[person, kind])
-            found.append(Gap(self.people[person], self.kind(int(kind)), *numbers, there, steps))
-        return sorted(found, key=lambda gap: -(gap.others - gap.expertise) * gap.steps)
+            found.append(Gap(self.people[person], self.kind(int(kind)), *numbers, float(best[kind]), steps))
+        costly = sorted(found, key=lambda gap: -(gap.best - gap.expertise) * gap.steps)
+        return costly, [self.people[person] for person in np.flatnonzero(everywhere).tolist()]
 
     def kinds_table(self) -> Table:
         """Kinds of state, the weakest first, by the steps of everybody."""
@@ -94,16 +101,24 @@ class PeopleByKind:
         rows: list[list[Cell]] = []
         for each in order:
             numbers = self.evidence.numbers
-            places = "; ".join(f"episode {numbers[episode]}, step {step}" for episode, step in kinds.examples[each])
+            places = ", ".join(f"{numbers[episode]}:{step}" for episode, step in kinds.examples[each])
             part = Cell(f"{100 * share[each]:.0f} %", float(share[each]), (float(share[each]),), "n")
             values = (float(found.expertise[each]), float(found.low[each]), float(found.high[each]))
-            rows.append([words(kinds.names[each]), rated(*values), words(kinds.descriptions[each]), part, words(places)])
+            rows.append(
+                [
+                    words(kinds.names[each]),
+                    rated(*values),
+                    words(kinds.descriptions[each], wide=True),
+                    part,
+                    words(places),
+                ]
+            )
         columns = [
             Column("kind", ("kind",)),
             Column("everybody", ("expertise", "low", "high"), "expertise of all steps together; 95 % interval"),
             Column("what sets it apart", ("description",)),
             Column("steps", ("share_of_steps",)),
-            Column("examples", ("examples",)),
+            Column("examples", ("examples",), "episode:step"),
         ]
         scale = Scale.of([0.0, 1.0, *found.high.tolist()])
         drawings = [
@@ -112,8 +127,8 @@ class PeopleByKind:
         ]
         numbers_ = [decimal(float(found.expertise[each])) for each in order]
         labels = [kinds.names[each] for each in order]
-        title = "relative expertise of everybody (1 is the mean over people)"
-        marks = [("one", "expertise with 95 % interval"), ("reference", "mean over people")]
+        title = "expertise of everybody (1 is all states together)"
+        marks = [("one", "expertise with 95 % interval"), ("reference", "all states together")]
         drawing = Rows("kinds", "Expertise by kind of state", labels, drawings, numbers_, axis(scale), title, marks)
         return Table("kinds-of-state", "Kinds of state, weakest first", columns, rows, drawing)
 
@@ -127,7 +142,7 @@ class PeopleByKind:
             columns.append(Column(name, (f"{name} expertise", f"{name} low", f"{name} high", f"{name} steps")))
         rows = []
         for row, person in enumerate(self.people):
-            cells = [words(person.label)]
+            cells = [person_name(person.label)]
             for kind in range(self.count):
                 steps = int(self.steps[row, kind])
                 if steps < _ENOUGH_STEPS:

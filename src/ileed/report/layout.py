@@ -46,7 +46,9 @@ class Section:
             blocks = f'<div class="beside">{blocks}</div>\n'
         notes = "".join(f"<li>{with_code(each)}</li>\n" for each in self.notes if each)
         after = f'<ul class="notes">{notes}</ul>\n' if notes else ""
-        head = f'<section id="{self.name}" aria-labelledby="{self.name}-h">\n<h2 id="{self.name}-h">{self.heading}</h2>\n'
+        head = (
+            f'<section id="{self.name}" aria-labelledby="{self.name}-h">\n<h2 id="{self.name}-h">{self.heading}</h2>\n'
+        )
         return f"{head}{before}{blocks}{after}</section>\n"
 
 
@@ -75,7 +77,9 @@ class Page(NamedTuple):
         """The whole page, which asks nothing of anybody and runs one script, allowed by its hash."""
         style, script = _style(), (_HOME / "page.js").read_text(encoding="utf-8")
         tiles = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in self.tiles)
-        advice = "".join(f"<li><b>{escape(kind)}</b> <span>{with_code(text)}</span></li>" for kind, text in self.top.advice)
+        advice = "".join(
+            f"<li><b>{escape(kind)}</b> <span>{with_code(text)}</span></li>" for kind, text in self.top.advice
+        )
         links = "".join(f'<li><a href="#{each.name}">{each.heading}</a></li>' for each in self.sections)
         return Template((_HOME / "page.html").read_text(encoding="utf-8")).substitute(
             mark=runs.PAGE_MARK.decode(),

@@ -102,7 +102,9 @@ def _ratings(fitted: Fitted) -> dict[int, dict[str, Any]]:
     numbers = {name: str(index) for index, name in enumerate(fitted.expertise.names)}  # a table holds no stray name
     ratings = fitted.expertise.ratings.renamed(numbers)
     group = {name: place for place, names in enumerate(ratings.groups(), start=1) for name in names}
-    rows = {int(row["demonstrator"]): row | {"group": group[row["demonstrator"]]} for row in ratings.table().to_pylist()}
+    rows = {
+        int(row["demonstrator"]): row | {"group": group[row["demonstrator"]]} for row in ratings.table().to_pylist()
+    }
     return {index: row for index, row in rows.items() if math.isfinite(row["expertise"])}
 
 

@@ -25,8 +25,8 @@ from ileed.report.health import health_sections
 from ileed.report.kinds import PeopleByKind
 from ileed.report.layout import Section, Top
 from ileed.report.people import SHOWN, UNCERTAIN, Person, labels_of, people_of, shown_of
-from ileed.report.tables import Cell, Column, Table, decimals, rated, whole, words
-from ileed.report.text import as_sentence, between, decimal, demonstrators, number, say, short
+from ileed.report.tables import Cell, Column, Table, decimals, person_name, rated, whole, words
+from ileed.report.text import NOTHING, as_sentence, between, decimal, demonstrators, number, say, short
 
 _SKILLS = 60  # skills side by side at most
 _FEW_STEPS = 400  # steps of a person below which the ranking is called imprecise
@@ -120,7 +120,7 @@ def _sure(fitted: Fitted, people: Sequence[Person]) -> str:
     for person in (ranked[0], ranked[-1])[: len(ranked)]:
         assert person.rated is not None
         found = f"{decimal(person.rated.expertise)} ({between(person.rated.low, person.rated.high)})"
-        ends.append(f"{short(person.label)} {found}")
+        ends.append(f"{short(person.label)} has {found}")
     return say("sure", best=ends[0], worst=ends[-1]) if len(ends) > 1 else ""
 
 
@@ -196,10 +196,10 @@ def _estimate(person: Person) -> tuple[float, float, float]:
 
 
 def _ranking_row(person: Person, is_rated: bool, with_known: bool) -> list[Cell]:
-    cells = [words(person.label), rated(*_estimate(person))]
+    cells = [person_name(person.label), rated(*_estimate(person))]
     if is_rated:
         low, high, group = (None, None, None) if person.rated is None else person.rated[3:]
-        ranks = "–" if low is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        ranks = NOTHING if low is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
         cells += [Cell(ranks, math.inf if low is None else low, (low, high), "n"), whole(group)]
     cells += [whole(person.steps), whole(person.episodes)]
     return [*cells, decimals(person.known)] if with_known else cells
@@ -209,7 +209,9 @@ def _where(
     fitted: Fitted, people: Sequence[Person], kinds: PeopleByKind | None, data: Demonstrations | None
 ) -> list[Section]:
     if kinds is not None:
-        source = say("kinds_given", column=short(kinds.evidence.kinds.column or "")) if kinds.evidence.kinds.column else ""
+        source = (
+            say("kinds_given", column=short(kinds.evidence.kinds.column or "")) if kinds.evidence.kinds.column else ""
+        )
         text = [source or say("kinds_found"), say("kinds_map")]
         notes = [say("in_sample"), say("part_of_data") if kinds.evidence.is_part else ""]
         weak = Section("weak", "Where everybody is weak", [text[0], say("kinds_weak")], [kinds.kinds_table()], notes)
@@ -232,7 +234,7 @@ def _by_skill(fitted: Fitted, people: Sequence[Person]) -> Table:
     rows = []
     for person in people:
         found = values[person.index][: len(skills)]
-        rows.append([words(person.label), *(rated(each, None, None, heat=_level(each, top)) for each in found)])
+        rows.append([person_name(person.label), *(rated(each, None, None, heat=_level(each, top)) for each in found)])
     rows = [[cell._replace(values=cell.values[:1]) for cell in row] for row in rows]
     columns = [Column(name, (name,)) for name in ("person", *skills)]
     return Table("skills", "People by skill, best first", columns, rows, is_map=True)
@@ -260,7 +262,7 @@ def _by_state(fitted: Fitted, people: Sequence[Person]) -> Table | None:
         ]
         drawings.append(strip(cells))
         mine = float(np.average(value, weights=count)) if count.sum() else float("nan")
-        rows.append([words(person.label), decimals(mine), whole(int(count.sum()))])
+        rows.append([person_name(person.label), decimals(mine), whole(int(count.sum()))])
     columns = [Column("person", ("person",)), Column("mean there", ("expertise",)), Column("steps there", ("steps",))]
     labels, numbers = [person.label for person in people], ["" for _ in people]
     marks = [("h8", "expert there"), ("h2", "not expert there")]
@@ -280,8 +282,10 @@ def _episodes(episodes: Episodes | None) -> list[Section]:
     notes = [say("episodes_rule"), say("episodes_numbered"), say("in_sample")]
     notes.append(say("part_of_data") if episodes.evidence.is_part else "")
     charts = episodes.along()
-    along = Section("along", "Expertise along single episodes", [say("along")], charts, side_by_side=True)
-    return [Section("episodes", "Episodes to look at", text, [episodes.table()], notes), along]
+    listed = Section("episodes", "Episodes to look at", text, [episodes.table()], notes)
+    if not charts:
+        return [listed]
+    return [listed, Section("along", "Expertise along single episodes", [say("along")], charts, side_by_side=True)]
 
 
 def _rewards(scores: Mapping[str, Scores]) -> Section:

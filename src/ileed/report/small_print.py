@@ -23,7 +23,9 @@ def settings_of(fitted: Fitted, command: str | None) -> str:
         features = [(each.name, _join(each.categories) if each.categories else "number") for each in table.features]
         actions = [(", ".join(table.action), _join(table.labels) or "continuous")]
         lists = {"Actions": actions, "Features": features} | lists
-    headed = "".join(f"<h3>{heading}</h3>\n{_definitions(each)}\n" for heading, each in lists.items())
+    headed = "".join(
+        f"<details><summary>{heading}</summary>{_definitions(each)}</details>\n" for heading, each in lists.items()
+    )
     return f"{_definitions(entries, code=True)}\n{headed}"
 
 

@@ -13,7 +13,7 @@ from ileed._torch import numpy_stream
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted import Fitted
 from ileed.fitted.policy import as_tensor
-from ileed.report.text import decimal, short
+from ileed.report.text import short
 
 _KINDS, _LABELS = 6, 12  # clusters, and labels of a column, at most
 _STARTS, _ROUNDS, _ROWS = 4, 30, 20_000  # of k-means: random starts, rounds of each, and steps that it learns from
@@ -135,5 +135,4 @@ def _feature(name: str, values: Array, own: Array, apart: float) -> str:
         if " = " in name:  # one category of a column: the input is one in it and zero elsewhere
             return name if value else f"not {name}"
         return f"{name} = {value:g}"
-    typical = decimal(float(np.median(values[own])))
-    return f"{name} {'high' if apart > 0 else 'low'} (about {typical})"
+    return f"{name} {'high' if apart > 0 else 'low'} (about {float(np.median(values[own])):.3g})"

@@ -6,12 +6,13 @@ import base64
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from ileed.report.charts import Rows, legend
-from ileed.report.text import between, decimal, escape, say
+from ileed.report.text import NOTHING, between, decimal, escape, say, short
 from ileed.wording import printable
 
 _CSV_BYTES = 400_000  # of a table as CSV at most, so that the page stays small whatever the data
@@ -27,14 +28,14 @@ class Cell(NamedTuple):
     kind: str = ""
 
 
-def words(text: str) -> Cell:
-    """Text from outside."""
-    return Cell(escape(text), printable(text).casefold(), (text,))
+def words(text: str, *, wide: bool = False) -> Cell:
+    """Text from outside; where it is `wide`, it may take several lines."""
+    return Cell(escape(text), printable(text).casefold(), (text,), "w" if wide else "")
 
 
 def whole(count: int | None) -> Cell:
     """A count; empty where it is not known."""
-    return Cell("–" if count is None else f"{count:,}", -math.inf if count is None else count, (count,), "n")
+    return Cell(NOTHING if count is None else f"{count:,}", -math.inf if count is None else count, (count,), "n")
 
 
 def decimals(value: float | None, digits: int = 2) -> Cell:
@@ -49,6 +50,11 @@ def rated(value: float, low: float | None, high: float | None, *, heat: int | No
     shown = f"{decimal(value)}{f' <small>{span}</small>' if span else ''}"
     sort = value if math.isfinite(value) else -math.inf
     return Cell(shown, sort, (value, low, high), "n" if heat is None else f"n h{heat}")
+
+
+def person_name(label: str) -> Cell:
+    """The label of a person, whose line may end after a sign that joins words."""
+    return words(label)._replace(html=re.sub(r"([_./-])", r"\1<wbr>", escape(short(label, 60))), kind="name")
 
 
 class Column(NamedTuple):
@@ -102,7 +108,9 @@ class Table:
         table = f"<table{kind}><caption>{escape(self.caption)}</caption><thead><tr>{''.join(titles)}</tr></thead>"
         marks = legend(self.drawing.legend) if self.drawing is not None else ""
         scrolls = f'role="region" tabindex="0" aria-label="{escape(self.caption)}"'
-        return f'{marks}<div class="scroll" {scrolls}>{table}<tbody>{"".join(body)}</tbody></table></div>{self._link()}\n'
+        return (
+            f'{marks}<div class="scroll" {scrolls}>{table}<tbody>{"".join(body)}</tbody></table></div>{self._link()}\n'
+        )
 
     def _gap(self, count: int) -> str:
         span = len(self.columns) + (self.drawing is not None)

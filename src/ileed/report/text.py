@@ -12,6 +12,7 @@ from typing import Any
 
 from ileed.wording import printable
 
+NOTHING = "\N{EN DASH}"  # in a cell
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _TEXT = tomllib.loads(Path(__file__).with_name("text.toml").read_text(encoding="utf-8"))
 
@@ -22,6 +23,9 @@ def say(name: str, **values: Any) -> str:
 
 
 def as_sentence(words: str) -> str:
+    """Words as a sentence; a name at its beginning is left as it is."""
+    if words and not words.startswith(("the ", "there ", "every ", "steps ", "none ")):
+        return f"{words}."
     return f"{words[0].upper()}{words[1:]}." if words else ""
 
 
@@ -31,6 +35,7 @@ def number(count: int) -> str:
 
 
 def demonstrators(count: int) -> str:
+    """So many demonstrators, for a sentence."""
     return f"{number(count)} demonstrator{'' if count == 1 else 's'}"
 
 
@@ -49,7 +54,7 @@ def short(label: str, most: int = 28) -> str:
 def decimal(value: float | None, digits: int = 2) -> str:
     """A number with so many decimals; a dash where there is none."""
     if value is None or not math.isfinite(value):
-        return "–"
+        return NOTHING
     return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
@@ -67,4 +72,5 @@ def escape(text: str) -> str:
 
 def with_code(text: str) -> str:
     """A sentence of ours as HTML, with code between backquotes; names in it are printable already."""
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(printable(text), quote=False))
+    shown = html.escape(printable(text), quote=False).replace(" %", "\N{NO-BREAK SPACE}%")
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", shown)
