@@ -110,8 +110,8 @@ class Report:
     def __call__(self) -> None:
         from ileed.report import figures, report
 
-        if self.other is not None and (self.data is not None or self.figures is not None):
-            raise SettingsError("two runs are compared without --data and --figures: leave these out")
+        if self.other is not None and self.figures is not None:
+            raise SettingsError("two runs are compared without --figures: leave it out")
         data = None if self.data is None else OfData(self.data, self.columns, robomimic=self.robomimic).read()
         written = [report(self.run, out=self.out, data=data, compare=self.other, anonymise=self.anonymise)]
         if self.figures is not None:
@@ -171,7 +171,7 @@ class Demo:
         fitted.save(self.out, overwrite=overwrite)
         page = report(self.out, data=data, truth=truth, scores=scores, command="ileed demo")
         if self.figures is not None:
-            figures(self.out, self.figures, data=data, truth=truth, scores=scores)
+            figures(self.out, self.figures, truth=truth, scores=scores)
         console.print(ranking(fitted, truth))
         if fitted.expertise.ratings is not None:
             console.say(fitted.expertise.ratings.sentence())

@@ -49,28 +49,28 @@ def report(
 
     The file is `out`, or report.html in the run directory; an existing report is replaced, any other file is not.
     `data` are those of the run: with them the page also has kinds of state, episodes, and what is wrong with the data,
-    which a run directory does not hold. `compare` is another run directory: the page then compares the two. `truth` is
-    the known skill of some or all demonstrators, from 0 to 1, shown beside the estimate. `scores` are those of policies
-    by name, as `evaluate` returns them (a mean and an interval suffice), in the order of the chart. `command` is the
-    command that made the run. With `anonymise` the report shows the pseudonyms of `Demonstrations.anonymise` in place
-    of names.
+    which a run directory does not hold. `compare` is another run directory: the page then compares the two, with `data`
+    by their costs on these too. `truth` is the known skill of some or all demonstrators, from 0 to 1, shown beside the
+    estimate. `scores` are those of policies by name, as `evaluate` returns them (a mean and an interval suffice), in
+    the order of the chart. `command` is the command that made the run. With `anonymise` the report shows the pseudonyms
+    of `Demonstrations.anonymise` in place of names.
     """
     rule = "pass the path of a run directory: fitted.save(path), then report(path)"
     run = path_of("path", path, rule=rule)
     name = "report.html" if compare is None else "comparison.html"
     target = run / name if out is None else Path(out)
     runs.check_page(target)
-    names = labels_of([run.resolve().name])
     if compare is None:
         fitted, known, data = _load(run, truth or {}, anonymise, data)
-        title = title or f"Demonstrator report: {names[0]}"
+        title = title or f"Demonstrator report: {labels_of([run.resolve().name])[0]}"
         content = page(title, fitted, Content.of(fitted, known, scores or {}, data), command=command)
     else:
-        if data is not None or truth or scores:
-            raise SettingsError("a comparison is of two runs alone: leave out data, truth and scores")
+        if truth or scores:
+            raise SettingsError("a comparison is of two runs alone: leave out truth and scores")
         other = path_of("compare", compare, rule=rule)
-        both = {"one": _load(run, {}, anonymise)[0], "other": _load(other, {}, anonymise)[0]}
-        content = comparison_page(both["one"], both["other"], (run.resolve().name, other.resolve().name), title).html()
+        one, second, data = _load_both(run, other, anonymise, data)
+        names = (run.resolve().name, other.resolve().name)
+        content = comparison_page(one, second, names, title=title, data=data).html()
     runs.write_file(target, content.encode("utf-8"))
     return target
 
@@ -122,6 +122,24 @@ def _load(
     if data is not None:
         data = replace(data, names=tuple(names[name] for name in data.names))
     return fitted.renamed(names), {names.get(name, name): value for name, value in truth.items()}, data
+
+
+def _load_both(
+    one: Path, other: Path, anonymise: bool, data: Demonstrations | None
+) -> tuple[Fitted, Fitted, Demonstrations | None]:
+    """Two fits and the data of both, with the same pseudonyms for the same people if `anonymise`."""
+    fits = load(one), load(other)
+    if data is not None:
+        check_demonstrations(data)
+        for fitted in fits:
+            check_data(fitted, data)
+    if not anonymise:
+        return *fits, data
+    names = tuple(dict.fromkeys([*fits[0].expertise.names, *fits[1].expertise.names]))
+    hidden = pseudonyms(names, key=str(fits[0].provenance["data"]["fingerprint"]))
+    if data is not None:
+        data = replace(data, names=tuple(hidden[name] for name in data.names))
+    return fits[0].renamed(hidden), fits[1].renamed(hidden), data
 
 
 def page(title: str, fitted: Fitted, content: Content, *, command: str | None) -> str:

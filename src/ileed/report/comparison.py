@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ileed.demonstrations import Array
+from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted import Fitted
 from ileed.fitted.posterior import draws, tails
 from ileed.report.charts import Rows, Scale, axis, interval
@@ -16,6 +16,8 @@ from ileed.report.people import SHOWN, Person, labels_of, people_of
 from ileed.report.small_print import differing_settings, settings_of
 from ileed.report.tables import Cell, Column, Table, decimals, person_name, rated, words
 from ileed.report.text import between, decimal, enumerated, escape, say, short
+
+_RESAMPLES = 2_000  # of episodes, for the interval of a difference of costs
 
 
 class Change(NamedTuple):
@@ -32,12 +34,15 @@ class Change(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
-def comparison_page(one: Fitted, other: Fitted, names: tuple[str, str], title: str | None) -> Page:
-    """The page about two runs."""
+def comparison_page(
+    one: Fitted, other: Fitted, names: tuple[str, str], *, title: str | None = None, data: Demonstrations | None = None
+) -> Page:
+    """The page about two runs; costs on `data` of both are compared episode by episode."""
     first, second = (short(name, 40) for name in labels_of(names))
     changes = changes_of(one, other)
+    cost = None if data is None else cost_change(one, other, data)
     same_data = one.provenance["data"].get("fingerprint") == other.provenance["data"].get("fingerprint")
-    sections = [_people(changes, first, second), _costs(one, other, first, second)]
+    sections = [_people(changes, first, second), _costs(one, other, (first, second), cost)]
     sections.append(_differences(one, other, first, second))
     both = "".join(
         f"<details><summary>{escape(name)}</summary>{settings_of(fitted, None)}</details>"
@@ -45,7 +50,7 @@ def comparison_page(one: Fitted, other: Fitted, names: tuple[str, str], title: s
     )
     return Page(
         title=title or f"Comparison of two runs: {first} and {second}",
-        top=_top(one, other, changes, (first, second), same_data),
+        top=_top(one, other, changes, (first, second), same_data)._replace(advises="What changed"),
         tiles=[
             ("people in both", f"{len(changes):,}"),
             (f"nats per action, {first}", f"{one.nats_per_action:.3f}"),
@@ -92,6 +97,8 @@ def _top(one: Fitted, other: Fitted, changes: Sequence[Change], names: tuple[str
     clear = [change for change in changes if change.is_clear]
     if len(changes) < 2:
         verdict = say("compare_nobody", count=len(changes))
+    elif not clear:
+        verdict = say("compare_order_alike", percent=100 * agree)
     else:
         verdict = say("compare_order", percent=100 * agree, count=f"{len(clear):,}", all=f"{len(changes):,}")
     up = [short(change.one.label) for change in sorted(clear, key=lambda each: -each.value) if change.value > 0]
@@ -126,16 +133,16 @@ def _people(changes: Sequence[Change], first: str, second: str) -> Section:
     columns = [
         Column("person", ("person",)),
         Column("change", ("change", "low", "high"), f"{second} minus {first}; 95 % interval"),
-        Column(f"rank, {first}", ("rank_first",)),
-        Column(f"rank, {second}", ("rank_second",)),
+        Column("ranks", ("rank_first", "rank_second"), f"in {first}, then in {second}"),
         Column(first, ("first", "first_low", "first_high")),
         Column(second, ("second", "second_low", "second_high")),
     ]
     rows: list[list[Cell]] = []
     for change in changes:
-        ranks = [Cell(f"{person.rank:,}", person.rank, (person.rank,), "n") for person in change[:2]]
+        ranks = (change.one.rank, change.other.rank)
+        shown_ranks = Cell(f"{ranks[0]:,} \N{RIGHTWARDS ARROW} {ranks[1]:,}", ranks[0], ranks, "n")
         estimates = [rated(*_estimate(person)) for person in change[:2]]
-        rows.append([person_name(change.one.label), rated(*change[2:]), *ranks, *estimates])
+        rows.append([person_name(change.one.label), rated(*change[2:]), shown_ranks, *estimates])
     order = range(len(changes))
     shown = list(order) if len(changes) <= 2 * SHOWN else _most_changed(changes)
     ends = [end for k in shown for person in changes[k][:2] for end in _estimate(person)]
@@ -166,19 +173,35 @@ def _estimate(person: Person) -> tuple[float, float, float]:
     return person.rated.expertise, person.rated.low, person.rated.high
 
 
-def _costs(one: Fitted, other: Fitted, first: str, second: str) -> Section:
+def cost_change(one: Fitted, other: Fitted, data: Demonstrations) -> tuple[float, float, float]:
+    """The cost of an action of the data by the second run minus that by the first, with a 95 % interval by episodes."""
+    more = other.nats(data) - one.nats(data)
+    total = np.bincount(data.episode, more, minlength=data.episode_count)
+    steps = np.bincount(data.episode, minlength=data.episode_count)
+    chance = np.random.default_rng(0)
+    drawn = [chance.integers(data.episode_count, size=data.episode_count) for _ in range(_RESAMPLES)]
+    low, high = np.quantile([total[each].sum() / steps[each].sum() for each in drawn], tails(0.95))
+    return float(more.mean()), float(low), float(high)
+
+
+def _costs(one: Fitted, other: Fitted, names: tuple[str, str], cost: tuple[float, float, float] | None) -> Section:
     columns = [Column("run", ("run",)), *(Column(name, (name.replace(" ", "_"),)) for name in _COSTS)]
     rows = []
-    for name, fitted in ((first, one), (second, other)):
+    for name, fitted in zip(names, (one, other), strict=True):
         costs = fitted.restarts.nats_per_action
         finite = costs[np.isfinite(costs)]
         span = between(float(finite.min()), float(finite.max()), 3)
-        facts = [f"{len(costs):,}", fitted.outcome.value.replace("`", "")]
+        outcome = words(fitted.outcome.value.replace("`", ""), wide=True)
         made: dict[str, Any] = fitted.provenance["data"]
         data = [words(f"{made['steps']:,}"), words(f"{made['episodes']:,}")]
-        rows.append([words(name), decimals(fitted.nats_per_action, 3), words(span), *map(words, facts), *data])
+        cells = [decimals(fitted.nats_per_action, 3), words(span), words(f"{len(costs):,}"), outcome, *data]
+        rows.append([person_name(name), *cells])
     table = Table("costs", "Costs of two runs", columns, rows)
-    return Section("costs", "Cost of the policies", [say("compare_costs")], [table])
+    text = [say("compare_costs")]
+    if cost is not None:
+        found = f"{decimal(cost[0], 3)} ({between(cost[1], cost[2], 3)})"
+        text.append(say("compare_cost_change", first=names[0], second=names[1], found=found))
+    return Section("costs", "Cost of the policies", text, [table])
 
 
 _COSTS = ("nats per action", "range over restarts", "restarts", "outcome", "steps", "episodes")

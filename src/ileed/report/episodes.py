@@ -77,11 +77,13 @@ class Episodes:
 
     @property
     def chosen(self) -> list[int]:
-        """Episodes to draw: unusually low ones, the lowest and the highest."""
+        """Episodes to draw: unusually low ones, the lowest of some people, and the highest of all."""
         order = np.argsort(self.found.expertise, kind="stable").tolist()
         long = set(np.flatnonzero(np.bincount(self.evidence.data.episode) >= _LONG).tolist())
         low, order = ([each for each in some if each in long] for some in (self.low_for_them, order))
-        return list(dict.fromkeys([*low[:3], *order[:2], *order[-1:]]))[:_DRAWN]
+        lowest = {int(self.owner[each]): each for each in reversed(order)}.values()  # of each person
+        chosen = list(dict.fromkeys([*low[:3], *sorted(lowest, key=order.index)]))[: _DRAWN - 1]
+        return list(dict.fromkeys([*chosen, *order[-1:]]))
 
     def table(self) -> Table:
         """All episodes, the lowest first; the page shows those below what their person does, then the lowest."""

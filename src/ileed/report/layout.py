@@ -59,6 +59,7 @@ class Top(NamedTuple):
     sure: str
     advice: Sequence[tuple[str, str]]
     quality: Sequence[str]
+    advises: str = "What to do next"
 
 
 class Page(NamedTuple):
@@ -94,6 +95,7 @@ class Page(NamedTuple):
             introduction=with_code(self.introduction),
             tiles=tiles,
             advice=advice,
+            advises=self.top.advises,
             quality="".join(f"<li>{with_code(each)}</li>" for each in self.top.quality),
             links=links,
             sections="".join(section.html() for section in self.sections),

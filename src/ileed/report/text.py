@@ -55,7 +55,8 @@ def decimal(value: float | None, digits: int = 2) -> str:
     """A number with so many decimals; a dash where there is none."""
     if value is None or not math.isfinite(value):
         return NOTHING
-    return f"{value:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    shown = f"{value:,.{digits}f}"
+    return shown.lstrip("-") if not float(shown.replace(",", "")) else shown.replace("-", "\N{MINUS SIGN}")
 
 
 def between(low: float | None, high: float | None, digits: int = 2) -> str:
