@@ -1,4 +1,4 @@
-"""Pictures of the report for the documents: desktop, phone, dark and print, of the Square data that ship with the package.
+"""Pictures of the report for the documents: desktop, phone, dark and print, of the Square data of the package.
 
 `make pictures` runs this. It needs Chromium (`make browser`).
 """

@@ -76,7 +76,7 @@ def test_a_report_shows_no_name_where_that_is_asked_and_the_pseudonyms_of_the_da
     words = ["report", str(tmp_path / "run"), "--out", str(pages / "page.html"), "--figures", str(pages), "--anonymise"]
     assert run(words) == 0
     assert names_in(pages) == []
-    ranked = ileed.load(tmp_path / "run").expertise.table()["demonstrator"].to_pylist()
+    ranked = [name for name, _ in ileed.load(tmp_path / "run").expertise.ranking()]
     text = (pages / "page.html").read_text()
     positions = [text.index(f">{data.pseudonyms()[name]}</th>") for name in ranked]
     assert positions == sorted(positions)

@@ -191,6 +191,7 @@ def test_two_runs_are_compared_on_one_page(tmp_path, capsys):
     page = (tmp_path / "run0" / "comparison.html").read_text()
     assert "Comparison of two runs: run0 and run1" in page
     assert "Both runs were fitted to the same data." in page
+    capsys.readouterr()
     assert command("report", tmp_path / "run0", tmp_path / "run1", "--figures", tmp_path) == 2
     refused(capsys, "without --figures")
 

@@ -20,7 +20,7 @@ _LIGHT = {
     "muted": "#52606d",
     "line": "#c6ced6",
     "one": "#0072b2",
-    "two": "#c04d00",
+    "two": "#b84a00",
     "faint": "#a9c9e3",
 }
 _WIDTH, _LABELS, _NUMBERS, _ROW = 800, 190, 60, 26

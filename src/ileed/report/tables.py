@@ -107,7 +107,7 @@ class Table:
         kind = ' class="map"' if self.is_map else ""
         table = f"<table{kind}><caption>{escape(self.caption)}</caption><thead><tr>{''.join(titles)}</tr></thead>"
         marks = legend(self.drawing.legend) if self.drawing is not None else ""
-        scrolls = f'role="region" tabindex="0" aria-label="{escape(self.caption)}"'
+        scrolls = f'role="region" tabindex="0" aria-label="Table: {escape(self.caption)}"'
         return (
             f'{marks}<div class="scroll" {scrolls}>{table}<tbody>{"".join(body)}</tbody></table></div>{self._link()}\n'
         )
