@@ -1,24 +1,46 @@
 """Designs: simulated populations of demonstrators whose expertise is known, on which intervals are calibrated.
 
 Every population draws its people, its expert and its states afresh from a seed. Coverage is measured on the seeds from
-0; whatever is tuned is tuned on the seeds from `DEVELOPMENT_SEED`.
+`FIRST_SEED`; whatever is tuned is tuned on the seeds from `DEVELOPMENT_SEED`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from ileed import CategoricalMLP, Constant, Demonstrations, Embedded, Ileed, MixtureLSTM, MixtureMLP
+from ileed import (
+    Boltzmann,
+    CategoricalMLP,
+    Constant,
+    Demonstrations,
+    Embedded,
+    Ileed,
+    MixtureLSTM,
+    MixtureMLP,
+    OneVersusRest,
+    UniformMixture,
+)
 
-__all__ = ["DESIGNS", "DEVELOPMENT_SEED", "AbstractDesign", "Continuous", "Population", "Recurrent", "Tabular"]
+__all__ = [
+    "DESIGNS",
+    "DEVELOPMENT_SEED",
+    "FIRST_SEED",
+    "AbstractDesign",
+    "Continuous",
+    "Population",
+    "Recurrent",
+    "Tabular",
+]
 
 Array = npt.NDArray[Any]
 
+FIRST_SEED = 1_000
+"""Those before it were used up: coverage was measured on them before the choice of temperature changed."""
 DEVELOPMENT_SEED = 100_000
 LOWEST, HIGHEST = 0.1, 0.95
 """Between which a person's expertise is drawn uniformly."""
@@ -110,6 +132,9 @@ class Tabular(AbstractDesign):
     standard Gaussian. With `persistence` and `bias`, people do not err uniformly, as every model of ours supposes: an
     error repeats the person's last action with probability `persistence`, and is otherwise the person's favourite
     action with probability `bias`.
+
+    People act as `demonstrator` says: they err uniformly, or by any action but the expert's (`OneVersusRest`), or draw
+    from the expert's softmax to the power of their expertise (`Boltzmann`).
     """
 
     states: int = 50
@@ -119,11 +144,17 @@ class Tabular(AbstractDesign):
     by_state: bool = False
     persistence: float = 0.0
     bias: float = 0.0
+    demonstrator: UniformMixture | OneVersusRest | Boltzmann = field(default_factory=UniformMixture)
 
     @property
     def method(self) -> Ileed:
-        expertise = Embedded() if self.by_state else Constant()
-        return Ileed(policy=CategoricalMLP(hidden=(64,)), expertise=expertise, restarts=4, steps=1000)
+        return Ileed(
+            policy=CategoricalMLP(hidden=(64,)),
+            demonstrator=self.demonstrator,
+            expertise=Embedded() if self.by_state else Constant(),
+            restarts=4,
+            steps=1000,
+        )
 
     def population(self, seed: int) -> Population:
         chance = np.random.default_rng(seed)
@@ -137,14 +168,19 @@ class Tabular(AbstractDesign):
         expertise = 1 / (1 + np.exp(-logit))
         best = preferences.argmax(1)[state]
         # the largest of preferences plus Gumbel noise is a draw from their softmax
-        drawn = (preferences[state] + chance.gumbel(size=(len(who), self.actions))).argmax(1)
+        noise = chance.gumbel(size=(len(who), self.actions))
+        drawn = (preferences[state] + noise).argmax(1) if self.stochastic else best
         errs = chance.random(len(who)) >= expertise
-        action = np.where(errs, self._errors(chance, who), drawn if self.stochastic else best)
+        action = np.where(errs, self._errors(chance, who), drawn)
+        if self.demonstrator == OneVersusRest():
+            action = np.where(errs, (best + chance.integers(1, self.actions, size=len(who))) % self.actions, best)
+        if self.demonstrator == Boltzmann():
+            action = (expertise[:, None] * preferences[state] + noise).argmax(1)
         if self.persistence:
             action = _repeated(action, episode, errs & (chance.random(len(who)) < self.persistence))
         return self._population(
             expertise,
-            best,
+            None if self.demonstrator == Boltzmann() else best,
             observations=features[state],
             actions=action,
             demonstrator=who,
@@ -215,7 +251,7 @@ class Recurrent(AbstractDesign):
     @property
     def method(self) -> Ileed:
         policy = MixtureLSTM(hidden=(16,), length=self.length, modes=1, shared_standard_deviations=True)
-        return Ileed(policy=policy, expertise=Constant(), restarts=4, steps=2000, batch_size=64)
+        return Ileed(policy=policy, expertise=Constant(), restarts=4, steps=1000, batch_size=64)
 
     def population(self, seed: int) -> Population:
         chance = np.random.default_rng(seed)
@@ -240,6 +276,8 @@ DESIGNS: dict[str, AbstractDesign] = {
     "wrong noise": Tabular(persistence=0.5, bias=0.5),
     "250 steps": Tabular(episodes=(5, 5)),
     "1000 steps": Tabular(episodes=(20, 20)),
+    "one versus rest": Tabular(demonstrator=OneVersusRest()),
+    "Boltzmann": Tabular(demonstrator=Boltzmann()),
 }
-"""Six designs, of which the experts of the third, fourth and fifth are stochastic, and the first with other numbers of
-steps a person."""
+"""Six designs, of which the experts of the third, fourth and fifth are stochastic; the first with other numbers of
+steps a person; and the other demonstrator models."""

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from ileed import Demonstrations, Fitted, Ileed, rate
 from ileed.fitting import ProgressCallback
-from ileed_lab.calibration.designs import DESIGNS, Population
+from ileed.model.demonstrators import AbstractDemonstratorModel
+from ileed_lab.calibration.designs import DESIGNS, FIRST_SEED, Population
 from ileed_lab.grid import AbstractExperiment, Setting
 from ileed_lab.records import Measured
 
@@ -45,12 +46,12 @@ class Rated:
 @final
 @dataclass(frozen=True)
 class Coverage(AbstractExperiment):
-    """Do intervals of relative expertise hold the truth as often as they say? Trial k is the population of seed k."""
+    """Do intervals of relative expertise hold the truth as often as they say? Trial k is one population."""
 
     name: str = "calibration/coverage"
     trials: int = 200
-    first_seed: int = 0
-    """Of the populations; other than 0 for development."""
+    first_seed: int = FIRST_SEED
+    """Of the populations; `DEVELOPMENT_SEED` for whatever is tuned."""
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -66,13 +67,14 @@ class Coverage(AbstractExperiment):
         return [self._population(setting, trial).data for trial in trials]
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Fitted) -> Measured:
-        return measured(fit, self._population(setting, trial))
+        model = DESIGNS[setting["design"]].method.demonstrator
+        return measured(fit, self._population(setting, trial), model)
 
     def _population(self, setting: Setting, trial: int) -> Population:
         return DESIGNS[setting["design"]].population(self.first_seed + trial)
 
 
-def measured(fit: Fitted, population: Population) -> Measured:
+def measured(fit: Fitted, population: Population, model: AbstractDemonstratorModel[Any] | None = None) -> Measured:
     """Relative expertise, true and estimated, its intervals, and the probability of each pair's order."""
     ratings = fit.expertise.ratings
     assert ratings is not None
@@ -93,19 +95,19 @@ def measured(fit: Fitted, population: Population) -> Measured:
             str(level): [_rounded(column(level, "low")), _rounded(column(level, "high"))] for level in LEVELS
         },
         "better": _rounded([ratings.probability_better(names[i], names[j]) for i, j in pairs]),
-        **_oracle(population),
+        **_oracle(population, model),
         "newcomers": _newcomers(fit, population),
         "temperature": round(ratings.by.temperature, 4),
         "dispersion": round(ratings.by.dispersion, 4),
     }
 
 
-def _oracle(population: Population) -> Measured:
+def _oracle(population: Population, model: AbstractDemonstratorModel[Any] | None) -> Measured:
     """Estimates of somebody who knows the best action of every state, where there is one."""
     if population.best_action is None:
         return {}
     policy = np.eye(population.data.action_count)[population.best_action]
-    table = rate(policy, population.data).table()
+    table = rate(policy, population.data, demonstrator=model).table()
     order = [table["demonstrator"].to_pylist().index(name) for name in population.data.names]
     return {"oracle": _rounded(table["expertise"].to_numpy()[order])}
 

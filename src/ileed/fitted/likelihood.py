@@ -139,16 +139,14 @@ def profiles(blocks: Sequence[Block], data: Demonstrations) -> list[Profile]:
 
 
 def likeliest_temperature(found: Sequence[Profile]) -> float:
-    """The temperature of greatest likelihood, 1 or below.
+    """The middle one of the temperatures, 1 or below, whose likelihood is within half a nat of the greatest.
 
-    Of temperatures whose likelihoods differ by less than half a nat, the nearest to 1 is taken: where a temperature
-    shares its scale with expertise, the data cannot choose.
+    Where a temperature shares its scale with expertise, the data cannot choose. The first of them would put the best
+    person at an expertise of 1, the end of its range, and so underrate that person.
     """
-    best, chosen = -np.inf, 1.0
-    for profile in found[len(BROADER) :]:
-        if profile.log_likelihood > best + 0.5:
-            best, chosen = profile.log_likelihood, profile.temperature
-    return chosen
+    top = max(profile.log_likelihood for profile in found[len(BROADER) :])
+    likely = [profile for profile in found[len(BROADER) :] if profile.log_likelihood >= top - 0.5]
+    return likely[len(likely) // 2].temperature
 
 
 def likely_levels(found: Sequence[Profile]) -> tuple[float, float]:
