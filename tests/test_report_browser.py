@@ -12,7 +12,7 @@ import pytest
 from browser import CHROMIUM, browser
 
 import ileed
-from ileed.report import layout
+from ileed.report import compare_runs, layout
 from ileed.report.charts import HEAT
 
 needs_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: run `make browser`")
@@ -39,7 +39,7 @@ def pages(tmp_path_factory):
         method.fit(data, seed=seed, device="cpu", check_width=False).save(folder / f"run{seed}")
     full = ileed.report(folder / "run0", data=data, out=folder / "full.html", truth={"bob": 0.5, "dan": 0.9})
     plain = ileed.report(folder / "run0", out=folder / "plain.html")
-    both = ileed.report(folder / "run0", compare=folder / "run1", data=data, out=folder / "both.html")
+    both = compare_runs(folder / "run0", folder / "run1", data=data, out=folder / "both.html")
     return {"full": full, "plain": plain, "both": both}
 
 

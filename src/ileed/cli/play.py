@@ -108,12 +108,16 @@ class Report:
     """Options for robomimic's files (.hdf5, .h5)."""
 
     def __call__(self) -> None:
-        from ileed.report import figures, report
+        from ileed.report import compare_runs, figures, report
 
         if self.other is not None and self.figures is not None:
             raise SettingsError("two runs are compared without --figures: leave it out")
         data = None if self.data is None else OfData(self.data, self.columns, robomimic=self.robomimic).read()
-        written = [report(self.run, out=self.out, data=data, compare=self.other, anonymise=self.anonymise)]
+        if self.other is not None:
+            page = compare_runs(self.run, self.other, out=self.out, data=data, anonymise=self.anonymise)
+        else:
+            page = report(self.run, out=self.out, data=data, anonymise=self.anonymise)
+        written = [page]
         if self.figures is not None:
             written += figures(self.run, self.figures, data=data, anonymise=self.anonymise).values()
         for path in written:

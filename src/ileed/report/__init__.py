@@ -25,7 +25,9 @@ from ileed.report.people import labels_of
 from ileed.report.sections import Content
 from ileed.report.small_print import settings_of
 
-__all__ = ["figures", "report"]
+__all__ = ["compare_runs", "figures", "report"]
+
+_RULE = "pass the path of a run directory: fitted.save(path), then report(path)"
 
 _MARKS = {  # at the start of our files, and of those that Vega drew for earlier versions
     "svg": ((b"<svg ", b'class="ileed-figure"'), (b"<svg ", b'class="marks"')),
@@ -39,7 +41,6 @@ def report(
     out: str | Path | None = None,
     title: str | None = None,
     data: Demonstrations | None = None,
-    compare: str | Path | None = None,
     truth: Mapping[str, float] | None = None,
     scores: Mapping[str, Scores] | None = None,
     command: str | None = None,
@@ -49,28 +50,41 @@ def report(
 
     The file is `out`, or report.html in the run directory; an existing report is replaced, any other file is not.
     `data` are those of the run: with them the page also has kinds of state, episodes, and what is wrong with the data,
-    which a run directory does not hold. `compare` is another run directory: the page then compares the two, with `data`
-    by their costs on these too. `truth` is the known skill of some or all demonstrators, from 0 to 1, shown beside the
-    estimate. `scores` are those of policies by name, as `evaluate` returns them (a mean and an interval suffice), in
-    the order of the chart. `command` is the command that made the run. With `anonymise` the report shows the pseudonyms
-    of `Demonstrations.anonymise` in place of names.
+    which a run directory does not hold. `truth` is the known skill of some or all demonstrators, from 0 to 1, shown
+    beside the estimate. `scores` are those of policies by name, as `evaluate` returns them (a mean and an interval
+    suffice), in the order of the chart. `command` is the command that made the run. With `anonymise` the report shows
+    the pseudonyms of `Demonstrations.anonymise` in place of names.
     """
-    rule = "pass the path of a run directory: fitted.save(path), then report(path)"
-    run = path_of("path", path, rule=rule)
-    name = "report.html" if compare is None else "comparison.html"
-    target = run / name if out is None else Path(out)
+    run = path_of("path", path, rule=_RULE)
+    target = run / "report.html" if out is None else Path(out)
     runs.check_page(target)
-    if compare is None:
-        fitted, known, data = _load(run, truth or {}, anonymise, data)
-        title = title or f"Demonstrator report: {labels_of([run.resolve().name])[0]}"
-        content = page(title, fitted, Content.of(fitted, known, scores or {}, data), command=command)
-    else:
-        if truth or scores:
-            raise SettingsError("a comparison is of two runs alone: leave out truth and scores")
-        other = path_of("compare", compare, rule=rule)
-        one, second, data = _load_both(run, other, anonymise, data)
-        names = (run.resolve().name, other.resolve().name)
-        content = comparison_page(one, second, names, title=title, data=data).html()
+    fitted, known, data = _load(run, truth or {}, anonymise, data)
+    title = title or f"Demonstrator report: {labels_of([run.resolve().name])[0]}"
+    content = page(title, fitted, Content.of(fitted, known, scores or {}, data), command=command)
+    runs.write_file(target, content.encode("utf-8"))
+    return target
+
+
+def compare_runs(
+    path: str | Path,
+    other: str | Path,
+    *,
+    out: str | Path | None = None,
+    title: str | None = None,
+    data: Demonstrations | None = None,
+    anonymise: bool = False,
+) -> Path:
+    """Write a page that compares two run directories by the people that both have, and return its path.
+
+    The file is `out`, or comparison.html in the first run directory. With `data` of both runs, their costs are compared
+    on these, with an interval.
+    """
+    run, second = (path_of(name, each, rule=_RULE) for name, each in (("path", path), ("other", other)))
+    target = run / "comparison.html" if out is None else Path(out)
+    runs.check_page(target)
+    one, two, data = _load_both(run, second, anonymise, data)
+    names = (run.resolve().name, second.resolve().name)
+    content = comparison_page(one, two, names, title=title, data=data).html()
     runs.write_file(target, content.encode("utf-8"))
     return target
 
