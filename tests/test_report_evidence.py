@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from ileed.report.episodes import Episodes, worst_stretch
 from ileed.report.evidence import Estimate, Evidence
 from ileed.report.kinds import PeopleByKind
 from ileed.report.people import people_of
+from ileed.report.sights import png
 from ileed.report.states import kinds_of
 
 STEPS, EPISODES = 40, 10  # of an episode, and of a person
@@ -198,6 +201,32 @@ def test_a_scale_holds_its_values_and_its_ticks(values, zero):
     assert 1 <= len(scale.ticks()) <= 7
     if zero:
         assert scale.low <= 0 <= scale.high
+
+
+def test_images_are_shown_as_frames_and_paths_only_where_features_are_continuous(tmp_path):
+    chance = np.random.default_rng(0)
+    columns = {
+        "actions": chance.integers(3, size=80),
+        "demonstrator": np.repeat(["ann", "bob"], 40),
+        "episode": np.repeat(np.arange(4), 20),
+    }
+    shapes = {"frames": chance.integers(256, size=(80, 8, 10, 3)).astype(np.uint8), "path": chance.normal(size=(80, 3))}
+    shapes["neither"] = chance.integers(3, size=(80, 4)).astype(np.float32)
+    for name, observations in shapes.items():
+        data = ileed.Demonstrations(observations=observations, **columns)
+        method = ileed.Ileed(policy=ileed.CategoricalMLP(), restarts=1, steps=3, folds=2)
+        method.fit(data, seed=0, device="cpu").save(tmp_path / name)
+        page = report(tmp_path / name, data=data).read_text()
+        assert ("<img " in page, "Path of episode" in page) == (name == "frames", name == "path")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_frame_is_the_image_that_was_seen(channels):
+    image = np.random.default_rng(0).integers(256, size=(9, 12, channels)).astype(np.uint8)
+    pillow = pytest.importorskip("PIL.Image", reason="pillow reads the picture")
+    shown = np.asarray(pillow.open(io.BytesIO(png(image))))
+    np.testing.assert_array_equal(shown.reshape(image.shape), image)
+    assert max(pillow.open(io.BytesIO(png(np.zeros((900, 30, channels))))).size) <= 256
 
 
 def test_no_stretch_is_marked_where_none_lies_below():

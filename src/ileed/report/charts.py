@@ -229,6 +229,32 @@ def dots(points: Sequence[tuple[float, float, str, str]], x: Scale, y: Scale, *,
     return lines([], x, y, height=height, across=across) + over
 
 
+def path(
+    cloud: Sequence[tuple[float, float]],
+    points: Sequence[tuple[float, float]],
+    stretch: tuple[int, int] | None,
+    x: Scale,
+    y: Scale,
+    *,
+    height: int,
+) -> str:
+    """A path in a plane before a cloud of points, its start as a dot and one stretch of it marked."""
+    dots_ = "".join(f'<circle class="other" cx="{x(a)}%" cy="{100 - y(b)}%" r="1.5"/>' for a, b in cloud)
+    parts = [(points, "one"), *([(points[stretch[0] : stretch[1] + 1], "two")] if stretch else [])]
+    drawn = "".join(
+        f'<polyline class="{kind}" points="{" ".join(_corner(x(a), 100 - y(b), height) for a, b in some)}" '
+        'vector-effect="non-scaling-stroke"/>'
+        for some, kind in parts
+    )
+    start = f'<circle class="one" cx="{x(points[0][0])}%" cy="{100 - y(points[0][1])}%" r="4.5"/>'
+    inner = f'<svg width="100%" height="100%" viewBox="0 0 {_WIDTH} {height}" preserveAspectRatio="none">{drawn}</svg>'
+    return f'<svg x="0" y="5" width="100%" height="{height}" overflow="visible">{dots_}{inner}{start}</svg>'
+
+
+def _corner(across: float, down: float, height: int) -> str:
+    return f"{across * _WIDTH / 100:.1f},{down * height / 100:.1f}"
+
+
 def legend(marks: Sequence[tuple[str, str]]) -> str:
     """What each class of mark is, in words."""
     if not marks:

@@ -12,6 +12,7 @@ from ileed.demonstrations import Array
 from ileed.report.charts import Chart, Curve, Rows, Scale, axis, interval, lines, shade
 from ileed.report.evidence import Estimate, Evidence
 from ileed.report.people import Person
+from ileed.report.sights import Frames, sight_of
 from ileed.report.tables import Cell, Column, Table, decimals, rated, whole, words
 from ileed.report.text import NOTHING, between, decimal, short
 
@@ -72,6 +73,11 @@ class Episodes:
         return f"{self.number(episode)} ({short(self.people[episode].label)})"
 
     @property
+    def has_sights(self) -> bool:
+        """Whether an episode can be drawn."""
+        return sight_of(self.evidence, self.lowest, None) is not None
+
+    @property
     def lowest(self) -> int:
         return int(np.argmin(self.found.expertise))
 
@@ -129,13 +135,19 @@ class Episodes:
         drawing = Rows("episodes", "Expertise of episodes", labels, drawings, numbers, axis(scale), title, marks)
         return Table("episodes", "Episodes, lowest first", columns, rows, drawing, shown)
 
-    def along(self) -> list[Chart]:
-        """Expertise step by step in a few episodes, with the stretch where it is lowest marked."""
+    def along(self) -> list[Chart | Frames]:
+        """Expertise step by step in a few episodes, the lowest stretch marked, and what they looked like."""
         chosen = self.chosen
         if not chosen:
             return []
         found = [self._windows(each) for each in self.evidence.along(np.array(chosen))]
-        return [self._chart(episode, windows) for episode, windows in zip(chosen, found, strict=True)]
+        charts: list[Chart | Frames] = []
+        for episode, windows in zip(chosen, found, strict=True):
+            expected = float(self.evidence.by_person.expertise[self.owner[episode]])
+            worst = worst_stretch(windows, expected)
+            sight = sight_of(self.evidence, episode, worst)
+            charts += [self._chart(episode, windows, expected, worst), *([] if sight is None else [sight])]
+        return charts
 
     def _windows(self, by_step: Array) -> Estimate:
         """Expertise around each step: by the steps of a window, cut at the ends of the episode."""
@@ -145,11 +157,9 @@ class Episodes:
         windows = summed[np.minimum(step + half + 1, len(step))] - summed[np.maximum(step - half, 0)]
         return self.evidence.rate_curves(windows, self.found.population)
 
-    def _chart(self, episode: int, windows: Estimate) -> Chart:
+    def _chart(self, episode: int, windows: Estimate, expected: float, worst: Stretch | None) -> Chart:
         count = len(windows.expertise)
         x = Scale(0, max(1, count - 1))
-        expected = float(self.evidence.by_person.expertise[self.owner[episode]])
-        worst = worst_stretch(windows, expected)
         top = Scale.of([0.0, expected, *windows.high.tolist()])
         band = [*enumerate(windows.high.tolist()), *reversed(list(enumerate(windows.low.tolist())))]
         curves = [

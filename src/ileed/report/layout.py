@@ -84,8 +84,8 @@ class Page(NamedTuple):
         links = "".join(f'<li><a href="#{each.name}">{each.heading}</a></li>' for each in self.sections)
         return Template((_HOME / "page.html").read_text(encoding="utf-8")).substitute(
             mark=runs.PAGE_MARK.decode(),
-            policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
-            "form-action 'none'",
+            policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+            "base-uri 'none'; form-action 'none'",
             title=escape(self.title),
             style=style,
             script=script,

@@ -285,7 +285,8 @@ def _episodes(episodes: Episodes | None) -> list[Section]:
     listed = Section("episodes", "Episodes to look at", text, [episodes.table()], notes)
     if not charts:
         return [listed]
-    return [listed, Section("along", "Expertise along single episodes", [say("along")], charts, side_by_side=True)]
+    text = [say("along"), say("along_sights") if episodes.has_sights else ""]
+    return [listed, Section("along", "Expertise along single episodes", text, charts, side_by_side=True)]
 
 
 def _rewards(scores: Mapping[str, Scores]) -> Section:
