@@ -53,7 +53,7 @@ def main() -> None:
         page = ileed.report(Path(folder) / "run", data=data, out=asked.keep or Path(folder) / "page.html")
         found = {"people": asked.people, "steps": len(data), "seconds to write": round(monotonic() - began, 1)}
         found["bytes"] = page.stat().st_size
-        from browser import CHROMIUM, browser
+        from browser import CHROMIUM, browser  # type: ignore[import-not-found]
 
         if CHROMIUM is not None:
             with browser() as opened:

@@ -106,9 +106,15 @@ def quality(fitted: Fitted, people: Sequence[Person], data: Demonstrations | Non
 
 def _findings(data: Demonstrations) -> list[str]:
     """What `check` finds, in one sentence where it finds the same of several."""
-    about: dict[str, list[str]] = {}
+    alike: dict[str, list[tuple[str, str]]] = {}
     for each in data.check():
-        fact, colon, why = each.says.partition(": ")
-        subject = printable(short(each.about, 40))
-        about.setdefault(printable(why if colon else fact), []).append(f"{subject}, {fact}" if colon else subject)
-    return [f"{enumerated(subjects, most=3)}: {why}." for why, subjects in about.items()]
+        fact, colon, why = printable(each.says).partition(": ")
+        alike.setdefault(why if colon else fact, []).append((printable(short(each.about, 40)), fact if colon else ""))
+    told = []
+    for why, found in alike.items():
+        if len(found) == 1:
+            told.append(f"{found[0][0]}: {': '.join(filter(None, (found[0][1], why)))}.")
+        else:
+            subjects = [f"{about} ({fact})" if fact else about for about, fact in found]
+            told.append(f"{enumerated(subjects, most=3)}: {why}.")
+    return told

@@ -51,7 +51,7 @@ class Episodes:
         theirs = [by_index[place[evidence.data.names[who]]] for who in owner.tolist()]
         values = np.sort(evidence.by_person.expertise[np.unique(owner)])[::-1]
         good = float(values[: max(1, len(values) // 4)].mean())
-        return cls(evidence, theirs, owner, evidence.rate(evidence.episode, evidence.data.episode_count), good)
+        return cls(evidence, theirs, owner, evidence.rate_episodes(), good)
 
     @property
     def low_for_them(self) -> list[int]:
@@ -155,7 +155,7 @@ class Episodes:
         summed = np.concatenate([np.zeros((1, by_step.shape[1])), np.cumsum(by_step, axis=0)])
         step = np.arange(len(by_step))
         windows = summed[np.minimum(step + half + 1, len(step))] - summed[np.maximum(step - half, 0)]
-        return self.evidence.rate_curves(windows, self.found.population)
+        return self.evidence.rate_curves(windows, self.found.population, spread=self.evidence.within)
 
     def _chart(self, episode: int, windows: Estimate, expected: float, worst: Stretch | None) -> Chart:
         count = len(windows.expertise)

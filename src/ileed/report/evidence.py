@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, final
 
@@ -12,11 +12,12 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
-from ileed.fitted.likelihood import curves
+from ileed.fitted.likelihood import curves, dispersion
 from ileed.fitted.posterior import GRID, INSIDE, Population, mean_and_interval, posterior
 from ileed.fitted.rating import blocks_of_people
 from ileed.report.states import Kinds, kinds_of
 
+_BLOCK = 10  # steps that are taken together, to see how far those of one episode go together
 _STEPS, _EPISODES = 60_000, 3_000  # of more than so many, some are looked at, spread evenly over people
 
 
@@ -48,6 +49,8 @@ class Evidence:
     kind: Array
     log_likelihood: Array
     """(unit, point) at the points of expertise of `GRID`, in nats."""
+    within: float
+    """How much more steps of one episode go together than independent ones would."""
     is_part: bool
 
     @classmethod
@@ -64,7 +67,8 @@ class Evidence:
             return None
         found = curves(blocks, unit, len(pairs), temperature=_temperature(fitted))
         episode, kind = pairs // len(kinds.names), pairs % len(kinds.names)
-        return cls(fitted, part, numbers, kinds, episode, kind, found, len(part) < len(data))
+        within = dispersion(blocks, _episodes_as_people(part), _temperature(fitted))
+        return cls(fitted, part, numbers, kinds, episode, kind, found, within, len(part) < len(data))
 
     @cached_property
     def by_person(self) -> Estimate:
@@ -88,9 +92,19 @@ class Evidence:
         """Expertise of `count` owners of units, by (unit,) the owner of each; -1 for none."""
         return self.rate_curves(self._summed(owner, count), None)
 
-    def rate_curves(self, log_likelihood: Array, population: Population | None) -> Estimate:
-        """Expertise by log-likelihoods (row, point), drawn towards a population, or that of these rows."""
-        shares, population = posterior(log_likelihood / _dispersion(self.fitted), population)
+    def rate_episodes(self) -> Estimate:
+        """Expertise of each episode by its own steps."""
+        summed = self._summed(self.episode, self.data.episode_count)
+        return self.rate_curves(summed, None, spread=self.within)
+
+    def rate_curves(
+        self, log_likelihood: Array, population: Population | None, *, spread: float | None = None
+    ) -> Estimate:
+        """Expertise by log-likelihoods (row, point), drawn towards a population, or that of these rows.
+
+        `spread` is the dispersion of steps; by default that of people, whose episodes differ from each other.
+        """
+        shares, population = posterior(log_likelihood / (spread or _dispersion(self.fitted)), population)
         found, scale = mean_and_interval(shares, 0.95), self._reference
         return Estimate(found.estimate / scale, found.low / scale, found.high / scale, population)
 
@@ -102,6 +116,15 @@ class Evidence:
         each = np.split(found, np.flatnonzero(np.diff(chosen.episode)) + 1)
         place = {int(episode): k for k, episode in enumerate(np.sort(episodes))}
         return [each[place[int(episode)]] for episode in episodes]
+
+
+def _episodes_as_people(data: Demonstrations) -> Demonstrations:
+    """The same steps with episodes in the place of people, and ten steps of one in the place of an episode."""
+    begins = np.searchsorted(data.episode, np.arange(data.episode_count))
+    step = np.arange(len(data)) - begins[data.episode]
+    blocks = np.unique(np.stack([data.episode, step // _BLOCK]), axis=1, return_inverse=True)[1].ravel()
+    names = tuple(map(str, range(data.episode_count)))
+    return replace(data, demonstrator=data.episode, names=names, episode=blocks)
 
 
 def check_data(fitted: Fitted, data: Demonstrations) -> None:
