@@ -26,7 +26,8 @@ from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
 from ileed.fitted.crossfit import deal_episodes, fold_weights, rate_folds
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
-from ileed.fitting.loop import Start, optimise_each
+from ileed.fitting.concurrency import optimise_both
+from ileed.fitting.loop import Start, optimise_each, thread_count
 from ileed.fitting.preparing import check_memory, sizes_of
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
@@ -173,15 +174,34 @@ class Ileed:
             width = self._compared_widths(demonstrations, weighed, stages)
             if self.policy is None and width is not None:
                 method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
-        ensemble = replace(method._fit_members(demonstrations, weighed, stages), method=self)
+        ensemble, ratings = method._fit_and_folds(demonstrations, weighed, stages)
+        ensemble = replace(ensemble, method=self)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
-        ratings = method._cross_fitted(demonstrations, weighed, stages)
         fitted = kept.fitted() if ratings is None else kept.fitted().with_ratings(ratings)
         return replace(fitted, width=width, checkpoints=tuple(stages.checkpoints))
 
-    def _fit_members(self, data: Demonstrations, weights: Array | None, stages: _Stages) -> Ensemble:
+    def _fit_and_folds(
+        self, data: Demonstrations, weights: Array | None, stages: _Stages
+    ) -> tuple[Ensemble, Ratings | None]:
+        """Every restart, and everybody's ratings by cross-fitting; at once where each would take one thread of many."""
+        start = self._start(data, stages.seed, stages.device, weights)
+
+        def fit(progress: fitting.ProgressCallback | None) -> Ensemble:
+            return self._fit_members(data, weights, replace(stages, progress=progress), start)
+
+        def folds(progress: fitting.ProgressCallback | None) -> Ratings | None:
+            return self._cross_fitted(data, weights, replace(stages, progress=progress))
+
+        small = thread_count(start.joint, start.prepared, stages.device) == 1
+        if small and stages.device.type == "cpu" and torch.get_num_threads() > 1:
+            return optimise_both(fit, folds, stages.progress)
+        return fit(stages.progress), folds(stages.progress)
+
+    def _fit_members(
+        self, data: Demonstrations, weights: Array | None, stages: _Stages, start: Start | None = None
+    ) -> Ensemble:
         """Every restart, fitted and with its checkpoint."""
-        start, file = self._start(data, stages.seed, stages.device, weights), None
+        start, file = start or self._start(data, stages.seed, stages.device, weights), None
         if stages.checkpoint is not None:
             fingerprint = _fingerprint(self, data, stages.seed, stages.device, weights)
             file = fitting.Checkpoint(stages.checkpoint, fingerprint=fingerprint, seconds=stages.checkpoint_seconds)

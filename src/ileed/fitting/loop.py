@@ -37,7 +37,7 @@ def optimise(
     """Optimise `joint` itself, from where it stands or from where `checkpoint` was left."""
     resumed = checkpoint.read() if checkpoint is not None else None
     device = next(joint.parameters()).device
-    start, count, tensors = resumed or (0, _thread_count(joint, prepared, device), {})
+    start, count, tensors = resumed or (0, thread_count(joint, prepared, device), {})
     if device.type == "cpu":
         keep_freed_memory()
     with threads(count):
@@ -62,7 +62,7 @@ def optimise(
     return result
 
 
-def _thread_count(joint: Joint, prepared: Prepared, device: torch.device) -> int:
+def thread_count(joint: Joint, prepared: Prepared, device: torch.device) -> int:
     """One thread but for very large networks, which take as many as torch may use.
 
     Threads meet after every kernel, and one that waits for a core keeps the others waiting: beside one busy process on
