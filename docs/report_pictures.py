@@ -17,9 +17,9 @@ sys.path.insert(0, str(HOME.parent / "tests"))
 from browser import browser  # noqa: E402
 
 LOOKS = {
-    "desktop": {"width": 1280, "height": 1600},
+    "desktop": {"width": 1280, "height": 1480},
     "phone": {"width": 390, "height": 1500},
-    "dark": {"width": 1280, "height": 1600, "dark": True},
+    "dark": {"width": 1280, "height": 1480, "dark": True},
     "print": {"width": 794, "height": 1123, "paper": True},
 }
 
@@ -34,6 +34,8 @@ def main() -> None:
         with browser() as opened:
             for name, look in LOOKS.items():
                 opened.open(page, **look)
+                if "paper" in look:
+                    opened.value("document.body.style.padding = '56px'")  # as the margins of a sheet
                 opened.picture(HOME / "images" / f"report-{name}.png", height=int(look["height"]))
                 print(f"wrote docs/images/report-{name}.png")
 

@@ -49,7 +49,7 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
 
     def handle_data(self, data):
-        self.text += data
+        self.text += data.replace("\N{NO-BREAK SPACE}", " ")
 
     def count(self, tag):
         return sum(tag == found for found, _ in self.elements)

@@ -15,6 +15,7 @@ from ileed.report.text import between, decimal, enumerated, say, short
 from ileed.wording import printable
 
 _PAIRS, _PRACTICE, _LOOK, _FINDINGS = 2, 2, 4, 5
+_FEW = 5  # episodes of a person below which little is known of how they differ
 _MOST_EPISODES = 500  # of one person: to ask for more is no advice
 
 
@@ -65,12 +66,8 @@ def _ask_for_more(fitted: Fitted, people: Sequence[Person]) -> list[str]:
         if 0 < more <= _MOST_EPISODES and isfinite(more):
             open_pairs.append((more, one, other))
     if not open_pairs:
-        widest = max(ranked, key=lambda person: person.uncertainty)
-        few = [person for person in ranked if (person.episodes or 0) < 5]
-        if few and widest.rated is not None:
-            span = between(widest.rated.low, widest.rated.high)
-            return [say("advice_ask_one", who=short(widest.label), span=span)]
-        return []
+        few = [short(person.label) for person in ranked if (person.episodes or _FEW) < _FEW]
+        return [say("advice_ask_few", who=enumerated(few), few=_FEW)] if few else []
     best = sorted(open_pairs, key=lambda pair: (pair[1].rank > 3, pair[0]))[:_PAIRS]
     return [
         say(

@@ -14,6 +14,7 @@ from ileed.wording import printable
 
 NOTHING = "\N{EN DASH}"  # in a cell
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=above) (?=\.\d)|(?<=\d) (?=to \S?\d)|(?<=\d to) (?=\S?\d)")
 _TEXT = tomllib.loads(Path(__file__).with_name("text.toml").read_text(encoding="utf-8"))
 
 
@@ -72,6 +73,6 @@ def escape(text: str) -> str:
 
 
 def with_code(text: str) -> str:
-    """A sentence of ours as HTML, with code between backquotes; names in it are printable already."""
-    shown = html.escape(printable(text), quote=False).replace(" %", "\N{NO-BREAK SPACE}%")
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", shown)
+    """A sentence of ours as HTML, with code between backquotes and numbers that do not end a line; names are escaped."""
+    whole = _TOGETHER.sub("\N{NO-BREAK SPACE}", html.escape(printable(text), quote=False))
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", whole)
