@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple, final
 
 from ileed.errors import require
@@ -74,7 +75,7 @@ class Chart:
 
     def file(self) -> str:
         """A file of its own."""
-        inner = f'<svg x="10" y="34" width="{_WIDTH - 20}" height="{self.height}">{self.body}</svg>'
+        inner = f'<svg x="10" y="34" width="{_WIDTH - 20}" height="{self.height}" overflow="visible">{self.body}</svg>'
         return _file(self.description, self.height + 44, _file_legend(self.legend) + inner)
 
     @property
@@ -110,7 +111,7 @@ class Rows:
         for k, (label, drawing, value) in enumerate(zip(self.labels, self.drawings, self.numbers, strict=True)):
             y = 36 + k * _ROW
             parts.append(f'<text x="{_LABELS - 10}" y="{y + 16}" text-anchor="end">{escape(short(label, 26))}</text>')
-            parts.append(f'<svg x="{_LABELS}" y="{y}" width="{width}" height="22">{drawing}</svg>')
+            parts.append(f'<svg x="{_LABELS}" y="{y}" width="{width}" height="22" overflow="visible">{drawing}</svg>')
             parts.append(f'<text x="{_WIDTH - _NUMBERS + 8}" y="{y + 16}">{escape(value)}</text>')
         end = 36 + len(self.labels) * _ROW
         parts.append(f'<svg x="{_LABELS}" y="{end}" width="{width}" height="18">{self.axis}</svg>')
@@ -163,8 +164,8 @@ def interval(
 def axis(scale: Scale) -> str:
     """Numbers under, or over, drawings that share a scale."""
     return "".join(
-        f'<text class="tick" x="{scale(tick)}%" y="12" text-anchor="{_anchor(scale(tick))}">{_tick(tick)}</text>'
-        for tick in scale.ticks()
+        f'<text class="tick" x="{scale(tick)}%" y="12" text-anchor="{_anchor(scale(tick))}">{words}</text>'
+        for tick, words in _labelled(scale.ticks())
     )
 
 
@@ -198,15 +199,15 @@ def lines(curves: Sequence[Curve], x: Scale, y: Scale, *, height: int, across: s
         shape = "polygon" if curve.kind == "band" else "polyline"
         parts.append(f'<{shape} class="{curve.kind}" points="{points}" vector-effect="non-scaling-stroke"/>')
     parts.append("</svg>")
-    for tick in y.ticks(4):
-        parts.append(f'<text class="tick halo" x="2" y="{100 - y(tick)}%" dy="-3">{_tick(tick)}</text>')
+    for tick, words in _labelled(y.ticks(4)):
+        parts.append(f'<text class="tick halo" x="2" y="{100 - y(tick)}%" dy="-3">{words}</text>')
     parts.append("</svg>")
     bottom = height + 8
-    for tick in x.ticks(4):
+    for tick, words in _labelled(x.ticks(4)):
         at = x(tick)
-        words = f'x="{at}%" y="{bottom + 16}" text-anchor="{_anchor(at)}"'
+        place = f'x="{at}%" y="{bottom + 16}" text-anchor="{_anchor(at)}"'
         parts.append(f'<line class="axis" x1="{at}%" x2="{at}%" y1="{bottom}" y2="{bottom + 4}"/>')
-        parts.append(f'<text class="tick" {words}>{_tick(tick)}</text>')
+        parts.append(f'<text class="tick" {place}>{words}</text>')
     parts.append(f'<line class="axis" x1="0" x2="100%" y1="{bottom}" y2="{bottom}"/>')
     parts.append(f'<text class="muted" x="50%" y="{bottom + 33}" text-anchor="middle">{escape(across)}</text>')
     return "".join(parts)
@@ -323,6 +324,9 @@ def _anchor(percent: float) -> str:
     return "start" if percent < 3 else "end" if percent > 97 else "middle"
 
 
-def _tick(value: float) -> str:
-    value = 0.0 if abs(value) < 1e-12 else value
-    return f"{value:,.4g}".replace("-", "\N{MINUS SIGN}") if abs(value) < 10_000 else f"{value:,.0f}"
+def _labelled(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    """Ticks with their numbers, all with as many decimals as the closest two need."""
+    step = min((after - before for before, after in pairwise(ticks)), default=1.0)
+    digits = next((each for each in range(7) if abs(step * 10**each - round(step * 10**each)) < 1e-6), 7)
+    texts = (f"{0.0 if abs(tick) < 1e-12 else tick:,.{digits}f}" for tick in ticks)
+    return [(tick, text.replace("-", "\N{MINUS SIGN}")) for tick, text in zip(ticks, texts, strict=True)]

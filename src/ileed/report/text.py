@@ -73,6 +73,6 @@ def escape(text: str) -> str:
 
 
 def with_code(text: str) -> str:
-    """A sentence of ours as HTML, with code between backquotes and numbers that do not end a line; names are escaped."""
+    """A sentence of ours as HTML, with code between backquotes and numbers that stay together on a line."""
     whole = _TOGETHER.sub("\N{NO-BREAK SPACE}", html.escape(printable(text), quote=False))
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", whole)
