@@ -68,7 +68,7 @@ COMMANDS: Mapping[str, Command] = {
     "report": Command(
         "ileed.cli.play",
         "Report",
-        "Write the report of a run, or a comparison of two runs: one self-contained HTML page.",
+        "Write the report of a run, or a comparison of two runs, as one HTML page.",
     ),
 }
 

@@ -84,7 +84,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Report:
-    """Write the report of a run, or a comparison of two runs: one self-contained HTML page.
+    """Write the report of a run, or a comparison of two runs, as one HTML page.
 
     A run directory does not hold the data. With --data the page also has kinds of state, episodes to look at, and what
     is wrong with the data.
