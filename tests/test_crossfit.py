@@ -10,8 +10,10 @@ import torch
 import ileed
 from ileed.errors import SettingsError
 from ileed.fitted.crossfit import deal_episodes, fold_weights
+from ileed.fitted.identification import free_scales
 from ileed.fitted.posterior import draws, mean_and_interval, posterior
 from ileed.model.distributions import mixture
+from ileed.nets import members
 from ileed_lab.calibration.designs import DESIGNS, DEVELOPMENT_SEED
 
 FEW = {"restarts": 2, "steps": 300, "learning_rate": 0.01}
@@ -325,3 +327,53 @@ def test_expertise_over_common_states_counts_kinds_alike_for_all_and_says_where_
     assert rows["cy"]["high"] - rows["cy"]["low"] > 2 * (rows["ann"]["high"] - rows["ann"]["low"])
     with pytest.raises(SettingsError, match="ratings of people"):
         in_phases().expertise.ratings.standardised()
+
+
+def test_one_number_a_person_leaves_one_scale_free_and_labels_one_for_each_skill():
+    expertise = np.random.default_rng(0).uniform(0.1, 0.9, size=(6, 5))
+    assert free_scales(np.ones((5, 1)), np.repeat(expertise[:, :1], 5, axis=1)) == 1
+    labels = np.eye(3)[[0, 1, 2, 1, 0]]
+    assert free_scales(labels, expertise[:, [0, 1, 2, 1, 0]]) == 3
+
+
+def test_skills_that_are_combined_leave_no_scale_free():
+    # the condition of the paper: the embedding of one state depends on those of others
+    chance = np.random.default_rng(0)
+    embedding, skill = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.3, 0.9]]), chance.normal(size=(2, 6))
+    expertise = 1 / (1 + np.exp(-(embedding @ skill).T))
+    assert free_scales(embedding, expertise) == 0
+    assert free_scales(embedding, expertise[:1]) > 0  # of one person, anything can be made up for
+
+
+def test_restarts_that_are_as_likely_and_order_people_otherwise_are_both_shown(tmp_path):
+    found = fit().ensemble.top(2)
+    skill = found.joint.expertise.skill
+    joint = members(found.joint, [0, 0])
+    joint.expertise.skill[1] = skill[0].flip(-1)  # other people are good
+    twins = replace(
+        found, result=replace(found.result, joint=joint, nats_per_action=np.array([1.0, 1.0])), restarts=(0, 1)
+    )
+    (other,) = twins.alternatives()
+    fitted = twins.best().fitted()
+    assert fitted.restarts.alternatives == (tuple(other.values()),)
+    assert "as likely" in repr(fitted)
+    assert replace(twins, result=replace(twins.result, nats_per_action=np.array([1.0, 1.1]))).alternatives() == []
+    fitted = replace(fitted, method=replace(fitted.method, restarts=2, ensemble=1), width=None)
+    fitted.save(tmp_path / "run")
+    assert ileed.load(tmp_path / "run").restarts.alternatives == fitted.restarts.alternatives
+
+
+def test_the_cost_of_strangers_is_refused_with_a_word_on_how_to_rate_them():
+    with pytest.raises(ileed.DemonstrationError, match="assess"):
+        fit().nats(population().newcomers)
+
+
+def test_episodes_without_a_name_are_each_a_person_of_their_own_under_the_population():
+    known = population().data
+    unnamed = replace(known, names=("unknown",), demonstrator=np.zeros_like(known.demonstrator)).each_episode()
+    ratings = fit().assess(unnamed)
+    by_episode = fit().assess(known, by="episode")
+    assert len(ratings.names) == known.episode_count
+    assert ratings.names[:2] == ("episode 1", "episode 2")
+    np.testing.assert_allclose(ratings.alone.expertise, by_episode.alone.expertise)
+    assert ratings.population is fit().expertise.ratings.population

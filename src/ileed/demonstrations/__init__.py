@@ -159,6 +159,11 @@ class Demonstrations:
         theirs = self.select(observation_index[self.demonstrator] >= 0)
         return replace(theirs, names=names, demonstrator=observation_index[theirs.demonstrator])
 
+    def each_episode(self) -> Demonstrations:
+        """The same steps with each episode a person of its own, for data that do not say who acted."""
+        names = tuple(f"episode {number + 1}" for number in range(self.episode_count))
+        return replace(self, names=names, demonstrator=self.episode)
+
     def pseudonyms(self) -> dict[str, str]:
         """The pseudonym of each demonstrator, by name; keep this mapping to undo `anonymise`."""
         return pseudonyms(self.names, key=self.fingerprint())

@@ -14,6 +14,7 @@ import numpy as np
 from ileed._torch import numpy_stream
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted.ensemble import Ensemble
+from ileed.fitted.identification import free_scales
 from ileed.fitted.likelihood import Block, blocks_of_fit, likeliest_temperature, likely_levels, profiles
 from ileed.fitted.rating import rate_blocks
 from ileed.fitted.ratings import Ratings
@@ -66,4 +67,15 @@ def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) ->
     found = profiles(blocks, data)
     chosen = likeliest_temperature(found) if temperature is None else temperature
     ratings = rate_blocks(blocks, data, temperature=chosen, spread=None)
-    return replace(ratings, by=replace(ratings.by, folds=folds, levels=likely_levels(found)))
+    free = _free_scales(ensemble, int(np.flatnonzero(finite.ravel())[0]))
+    return replace(ratings, by=replace(ratings.by, folds=folds, levels=likely_levels(found), free_scales=free))
+
+
+def _free_scales(ensemble: Ensemble, member: int) -> int | None:
+    """How many scales of expertise are free at one member; None where the embedding is learned."""
+    if not ensemble.joint.parts.expertise.depends_on_state:
+        return 1
+    if (embedding := ensemble.collapsed.skills) is None:
+        return None
+    skill = ensemble.joint.expertise.skill[member].double().numpy()  # (skill, demonstrator)
+    return free_scales(embedding, 1 / (1 + np.exp(-(embedding @ skill).T)))

@@ -30,6 +30,8 @@ from ileed.model.normaliser import Normaliser
 from ileed.nets import members
 from ileed.width import WidthComparison
 
+_AS_LIKELY = 1.92  # nats of all steps together: where a 95 % interval of one number ends
+_ALIKE = 0.9  # rank correlation of two orders of people
 _Value = Callable[[Answer, Tensor], Tensor]  # (row,) from the answer of every member, and who acted in each row
 
 
@@ -41,6 +43,8 @@ class Restarts:
     nats_per_action: Array
     kept: tuple[int, ...]
     """The likeliest first; where each has episode weights of its own, all of them in their order."""
+    alternatives: tuple[tuple[float, ...], ...] = ()
+    """Everybody's expertise by other restarts that are as likely as the likeliest, and order people otherwise."""
 
     @property
     def chosen(self) -> int:
@@ -96,7 +100,8 @@ class Fitted:
         position = {name: number for number, name in enumerate(self.expertise.names)}
         if strangers := [name for name in data.names if name not in position]:
             raise DemonstrationError(
-                f"there is no demonstrator {strangers[0]!r}: this fit knows {listed(self.expertise.names)}"
+                f"there is no demonstrator {strangers[0]!r}: this fit knows {listed(self.expertise.names)}; "
+                "fitted.assess(data) rates people whom it has not seen"
             )
         if data.encoding is not None and data.encoding != self.policy.encoding:
             raise DemonstrationError(
@@ -152,6 +157,8 @@ class Fitted:
         count, kept = len(self.restarts.nats_per_action), len(self.restarts.kept)
         chosen = f"best of {count} restarts" if kept == 1 else f"mean of {kept} of {count} restarts"
         fixed = f"; {ratings.by.identification}" if (ratings := self.expertise.ratings) is not None else ""
+        if self.restarts.alternatives:
+            fixed += f"; {len(self.restarts.alternatives)} more as likely, by other orders of people"
         return (
             f"Fitted({type(self.joint.parts.expertise).__name__} expertise of {len(self.expertise.names)} "
             f"demonstrators, {self.nats_per_action:.4f} nats per action, {chosen}: {self.outcome.value}{fixed})"
@@ -279,6 +286,24 @@ class Ensemble:
             policy=float(_at_steps(self, data, data.demonstrator, skill_names, disagreement).mean()),
         )
 
+    def alternatives(self) -> list[dict[str, float]]:
+        """Everybody's expertise by members about as likely as the likeliest that order people otherwise.
+
+        As likely is a member within 1.92 nats of all steps together, and orders differ where their rank correlation is
+        below 0.9. The likeliest member of each order is taken, and the order of the likeliest of all left out.
+        """
+        if not self.comparable or not self.learned_from.all():
+            return []
+        steps = float(self._own_weights[0].sum() if self.held_out is None else self.held_out.sum())
+        order = np.argsort(self.nats_per_action, kind="stable")
+        likely = order[(self.nats_per_action[order] - self.nats_per_action[order[0]]) * steps < _AS_LIKELY]
+        found: list[Tensor] = []
+        for member in likely if len(likely) > 1 and len(self.data.names) > 1 else ():
+            own = self.member(int(member))._summary().by_demonstrator
+            if all(_rank_correlation(own, other) < _ALIKE for other in found):
+                found.append(own)
+        return [dict(zip(self.data.names, each.tolist(), strict=True)) for each in found[1:]]
+
     def _summary(self) -> ExpertiseSummary:
         return summarise(self.joint, self.normaliser, self.collapsed, self.data, self.learned_from)
 
@@ -292,10 +317,13 @@ class Ensemble:
             )
         joint, normaliser, encoding = self.joint, self.normaliser, data.encoding
         skills = self.collapsed.skill_names
+        every = replace(self, restarts=tuple(range(len(result.nats_per_action))))
+        others = every.alternatives() if joint.parts.expertise.estimates_expertise else []
+        alternatives = tuple(tuple(other.values()) for other in others)
         fitted = Fitted(
             policy=Policy(joint, normaliser, encoding),
             expertise=Expertise(joint, normaliser, data.names, skills, self._summary(), encoding),
-            restarts=Restarts(result.nats_per_action, self.restarts),
+            restarts=Restarts(result.nats_per_action, self.restarts, alternatives),
             nats_per_action=float(costs[0]),
             history=result.history,
             outcome=mode(result.history.outcome(member, result.guessing_nats) for member in self.restarts),
@@ -303,12 +331,18 @@ class Ensemble:
             provenance={**runs.provenance(), **self.provenance},
             joint=joint,
             normaliser=normaliser,
-            ensemble=replace(self, restarts=tuple(range(len(result.nats_per_action)))),
+            ensemble=every,
         )
         if len(self) == 1:
             return fitted
         weight = self._own_weights.mean(0) if self.held_out is None else self.held_out
         return replace(fitted, nats_per_action=float(np.average(fitted.nats(data), weights=weight)))
+
+
+def _rank_correlation(first: Tensor, second: Tensor) -> float:
+    """Spearman's rank correlation of everybody's expertise by two members."""
+    ranks = torch.stack([each.argsort().argsort().double() for each in (first, second)])
+    return float(torch.corrcoef(ranks)[0, 1])
 
 
 def _at_steps(

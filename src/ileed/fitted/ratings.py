@@ -58,6 +58,8 @@ class RatedBy:
     levels: tuple[float, ...] = ()
     """The least and the greatest mean expertise that explain the held-out steps about equally well, each with a policy
     of its own temperature: within 1.92 nats of the likeliest, where a 95 % interval of one number ends."""
+    free_scales: int | None = None
+    """How many scales of expertise the likelihood leaves free, for any policy; None where the embedding is learned."""
 
     @property
     def identification(self) -> str:
@@ -67,8 +69,11 @@ class RatedBy:
         low, high = self.levels
         if high <= 1.1 * low:
             return f"the held-out steps fix the level of expertise too, by a sharp policy: {low:.2f} on average"
+        if self.free_scales == 0:
+            return f"the known skills fix the level of expertise for any policy: {low:.2f} to {high:.2f} on average"
         least = f"mean expertise from {low:.2f} to {high:.2f} explains the held-out steps about equally well"
-        return f"the data fix ratios of expertise and not its level: {least}"
+        each = f" in each of {self.free_scales} skills" if (self.free_scales or 1) > 1 else ""
+        return f"the data fix ratios of expertise and not its level{each}: {least}"
 
     def __post_init__(self) -> None:
         checked_level(self.confidence_level)
@@ -77,6 +82,8 @@ class RatedBy:
         for name in ("temperature", "dispersion"):
             number(name, getattr(self, name), within=lambda value: value > 0, rule="it must be a number above zero")
         whole_number("folds", self.folds, least=0, rule="it is a whole number, zero or more")
+        if self.free_scales is not None:
+            whole_number("free_scales", self.free_scales, least=0, rule="it is a whole number, zero or more, or None")
 
 
 class Units(NamedTuple):

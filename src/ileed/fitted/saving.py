@@ -58,6 +58,7 @@ _LATER = {  # which runs of earlier versions lack
     "width": WidthComparison | None,
     "encoding": Encoding | None,
     "ratings": RatedBy | None,
+    "alternatives": tuple[tuple[float, ...], ...],
 }
 _MOST_VISITS = 2**53
 _MOST_NUMBERS = 10**9  # of one observation
@@ -83,6 +84,7 @@ def write(fitted: Fitted, path: Path, *, overwrite: bool) -> None:
         "restarts": [float(cost) if np.isfinite(cost) else None for cost in costs],
         "chosen": fitted.restarts.chosen,
         "kept": fitted.restarts.kept,
+        "alternatives": fitted.restarts.alternatives,
         "nats_per_action": fitted.nats_per_action,
         "outcome": fitted.outcome.name,
         "width": fitted.width,
@@ -213,7 +215,10 @@ def _restarts(settings: Mapping[str, Any]) -> Restarts:
     finite = all(0 <= each < len(costs) and costs[each] is not None for each in kept)
     are_members = finite and kept[:1] == (chosen,) and len(set(kept)) == len(kept)
     _expect(are_members, "kept", list(kept), f"restart {chosen}, which was chosen, and others that stayed finite")
-    return Restarts(numbers, kept)
+    alternatives, people = settings.get("alternatives", ()), len(settings["demonstrators"])
+    rated = all(len(each) == people and all(0 <= rho <= 1 for rho in each) for each in alternatives)
+    _expect(rated, "alternatives", list(alternatives), f"lists of {people} numbers from 0 to 1, one for each person")
+    return Restarts(numbers, kept, alternatives)
 
 
 def _history(rows: Sequence[Any], least: int) -> History:
