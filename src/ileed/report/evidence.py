@@ -123,8 +123,7 @@ def _episodes_as_people(data: Demonstrations) -> Demonstrations:
     begins = np.searchsorted(data.episode, np.arange(data.episode_count))
     step = np.arange(len(data)) - begins[data.episode]
     blocks = np.unique(np.stack([data.episode, step // _BLOCK]), axis=1, return_inverse=True)[1].ravel()
-    names = tuple(map(str, range(data.episode_count)))
-    return replace(data, demonstrator=data.episode, names=names, episode=blocks)
+    return replace(data.each_episode(), episode=blocks)
 
 
 def check_data(fitted: Fitted, data: Demonstrations) -> None:

@@ -138,6 +138,7 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
         say("groups") if is_rated else "",
         say("cross_fitted", folds=ratings.by.folds) if is_rated and ratings is not None and ratings.by.folds else "",
         as_sentence(ratings.by.identification) if is_rated and ratings is not None else "",
+        say("alternatives", count=number(len(fitted.restarts.alternatives))) if fitted.restarts.alternatives else "",
         say("no_reward"),
         say("shared_skills") if not parts.expertise.distinguishes_demonstrators else "",
         say("left_out", **shown) if left else "",
