@@ -86,7 +86,8 @@ def quality(fitted: Fitted, people: Sequence[Person], data: Demonstrations | Non
     steps = [person.steps for person in people if person.steps is not None]
     told = []
     if steps:
-        told.append(say("quality_steps", least=f"{min(steps):,}", most=f"{max(steps):,}"))
+        span = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
+        told.append(say("quality_steps", span=span))
     unranked = [person.label for person in people if not person.is_ranked]
     if unranked and fitted.estimates_expertise:
         told.append(say("quality_unranked", who=enumerated([short(each) for each in unranked])))
