@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic browser axe stockfish kills same-bits docs wheel-check clean
+.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic lerobot browser axe stockfish kills same-bits docs wheel-check clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -79,6 +79,11 @@ wheel-check: $(READY)
 # An environment of robomimic's own, in .cache/robomimic; without it the tests of our plug-in are skipped.
 robomimic: $(READY)
 	tests/robomimic_environment.sh
+
+# Environments of lerobot's own, several GB; without them the tests that ask lerobot itself are skipped.
+lerobot: $(READY)
+	tests/lerobot_environment.sh 0.6.1
+	tests/lerobot_environment.sh 0.3.3
 
 # Some tests look at the report in a real browser; where none can be installed, they say so and are skipped.
 browser:

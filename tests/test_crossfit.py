@@ -377,3 +377,21 @@ def test_episodes_without_a_name_are_each_a_person_of_their_own_under_the_popula
     assert ratings.names[:2] == ("episode 1", "episode 2")
     np.testing.assert_allclose(ratings.alone.expertise, by_episode.alone.expertise)
     assert ratings.population is fit().expertise.ratings.population
+
+
+def test_kinds_of_state_and_episodes_are_cross_fitted_on_request():
+    data = replace(population().data, skills={"half": np.where(population().data.observations[:, 0] > 0, "up", "down")})
+    method = replace(DESIGNS["250 steps"].method, steps=200, restarts=1, folds=5)
+    kinds = method.cross_fit(data, seed=0, by="half", device="cpu")
+    assert kinds.by.folds == 5
+    assert set(kinds.parts["half"]) == {"up", "down"}
+    assert len(kinds.names) == 2 * len(data.names)
+    everybody = method.cross_fit(data, seed=0, device="cpu")
+    whole = dict(zip(everybody.names, everybody.alone.expertise, strict=True))
+    for person in data.names:  # a person's estimate lies between those of the two kinds
+        own = [
+            rho for name, rho in zip(kinds.parts["demonstrator"], kinds.alone.expertise, strict=True) if name == person
+        ]
+        assert min(own) - 0.05 <= whole[person] <= max(own) + 0.05
+    with pytest.raises(SettingsError, match="two episodes"):
+        method.cross_fit(data.select(data.episode == 0), seed=0, device="cpu")

@@ -15,15 +15,20 @@ from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.readers import (
     by_column,
+    by_episode_metadata,
+    by_episode_table,
     by_mask,
     by_one,
+    from_answers,
     from_table,
     label_robomimic,
     read,
+    read_lerobot,
     read_parquet,
     read_robomimic,
     shipped,
     write,
+    write_lerobot,
     write_parquet,
     write_robomimic,
 )

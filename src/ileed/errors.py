@@ -20,6 +20,10 @@ class DemonstrationError(IleedError):
     """Demonstrations that break a rule of the data set."""
 
 
+class UnnamedDemonstratorError(DemonstrationError):
+    """A file that does not say who demonstrated, and nobody said where to look: `Reader.candidates` lists places."""
+
+
 class SettingsError(IleedError):
     """Settings that contradict each other, the data, or the machine."""
 

@@ -6,8 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -29,6 +28,7 @@ from ileed.fitted.saving import load, register
 from ileed.fitting.concurrency import optimise_both
 from ileed.fitting.loop import Start, optimise_each, thread_count
 from ileed.fitting.preparing import check_memory, sizes_of
+from ileed.fitting.stages import Stages
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Embedded, Perfect
@@ -166,7 +166,7 @@ class Ileed:
         weighed: Array | None = None
         if weights is not None:
             weighed = fitting.checked_weights(_numbers(weights), demonstrations, self.restarts)
-        stages = _Stages(seed, chosen, progress, checkpoint, checkpoint_seconds)
+        stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds)
         method, width = self, None
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
             parts = self.parts(demonstrations)
@@ -181,7 +181,7 @@ class Ileed:
         return replace(fitted, width=width, checkpoints=tuple(stages.checkpoints))
 
     def _fit_and_folds(
-        self, data: Demonstrations, weights: Array | None, stages: _Stages
+        self, data: Demonstrations, weights: Array | None, stages: Stages
     ) -> tuple[Ensemble, Ratings | None]:
         """Every restart, and everybody's ratings by cross-fitting; at once where each would take one thread of many."""
         start = self._start(data, stages.seed, stages.device, weights)
@@ -198,7 +198,7 @@ class Ileed:
         return fit(stages.progress), folds(stages.progress)
 
     def _fit_members(
-        self, data: Demonstrations, weights: Array | None, stages: _Stages, start: Start | None = None
+        self, data: Demonstrations, weights: Array | None, stages: Stages, start: Start | None = None
     ) -> Ensemble:
         """Every restart, fitted and with its checkpoint."""
         start, file = start or self._start(data, stages.seed, stages.device, weights), None
@@ -210,7 +210,7 @@ class Ileed:
         result = fitting.optimise(joint, start.prepared, self.optimiser, checkpoint=file, callback=stages.progress)
         return _ensemble(self, start.prepared, result, stages.device, time.monotonic() - stages.began)
 
-    def _compared_widths(self, data: Demonstrations, weights: Array | None, stages: _Stages) -> WidthComparison | None:
+    def _compared_widths(self, data: Demonstrations, weights: Array | None, stages: Stages) -> WidthComparison | None:
         """Policies of several widths on held-out episodes; None where no episode of any weight can be held out."""
         head = self._head(data)
         if not head.compares_widths:
@@ -230,7 +230,30 @@ class Ileed:
         candidates = LADDER if self.policy is None else wider_than(head.hidden)
         return compare_widths(split, candidates, cost, by_episode)
 
-    def _cross_fitted(self, data: Demonstrations, weights: Array | None, stages: _Stages) -> Ratings | None:
+    def cross_fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        by: str = "demonstrator",
+        device: str = "auto",
+        progress: fitting.ProgressCallback | None = None,
+    ) -> Ratings:
+        """Everybody, or with `by` each episode or kind of state as in `Fitted.assess`, rated by cross-fitting alone.
+
+        Each episode is rated by policies that have not seen it, which `Fitted.assess` cannot do for the data that a fit
+        learned from. `fit` does the same for people. Where `policy` is None, the network is the paper's.
+        """
+        check_demonstrations(demonstrations)
+        stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0)
+        found = replace(self, folds=self.folds or FOLDS)._cross_fitted(demonstrations, None, stages, by)
+        if found is None:
+            raise SettingsError("cross-fitting needs two episodes, and a model under which expertise is one number")
+        return found
+
+    def _cross_fitted(
+        self, data: Demonstrations, weights: Array | None, stages: Stages, by: str = "demonstrator"
+    ) -> Ratings | None:
         """Everybody rated by policies that have not seen their episodes; None where that cannot be, or is not asked."""
         parts = self.parts(data)
         usual = FOLDS if parts.policy.length == 1 and len(data.names) <= MOST_PEOPLE else 0
@@ -245,7 +268,7 @@ class Ileed:
             return None
         method = replace(self, restarts=len(each), ensemble=1)
         found = method._fit_members(data, each, stages.stage("cross-fitting", "folds"))
-        return rate_folds(found, fold, temperature=self.temperature)
+        return rate_folds(found, fold, temperature=self.temperature, by=by)
 
     def fit_each(
         self,
@@ -338,31 +361,6 @@ def _ensemble(
         provenance=provenance,
         restarts=tuple(range(method.restarts)),
     )
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Stages:
-    """How a fit was called, for itself and for its stages, whose checkpoints lie beside its own."""
-
-    seed: int
-    device: torch.device
-    progress: fitting.ProgressCallback | None
-    checkpoint: Path | None
-    checkpoint_seconds: float
-    checkpoints: list[fitting.Checkpoint] = field(default_factory=list)
-    began: float = field(default_factory=time.monotonic)
-
-    def stage(self, words: str, suffix: str) -> _Stages:
-        """A stage, in words and as the suffix of a file."""
-        progress = self.progress and partial(_in_stage, self.progress, words)
-        checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}-{suffix}")
-        return replace(self, progress=progress, checkpoint=checkpoint)
-
-
-def _in_stage(callback: fitting.ProgressCallback, stage: str, progress: fitting.Progress) -> None:
-    """Report a fit that is a stage of another."""
-    callback(progress._replace(stage=stage))
 
 
 def bc(**settings: Any) -> Ileed:

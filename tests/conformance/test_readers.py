@@ -24,14 +24,29 @@ def write_csv(path: Path) -> None:
     path.write_text("age,nurse,decision\n71,ann,admit\n30,bob,discharge\n")
 
 
+def write_answers(path: Path) -> None:
+    path.mkdir()
+    (path / "answer.csv").write_text("question,worker,answer\n1,ann,2\n1,bob,0\n2,ann,2\n")
+    (path / "truth.csv").write_text("question,truth\n1,2\n")
+
+
 WRITE = {
     "parquet": (lambda path: ileed.write_parquet(DATA, path), ileed.read),
     "robomimic": (lambda path: ileed.write_robomimic(DATA, path), ileed.read),
+    "minari": (lambda path: ileed.write(DATA, path, format="minari"), ileed.read),
+    "imitation": (lambda path: ileed.write(DATA, path, format="imitation"), ileed.read),
+    "crowd": (write_answers, ileed.read),
+    "lerobot": (lambda path: ileed.write(DATA, path, format="lerobot"), ileed.read),
     "table": (write_csv, lambda path: ileed.from_table(path, action="decision", demonstrator="nurse")),
 }
+FRAMES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 COLUMNS = {
     "parquet": ["observation", "action", "demonstrator", "episode", "reward"],
     "robomimic": ["actions", "demonstrator", "obs", "rewards"],
+    "minari": ["actions", "observations", "rewards", "terminations", "truncations"],
+    "imitation": ["obs", "acts", "infos", "terminal", "rews"],
+    "crowd": ["question", "worker", "answer"],
+    "lerobot": ["observation.state", "action", "operator", "next.reward", *FRAMES],
     "table": ["age", "nurse", "decision"],
 }
 OURS = {each.name: each for each in readers.readers()}
@@ -44,9 +59,14 @@ def file_of(format_of: Reader, folder: Path) -> Path:
     return path
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files of a data set, which is one file or a folder."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+
+
 def test_every_format_of_ours_is_checked_here():
     assert OURS.keys() == WRITE.keys() == COLUMNS.keys()
-    suffixes = [suffix for each in OURS.values() for suffix in each.suffixes]
+    suffixes = [suffix for each in OURS.values() for suffix in each.suffixes if suffix]  # a folder has none
     assert len(set(suffixes)) == len(suffixes)
     assert all(suffix.startswith(".") and suffix.islower() for suffix in suffixes)
 
@@ -61,7 +81,8 @@ def test_readers_have_one_signature(format_of):
 
 @each_format
 def test_a_file_is_of_its_format_whatever_the_case_of_its_suffix(format_of, tmp_path):
-    for suffix in format_of.suffixes:
+    assert readers.reader_of(file_of(format_of, tmp_path)) is format_of
+    for suffix in filter(None, format_of.suffixes):
         assert readers.reader_of(tmp_path / f"data{suffix}") is format_of
         assert format_of.can_read(tmp_path / f"data{suffix.upper()}")
     assert not format_of.can_read(tmp_path / "data.txt")
@@ -75,24 +96,27 @@ def test_the_names_of_columns_are_told(format_of, tmp_path):
 @each_format
 def test_reading_twice_gives_the_same_and_leaves_the_file_as_it_is(format_of, tmp_path):
     path = file_of(format_of, tmp_path)
-    before = path.read_bytes()
+    before = {file: file.read_bytes() for file in files_of(path)}
     read = WRITE[format_of.name][1]
     assert read(path).equals(read(path))
-    assert path.read_bytes() == before
+    assert {file: file.read_bytes() for file in files_of(path)} == before
 
 
 @each_format
 @pytest.mark.parametrize("share", [0, 0.3, 0.9])
 def test_a_file_cut_short_is_one_sentence(format_of, share, tmp_path):
     path = file_of(format_of, tmp_path)
-    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    for call in (ileed.read, format_of.columns):
-        said = "read"
-        try:
-            call(path)
-        except DemonstrationError as error:
-            said = str(error)
-        assert len(said.splitlines()) == 1
+    for file in files_of(path):
+        whole = file.read_bytes()
+        file.write_bytes(whole[: int(share * len(whole))])
+        for call in (ileed.read, format_of.columns):
+            said = "read"
+            try:
+                call(path)
+            except DemonstrationError as error:
+                said = str(error)
+            assert len(said.splitlines()) == 1
+        file.write_bytes(whole)
 
 
 @each_format

@@ -17,7 +17,7 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import fuzz_harness  # noqa: E402
-from fuzz_readers import READERS  # noqa: E402
+from fuzz_formats import READERS  # noqa: E402
 
 import ileed.cli  # noqa: E402, F401 (once, before processes are forked)
 from ileed import runs  # noqa: E402

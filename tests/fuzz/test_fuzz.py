@@ -11,8 +11,21 @@ from pathlib import Path
 import pytest
 
 CAMPAIGN = Path(__file__).with_name("campaign.py")
-FILES = 900  # about a minute on one core
-READERS = ("parquet", "robomimic", "run", "checkpoint", "expert", "gail", "games", "positions", "table")
+FILES = 1200  # about a minute on one core
+READERS = (
+    "parquet",
+    "robomimic",
+    "run",
+    "checkpoint",
+    "expert",
+    "gail",
+    "games",
+    "positions",
+    "table",
+    "minari",
+    "imitation",
+    "crowd",
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fuzz")]  # one process reads the files, for all of these tests
 
@@ -40,9 +53,9 @@ def test_every_mutated_file_is_read_or_refused_in_one_sentence(record, reader):
 def test_a_file_is_the_same_whenever_its_reader_and_seed_are(tmp_path):
     program = (
         f"import sys; sys.path[:0] = {[str(CAMPAIGN.parents[1]), str(CAMPAIGN.parent)]!r}\n"
-        "from pathlib import Path; import hashlib, fuzz_harness, fuzz_readers\n"
+        "from pathlib import Path; import hashlib, fuzz_harness, fuzz_formats\n"
         "place = Path(sys.argv[1])\n"
-        "for reader in fuzz_readers.READERS.values():\n"
+        "for reader in fuzz_formats.READERS.values():\n"
         "    fuzz_harness.make_valid(reader, place)\n"
         "    for seed in range(30):\n"
         "        (place / f'{reader.name} {seed}').mkdir()\n"

@@ -228,7 +228,8 @@ def test_masks_observations_and_filters_of_a_robomimic_file_are_options_of_the_c
     ids=["a file that does not say who", "episodes in no mask"],
 )
 def test_advice_about_a_robomimic_file_names_what_the_command_can_do(words, advice, tmp_path, capsys):
-    assert run(["inspect", str(robot_file(tmp_path / "data.hdf5")), *words]) == 2
+    data, out = str(robot_file(tmp_path / "data.hdf5")), str(tmp_path / "run")
+    assert run(["fit", data, "--out", out, *words]) == 2
     assert advice in one_sentence(capsys)
 
 

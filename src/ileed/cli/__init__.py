@@ -52,6 +52,9 @@ COMMANDS: Mapping[str, Command] = {
         "Fit, evaluate and report on the data that ship with the package: ten demonstrators, one of them competent.",
     ),
     "inspect": Command("ileed.cli.data", "Inspect", "Describe a data set and list its problems."),
+    "convert": Command(
+        "ileed.cli.converting", "Convert", "Write a data set in another format, with who demonstrated in it."
+    ),
     "fit": Command(
         "ileed.cli.fitting", "Fit", "Fit a policy and the expertise of every demonstrator to a data set; save the run."
     ),

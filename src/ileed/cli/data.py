@@ -10,7 +10,7 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ileed.cli.console import Output, plain, print_json
-from ileed.errors import DemonstrationError, SettingsError
+from ileed.errors import DemonstrationError, SettingsError, UnnamedDemonstratorError
 
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations
@@ -47,7 +47,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Robomimic:
-    """Options for robomimic's files (.hdf5, .h5)."""
+    """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders; masks are robomimic's alone."""
 
     masks: tuple[str, ...] = ()
     """Masks, each with the episodes of one demonstrator; by default better_operator_1 and the like."""
@@ -55,14 +55,16 @@ class Robomimic:
     """Episodes in none of the masks: an error, or left out."""
     one: str | None = None
     """The name of the demonstrator, if the file has only one."""
+    episode_table: Path | None = None
+    """A CSV file with the columns episode and operator, which says who demonstrated each episode."""
     observations: tuple[str, ...] = ()
-    """Keys of the observations to concatenate, in this order; by default the low-dimensional ones."""
+    """Keys or features of the observations to concatenate, in this order; by default the low-dimensional ones."""
     filter_key: str | None = None
     """A mask: only its episodes are read."""
 
     def labeller(self, column: str | None) -> Labeller | None:
         """Where the file names the demonstrator: in a column or by masks; or the one demonstrator of the whole file."""
-        from ileed.readers import by_column, by_mask, by_one
+        from ileed.readers import by_column, by_episode_table, by_mask, by_one
 
         found: dict[str, Labeller] = {}
         if column is not None:
@@ -71,6 +73,8 @@ class Robomimic:
             found["--masks or --unmatched"] = by_mask(*self.masks, unmatched=self.unmatched)
         if self.one is not None:
             found["--one"] = by_one(self.one)
+        if self.episode_table is not None:
+            found["--episode-table"] = by_episode_table(self.episode_table)
         if len(found) > 1:
             raise SettingsError(f"{' and '.join(found)} each say who demonstrated: give one of them")
         return next(iter(found.values()), None)
@@ -81,7 +85,7 @@ class OfData:
     """A command about a data set."""
 
     data: Positional[Path]
-    """A parquet file (.parquet), one of robomimic (.hdf5, .h5), or with --action a table (.csv, .tsv, .parquet)."""
+    """A parquet file (.parquet), robomimic's (.hdf5, .h5), a LeRobot folder; with --action a table (.csv, .tsv)."""
     columns: OmitArgPrefixes[Columns] = Columns()
     """The columns of a table."""
     anonymise: bool = False
@@ -89,7 +93,7 @@ class OfData:
     json: bool = False
     """Print JSON instead of text."""
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()
-    """Options for robomimic's files (.hdf5, .h5)."""
+    """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders."""
 
     def read(self) -> Demonstrations:
         """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
@@ -111,11 +115,16 @@ class OfData:
 class Inspect(OfData):
     """Describe a data set and list its problems.
 
-    A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature.
+    A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature. Where a file
+    does not say who demonstrated, the places that may are listed, with the option that names each.
     """
 
     def __call__(self) -> None:
-        data = self.read()
+        try:
+            data = self.read()
+        except UnnamedDemonstratorError as error:
+            self._list_candidates(error)
+            return
         findings = data.check()
         if self.json:
             steps_each = dict(zip(data.names, data.steps_each.tolist(), strict=True))
@@ -129,6 +138,26 @@ class Inspect(OfData):
         for finding in findings:
             table.add_row(f"[bold]{plain(finding.about)}[/bold]", plain(finding.says))
         console.print(table if findings else "no problems found: every demonstrator has enough data")
+
+    def _list_candidates(self, error: UnnamedDemonstratorError) -> None:
+        """The places of the file that may say who demonstrated; without any, the error itself."""
+        from ileed.readers import reader_of
+
+        candidates = reader_of(self.data).candidates(self.data)
+        if self.json:
+            print_json({"candidates": [each._asdict() for each in candidates]})
+            return
+        if not candidates:
+            raise error
+        console = Output()
+        console.say(f"{self.data} does not say who demonstrated. These places may: name one by its option.")
+        table = Table("place", "values", "episodes", "option", box=None, padding=(0, 2, 0, 2))
+        for each in candidates:
+            table.add_row(plain(each.place), f"{each.values:,}", f"{each.episodes:,}", plain(each.option))
+        console.print(table)
+        console.say(
+            "Otherwise: --episode-table FILE (a CSV file with the columns episode and operator), or --one NAME."
+        )
 
 
 def column_names(data: Demonstrations) -> dict[str, Any]:

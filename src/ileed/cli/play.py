@@ -105,7 +105,7 @@ class Report:
     columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009 (frozen)
     """The columns of a table."""
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()  # noqa: RUF009 (frozen)
-    """Options for robomimic's files (.hdf5, .h5)."""
+    """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders."""
 
     def __call__(self) -> None:
         from ileed.report import compare_runs, figures, report

@@ -16,7 +16,7 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted.ensemble import Ensemble
 from ileed.fitted.identification import free_scales
 from ileed.fitted.likelihood import Block, blocks_of_fit, likeliest_temperature, likely_levels, profiles
-from ileed.fitted.rating import rate_blocks
+from ileed.fitted.rating import rate_blocks, units_of
 from ileed.fitted.ratings import Ratings
 from ileed.nets import members
 
@@ -45,8 +45,8 @@ def fold_weights(data: Demonstrations, fold: Array, weights: Array, *, members: 
     return others * numpy_stream(seed, "replicates").exponential(size=others.shape)
 
 
-def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) -> Ratings | None:
-    """Everybody rated by the mean likelihood of the members of each fold, on the episodes of that fold.
+def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None, by: str) -> Ratings | None:
+    """Everybody, or each unit of `by`, rated by the mean likelihood of the members of each fold, on its episodes.
 
     The temperature of the policies is that at which the held-out episodes are likeliest, unless one is assumed. There
     are no ratings where all members of a fold became non-finite.
@@ -66,7 +66,7 @@ def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None) ->
         blocks += [replace(block, steps=steps[block.steps]) for block in own_blocks]
     found = profiles(blocks, data)
     chosen = likeliest_temperature(found) if temperature is None else temperature
-    ratings = rate_blocks(blocks, data, temperature=chosen, spread=None)
+    ratings = rate_blocks(blocks, data, temperature=chosen, spread=None, units=units_of(data, by))
     free = _free_scales(ensemble, int(np.flatnonzero(finite.ravel())[0]))
     return replace(ratings, by=replace(ratings.by, folds=folds, levels=likely_levels(found), free_scales=free))
 

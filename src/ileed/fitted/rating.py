@@ -75,7 +75,7 @@ def assess(
     """People rated by a fit, as `Fitted.assess` says."""
     check_demonstrations(demonstrations)
     level, known = checked_level(confidence_level), fit.expertise.ratings
-    blocks, units = _blocks(fit, demonstrations, None), _units(demonstrations, by)
+    blocks, units = _blocks(fit, demonstrations, None), units_of(demonstrations, by)
     if known is None:
         return rate_blocks(blocks, demonstrations, level=level, units=units)
     # kinds of state and episodes differ more than people do, and so have a population of their own
@@ -85,7 +85,7 @@ def assess(
     return replace(found, reference=float(known.best.expertise.mean()))
 
 
-def _units(data: Demonstrations, by: str) -> Units | None:
+def units_of(data: Demonstrations, by: str) -> Units | None:
     """Each person's episodes, or their steps with each label of a column; None for people themselves."""
     if by == "demonstrator":
         return None

@@ -3,33 +3,66 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ileed.checking import instance_of, one_of, path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
+from ileed.readers.crowd import from_answers
+from ileed.readers.episode_table import by_episode_table
+from ileed.readers.imitation_trajectories import read_imitation, write_imitation
+from ileed.readers.lerobot import read_lerobot
+from ileed.readers.lerobot_writer import write_lerobot
+from ileed.readers.minari import read_minari
+from ileed.readers.minari_writer import write_minari
+from ileed.readers.openpi import read_openpi_filter, write_openpi_filter
 from ileed.readers.parquet import read_parquet, write_parquet
-from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one, reader_of, readers
+from ileed.readers.reader import (
+    Candidate,
+    Labeller,
+    Reader,
+    by_column,
+    by_episode_metadata,
+    by_mask,
+    by_one,
+    reader_of,
+    readers,
+)
 from ileed.readers.robomimic import label_robomimic, read_robomimic
 from ileed.readers.robomimic_writer import write_robomimic
 from ileed.readers.tables import from_table
 from ileed.wording import did_you_mean, printable
 
 __all__ = [
+    "Candidate",
     "Labeller",
     "Reader",
     "by_column",
+    "by_episode_metadata",
+    "by_episode_table",
     "by_mask",
     "by_one",
+    "format_to_write",
+    "from_answers",
     "from_table",
     "label_robomimic",
     "read",
+    "read_imitation",
+    "read_lerobot",
+    "read_minari",
+    "read_openpi_filter",
     "read_parquet",
     "read_robomimic",
+    "reader_of",
     "readers",
     "shipped",
     "write",
+    "write_imitation",
+    "write_lerobot",
+    "write_minari",
+    "write_openpi_filter",
     "write_parquet",
     "write_robomimic",
 ]
@@ -44,7 +77,7 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
     """
     path = path_of("path", path, rule="pass the path of a file", error=DemonstrationError)
     if demonstrator is not None:
-        rule = "pass by_column(...), by_mask(...) or by_one(...), or None for the format's own place"
+        rule = "pass by_column(...), by_mask(...) or the like, or None for the format's own place"
         if isinstance(demonstrator, str):
             rule = f"pass where it stands, as in by_column({demonstrator!r})"
         instance_of("demonstrator", demonstrator, Labeller, rule=rule, error=DemonstrationError)
@@ -54,7 +87,7 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
     if unknown := next((name for name in options if name not in reader.options), None):
         known = f"the options of these are {', '.join(reader.options)}" if reader.options else "leave it out"
         meant = did_you_mean(unknown, reader.options)
-        raise DemonstrationError(f"{unknown} does not apply to {path.suffix} files{meant}: {known}")
+        raise DemonstrationError(f"{unknown} does not apply to {path.suffix or reader.name} files{meant}: {known}")
     return reader.read(path, demonstrator=demonstrator, **options)
 
 
@@ -71,14 +104,24 @@ def write(
     """
     check_demonstrations(demonstrations)
     path = path_of("path", path, rule="pass the path of a file or folder", error=DemonstrationError)
-    formats = {reader.name: reader for reader in readers() if reader.write is not None}
-    by_ending = [name for name, reader in formats.items() if path.suffix.lower() in reader.suffixes and path.suffix]
-    if format is None and not by_ending:
-        raise DemonstrationError(f"{path.name} names no format: pass format=, one of {', '.join(formats)}")
-    name = by_ending[0] if format is None else one_of("format", format, formats)
-    writes = formats[name].write
-    assert writes is not None
-    writes(demonstrations, path, **options)
+    _writers()[format_to_write(path, format)](demonstrations, path, **options)
+
+
+def format_to_write(path: Path, name: str | None = None) -> str:
+    """The format in which `write` writes a path: of this name, or else by the ending of the file's."""
+    formats = _writers()
+    if name is not None:
+        return one_of("format", name, formats)
+    by_ending = [reader.name for reader in readers() if path.suffix and path.suffix.lower() in reader.suffixes]
+    if found := next((each for each in by_ending if each in formats), None):
+        return found
+    raise DemonstrationError(
+        f"{path.name} names no format: pass format= (at the command: --format), one of {', '.join(formats)}"
+    )
+
+
+def _writers() -> dict[str, Callable[..., None]]:
+    return {reader.name: reader.write for reader in readers() if reader.write is not None}
 
 
 def shipped(name: str = "obstacles") -> Demonstrations:

@@ -51,7 +51,7 @@ def write_parquet(data: Demonstrations, path: str | Path) -> None:
     """Write demonstrations as one parquet file, whole or not at all."""
     kept = {column: getattr(data, name) for column, name in _COLUMNS.items()}
     kept |= {_SKILL + name: values for name, values in data.skills.items()}
-    written = {column: _as_arrow(values) for column, values in kept.items() if values is not None}
+    written = {column: as_arrow(values) for column, values in kept.items() if values is not None}
     written["demonstrator"] = pa.DictionaryArray.from_arrays(data.demonstrator.astype(np.int32), list(data.names))
     notes: dict[str, Any] = {
         "format": 1,
@@ -67,7 +67,7 @@ def write_parquet(data: Demonstrations, path: str | Path) -> None:
     runs.write_file(Path(path), content.getvalue())
 
 
-def _as_arrow(values: Array) -> pa.Array:
+def as_arrow(values: Array) -> pa.Array:
     """A column of numbers or words, or of lists where a row holds several numbers."""
     if values.ndim == 1:
         return pa.array(values)
@@ -102,7 +102,7 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
     notes = read_notes((file.schema.metadata or {}).get(b"ileed", b"{}"), place)
     table = file.read(wanted)
     with refuse_damage(path, "parquet", pa.ArrowException):
-        values = {name: _as_numpy(name, table.column(name)) for name in wanted}
+        values = {name: as_numpy(name, table.column(name)) for name in wanted}
     kept = {name: values[column] for column, name in _COLUMNS.items() if column in values}
     kept |= {"demonstrator": values[who], "observations": shape_as_noted(values["observation"], notes, place)}
     return Demonstrations(
@@ -110,11 +110,12 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
         names=notes.get("names", ()) if who == "demonstrator" else (),
         skills={name.removeprefix(_SKILL): values[name] for name in wanted if name.startswith(_SKILL)},
         action_count=notes.get("action_count", 0),
-        encoding=_encoding(notes.get("encoding")),
+        encoding=read_encoding(notes.get("encoding")),
     )
 
 
-def _encoding(note: Any) -> Encoding | None:
+def read_encoding(note: Any) -> Encoding | None:
+    """The encoding that a writer noted, or None."""
     try:
         found = runs.rebuilt(note, {"Encoding": Encoding, "Feature": Feature})
         return instance_of("it", found, Encoding | None, rule="an encoding is needed")
@@ -122,7 +123,7 @@ def _encoding(note: Any) -> Encoding | None:
         raise DemonstrationError(f"the file's note on its encoding is damaged ({error}): write it again") from error
 
 
-def _as_numpy(name: str, column: pa.ChunkedArray) -> Array:
+def as_numpy(name: str, column: pa.ChunkedArray) -> Array:
     """(row,) numbers or words, or (row, number) of a column of lists; nothing may be missing.
 
     Each distinct word is decoded once. What is neither becomes an array of objects, which `Demonstrations` refuses.
@@ -160,7 +161,7 @@ class ParquetFile:
     def read(self, names: Sequence[str]) -> pa.Table:
         """The columns of these names, each of which the schema has once; text as a dictionary."""
         with refuse_damage(self.path, "parquet", pa.ArrowException):
-            memory.check_fits(self.path, self._decoded_bytes(names))
+            memory.check_fits(self.path, self.decoded_bytes(names))
             words = [name for name in names if is_text(self.schema.field(name).type)]
             with pq.ParquetFile(self.path, metadata=self._footer, read_dictionary=words) as file:
                 table = file.read(columns=list(names))
@@ -169,7 +170,7 @@ class ParquetFile:
             table.validate(full=True)  # indices inside their dictionaries, text in UTF-8
             return table
 
-    def _decoded_bytes(self, names: Sequence[str]) -> int:
+    def decoded_bytes(self, names: Sequence[str]) -> int:
         """What the columns take once decoded, by the counts and types that the footer states."""
         total = 0
         for group in map(self._footer.row_group, range(self._footer.num_row_groups)):

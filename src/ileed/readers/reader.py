@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 from ileed import plugins
 from ileed.checking import instance_of, text
@@ -21,7 +21,19 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, brief
 
-_OURS = ("parquet", "robomimic", "tables")
+_OURS = ("parquet", "robomimic", "tables", "lerobot", "minari", "imitation_trajectories", "crowd")
+
+
+class Candidate(NamedTuple):
+    """A place in a file that may say who demonstrated, and the option of the command that names it.
+
+    `values` counts its different values and `episodes` the episodes that have one.
+    """
+
+    place: str
+    values: int
+    episodes: int
+    option: str
 
 
 @final
@@ -34,6 +46,7 @@ class Reader:
     the format. `columns(path)` returns the names that the columns of a file have, and reads no more than it must. Where
     others use the same suffix, or a data set is a folder without one (""), `recognises(path)` tells the format.
     `write(demonstrations, path, ...)`, where there is one, writes what `read` reads back, whole or not at all.
+    `candidates(path)` lists the places of a file that may say who demonstrated, for a user who has to name one.
     """
 
     name: str
@@ -42,10 +55,12 @@ class Reader:
     columns: Callable[[Path], Sequence[str]]
     recognises: Callable[[Path], bool] = lambda path: True
     write: Callable[..., None] | None = None
+    candidates: Callable[[Path], Sequence[Candidate]] = lambda path: ()
 
     def can_read(self, path: Path) -> bool:
         """Whether a file is of this format."""
-        return path.suffix.lower() in self.suffixes and self.recognises(path)
+        suffix = "" if path.is_dir() else path.suffix.lower()  # a folder may be called square.v3
+        return suffix in self.suffixes and self.recognises(path)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -66,7 +81,7 @@ def reader_of(path: Path) -> Reader:
     """The first reader that can read a file."""
     if found := next((reader for reader in readers() if reader.can_read(path)), None):
         return found
-    known = ", ".join(suffix for reader in readers() for suffix in reader.suffixes)
+    known = ", ".join(suffix or f"folders of {reader.name}" for reader in readers() for suffix in reader.suffixes)
     raise DemonstrationError(f"{path.name} is of no known format: there are readers for {known}")
 
 
@@ -90,6 +105,14 @@ class by_column(Labeller):  # noqa: N801 (reads as a phrase: read(..., demonstra
 @dataclass(frozen=True)
 class by_one(Labeller):  # noqa: N801
     """Everything in the file was done by one demonstrator, of this name."""
+
+    name: str
+
+
+@final
+@dataclass(frozen=True)
+class by_episode_metadata(Labeller):  # noqa: N801
+    """The demonstrator stands in the metadata of each episode, under this name, as Minari's data sets have them."""
 
     name: str
 

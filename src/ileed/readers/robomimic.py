@@ -21,9 +21,11 @@ from ileed import memory, runs
 from ileed.demonstrations import Array, Demonstrations, rules
 from ileed.demonstrations.episodes import join_parts
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, brief
+from ileed.errors import DemonstrationError, UnnamedDemonstratorError
 from ileed.readers import hdf5
-from ileed.readers.reader import Labeller, Reader, by_column, by_mask, by_one, read_notes, shape_as_noted
+from ileed.readers.episode_table import by_episode_table
+from ileed.readers.notes import skills_as_noted
+from ileed.readers.reader import Candidate, Labeller, Reader, by_column, by_mask, by_one, read_notes, shape_as_noted
 from ileed.wording import did_you_mean, printable
 
 _ROBOT = ("eef_pos", "eef_quat", "gripper_qpos")
@@ -32,7 +34,6 @@ _SECOND_ARM = tuple(f"robot1_{part}" for part in _ROBOT)
 OPERATOR = re.compile(r"(worse|okay|better)_operator_(\d+)")
 DEMONSTRATOR = "demonstrator"
 _NOTES = "the attribute 'ileed' of 'data'"
-_LABEL_TYPE = re.compile(r"[<>|=]?(?P<kind>[biufU])(?P<size>\d{1,6})")
 
 
 def read_robomimic(
@@ -44,9 +45,10 @@ def read_robomimic(
 ) -> Demonstrations:
     """Read demonstrations from a robomimic file, episodes in the order of their numbers.
 
-    `demonstrator` is `by_mask(...)`, `by_column(...)` for a data set of one value a step beside the actions, or
-    `by_one(...)`; None takes the data set `demonstrator` where there is one, otherwise robomimic's operator masks.
-    `filter_key` names a mask, and only its episodes are read. Masks may name episodes that the file does not hold.
+    `demonstrator` is `by_mask(...)`, `by_column(...)` for a data set of one value a step beside the actions,
+    `by_episode_table(...)` for a CSV file, or `by_one(...)`; None takes the data set `demonstrator` where there is one,
+    otherwise robomimic's operator masks. `filter_key` names a mask, and only its episodes are read. Masks may name
+    episodes that the file does not hold.
 
     `observations` names keys, whose numbers are joined in that order. None takes those that our writer noted, or
     robomimic's low-dimensional ones (object, and eef_pos, eef_quat and gripper_qpos of each arm), or every key that
@@ -212,14 +214,7 @@ class _File:
         """The skill columns, in the types that our writer noted, where it noted any."""
         there = self.group.get(f"{episodes[0]}/skill")
         found = {name: self.join(episodes, f"skill/{name}") for name in (there if hdf5.is_group(there) else ())}
-        for name in found.keys() & self.notes.get("skills", {}).keys():
-            kind, values = self.notes["skills"][name], found[name]
-            match, stored = _LABEL_TYPE.fullmatch(kind), f"stored as {values.dtype}: write the file again"
-            if match is None or (match["kind"] == "U") != (values.dtype.kind == "U"):
-                raise DemonstrationError(f"skill {name!r} is noted as of type {brief(kind)} and {stored}")
-            memory.check_fits(f"skill {name!r}", 4 * int(match["size"]) * len(values))
-            found[name] = values.astype(kind)
-        return found
+        return skills_as_noted(found, self.notes)
 
 
 def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[str, Array]]:
@@ -229,6 +224,10 @@ def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[
         return (labeller.name,), _repeat(file, dict.fromkeys(episodes, 0))
     if isinstance(labeller, by_column):
         return (), {name: file.values(name, labeller.column) for name in episodes}
+    if isinstance(labeller, by_episode_table):
+        people = dict(zip(episodes, labeller.labels(episodes), strict=True))
+        names = tuple(sorted(set(people.values())))
+        return names, _repeat(file, {name: names.index(person) for name, person in people.items()})
     if labeller is not None and not isinstance(labeller, by_mask):
         raise DemonstrationError(
             f"{labeller!r} does not apply to robomimic files: use by_mask(...) (at the command: --masks)"
@@ -238,7 +237,7 @@ def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[
     if DEMONSTRATOR in file.group[episodes[0]] and (labeller is None or not names):
         return tuple(file.notes.get("names", ())), {name: file.values(name, DEMONSTRATOR) for name in episodes}
     if not names:
-        raise DemonstrationError(
+        raise UnnamedDemonstratorError(
             f"{file.path} does not say who demonstrated: it has no operator masks and no data set 'demonstrator' "
             f"({file.known}); name masks with by_mask(...) (at the command: --masks NAME ...), or one person with "
             "by_one(...) (at the command: --one NAME)"
@@ -280,10 +279,27 @@ def _columns(path: Path) -> list[str]:
         return sorted(file.group[file.episodes[0]])
 
 
+def _candidates(path: Path) -> list[Candidate]:
+    """The masks that name episodes of the file, and data sets beside the actions that are constant in each episode."""
+    with hdf5.open_file(path) as opened:
+        file = _File(opened, path)
+        masks = {name: len(file.mask(name).intersection(file.episodes)) for name in file.masks}
+        found = [Candidate(f"mask {name}", 1, count, f"--masks {name}") for name, count in masks.items() if count]
+        for name in sorted(set(file.group[file.episodes[0]]) - {"actions", "rewards", "dones"}):
+            there = [each for each in file.episodes if hdf5.is_data_set(file.group[each].get(name))]
+            if len(there) < len(file.episodes) or file.group[there[0]][name].ndim != 1:
+                continue
+            values = [np.unique(file.values(each, name)).tolist() for each in there]
+            if all(len(each) == 1 and not isinstance(each[0], float) for each in values):
+                people = len({each[0] for each in values})
+                found.append(Candidate(f"data set {name}", people, len(there), f"--demonstrator {name}"))
+        return found
+
+
 def _write(data: Demonstrations, path: str | Path, **options: Any) -> None:
     from ileed.readers.robomimic_writer import write_robomimic  # which builds on this module
 
     write_robomimic(data, path, **options)
 
 
-READER = Reader("robomimic", (".hdf5", ".h5"), read_robomimic, columns=_columns, write=_write)
+READER = Reader("robomimic", (".hdf5", ".h5"), read_robomimic, columns=_columns, write=_write, candidates=_candidates)

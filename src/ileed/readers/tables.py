@@ -94,7 +94,7 @@ def _from_roles(
     """Demonstrations from a table of which each role's columns are named; without features, all others are."""
     known = roles["feature"] if encoding is None else tuple(feature.name for feature in encoding.features)
     others = tuple(name for role, names in roles.items() if role != "feature" for name in names)
-    found = _open_table(
+    found = open_table(
         table,
         wanted=(*others, *known) if known else None,
         as_text=tuple(name for name in others if name not in roles["action"]),
@@ -121,7 +121,7 @@ def _from_roles(
     )
 
 
-def _open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[str], infer: Sequence[str]) -> pa.Table:
+def open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[str], infer: Sequence[str]) -> pa.Table:
     """The table as Arrow's; a file is read by the suffix of its name, of parquet the `wanted` columns alone.
 
     Of a CSV file, the columns `as_text` stay text and those to `infer` become numbers where that loses nothing.

@@ -80,7 +80,7 @@ def atomic_write(
         if directory:
             partial.mkdir()
         yield partial
-        for item in (*(partial.iterdir() if directory else ()), partial, folder):
+        for item in (*(partial.rglob("*") if directory else ()), partial, folder):
             sync(item)
         if not only_try:
             os.replace(partial, path)

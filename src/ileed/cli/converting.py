@@ -1,0 +1,64 @@
+"""`ileed convert`: a data set in another format."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from ileed.cli.console import Output, print_json
+from ileed.cli.data import OfData
+from ileed.errors import SettingsError
+
+_OF_FORMATS = {"fps": ("lerobot",), "version": ("lerobot",), "observations": ("lerobot", "robomimic")}
+_SHOWN = {"fps": "--fps", "version": "--lerobot-version", "observations": "--divide"}
+
+
+@dataclass(frozen=True)
+class Convert(OfData):
+    """Write a data set in another format, with who demonstrated in it.
+
+    The data set itself is not changed, and nothing that exists is replaced.
+    """
+
+    out: Positional[Path] = field(kw_only=True)
+    """The file or folder to write; its ending says the format, or --format does."""
+    format: str | None = None
+    """The name of the format: parquet, robomimic, lerobot, or one that another package brings."""
+    divide: tuple[str, ...] = ()
+    """How many numbers of an observation each feature takes (robomimic, lerobot), as in observation.state=9 ...."""
+    lerobot_version: Literal["v3.0", "v2.1"] | None = None
+    """The version of a LeRobot folder; v3.0 by default."""
+    fps: Annotated[int | None, arg(metavar="INT")] = None
+    """Frames a second in a LeRobot folder; 10 by default."""
+
+    def __call__(self) -> None:
+        from ileed.readers import format_to_write, write
+
+        if os.path.lexists(self.out):
+            raise SettingsError(f"{self.out} exists already: choose another place, or remove it first")
+        name = format_to_write(self.out, self.format)
+        divided = dict(map(_part, self.divide))
+        given = {"fps": self.fps, "version": self.lerobot_version, "observations": divided or None}
+        options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
+        if strange := next((option for option in options if name not in _OF_FORMATS[option]), None):
+            raise SettingsError(
+                f"{_SHOWN[strange]} does not apply to the format {name}: it is for {' and '.join(_OF_FORMATS[strange])}"
+            )
+        data = self.read()
+        write(data, self.out, format=name, **options)
+        if self.json:
+            counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": list(data.names)}
+            print_json({"wrote": str(self.out), "format": name} | counts)
+        else:
+            Output().say(f"{data!r}\nwrote {self.out} ({name})")
+
+
+def _part(word: str) -> tuple[str, int]:
+    name, _, count = word.rpartition("=")
+    if not name or not count.isdecimal() or len(count) > 9:
+        raise SettingsError(f"--divide is {word!r}: give a name and a number, as in observation.state=9")
+    return name, int(count)

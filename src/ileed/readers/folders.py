@@ -1,0 +1,68 @@
+"""Data sets that are folders: their files and JSON are read from inside them alone, and a folder is written whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ileed import memory
+from ileed.errors import DemonstrationError, brief, refuse_damage
+from ileed.runs.files import atomic_write
+from ileed.wording import printable
+
+_LONGEST_JSON = 64 << 20  # bytes
+
+
+def file_in(folder: Path, *parts: str) -> Path:
+    """A regular file of a folder; one that is absent, or a link that leads out of the folder, is refused."""
+    file = folder.joinpath(*parts)
+    with suppress(RuntimeError, OSError):  # links in a circle, which are no file
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise DemonstrationError(f"{_shown(file)} leads out of the data set, and is not followed: copy it there")
+    if not file.is_file():
+        raise DemonstrationError(f"{_shown(folder)} has no file {brief('/'.join(parts))}: copy the folder again, whole")
+    return file
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
+    if file.stat().st_size > _LONGEST_JSON:
+        raise DemonstrationError(
+            f"{_shown(file)} has more than {_LONGEST_JSON >> 20} MiB, too many for JSON: write it again"
+        )
+    with refuse_damage(file, "JSON"):
+        found = json.loads(file.read_bytes())
+    if not isinstance(found, dict):
+        raise DemonstrationError(f"{_shown(file)} holds {brief(found)}: it must hold a JSON object")
+    return found
+
+
+def read_arrow(file: Path) -> pa.Table:
+    """All columns of an Arrow file, of the file format or the stream format, checked in full."""
+    with refuse_damage(file, "Arrow", pa.ArrowException):
+        memory.check_fits(file, file.stat().st_size)
+        source = pa.BufferReader(file.read_bytes())  # not mapped: a mapped file that is cut short ends the process
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        table = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).read_all()
+        table.validate(full=True)
+        return table
+
+
+@contextmanager
+def write_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder to write to, which becomes `path` on success; a folder that holds anything is never replaced."""
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        rule = "data sets are not replaced: remove it, or choose another place"
+        raise DemonstrationError(f"{_shown(path)} is there already, and {rule}")
+    with atomic_write(path, directory=True) as partial:
+        yield partial
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path), 300)
