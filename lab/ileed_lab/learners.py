@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeGuard
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeGuard, final
 
 import numpy as np
 
-from ileed import Demonstrations, Fitted
+from ileed import Demonstrations, Fitted, Ileed
 from ileed.fitted import Ensemble
 from ileed.fitting import ProgressCallback
 
@@ -16,6 +17,7 @@ __all__ = [
     "Fit",
     "FitsTogether",
     "Learner",
+    "Rated",
     "fit_one",
     "fit_seconds",
     "fits_together",
@@ -106,3 +108,23 @@ def expertise_by_label(fitted: Fitted, data: Demonstrations, column: str) -> dic
 def likeliest(found: Ensemble, *, among: int | None = None, count: int = 1) -> Fitted:
     """The `count` likeliest of the first `among` restarts, or of all of them; several act as an ensemble."""
     return (found if among is None else found.first(among)).top(count).fitted()
+
+
+@final
+@dataclass(frozen=True)
+class Rated:
+    """A method of the library with so many folds, each population fitted for itself."""
+
+    method: Ileed
+    folds: int = 5
+
+    def fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> Fitted:
+        method = replace(self.method, folds=self.folds)
+        return method.fit(demonstrations, seed=seed, device=device, check_width=False, progress=progress)

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 
+from ileed.curation import Curated, curate
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, IleedError, RunError, SettingsError
 from ileed.evaluation import Scores, evaluate, rank_loss

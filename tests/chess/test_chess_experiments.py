@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,17 @@ import pyarrow.compute as pc
 import pytest
 from needs import stockfish
 
+from ileed import CategoricalMLP
 from ileed.errors import DemonstrationError, SettingsError
 from ileed_lab.chess import board
 from ileed_lab.chess.consulting import ENGINE, consult, people
-from ileed_lab.chess.experiment import ChessEngines, ChessExpertise, ChessPolicy
+from ileed_lab.chess.crossfitting import ChessCrossFitting
+from ileed_lab.chess.experiment import LARGE, ChessEngines, ChessExpertise, ChessPolicy
 from ileed_lab.chess.page import _ratio, chess_page, published_chess
 from ileed_lab.chess.players import engine_moves
 from ileed_lab.chess.positions import SCHEMA, write_positions
 from ileed_lab.grid import cells
+from ileed_lab.learners import Rated
 
 GAMES = 40
 
@@ -69,6 +73,16 @@ def test_other_trials_resample_whole_games_with_the_engines_moves(file: Path):
         answered = Counter(map(bytes, data.observations[~human]))
         assert answered == {place: 3 * times for place, times in seen.items()}
     assert not np.array_equal(one.observations, other.observations)
+
+
+def test_cross_fitting_has_the_moves_of_people_alone_with_intervals_for_every_bin(file: Path):
+    experiment = ChessCrossFitting(file)
+    data = experiment.demonstrations({"bins": "rating"}, [0])[0]
+    assert ENGINE not in data.names
+    method = Rated(replace(LARGE, policy=CategoricalMLP(hidden=(4,)), steps=20), folds=2)
+    measured = experiment.measure({"bins": "rating"}, "cross-fitted", 0, method.fit(data, seed=0, device="cpu"))
+    assert [row["demonstrator"] for row in measured["bins"]] == sorted(data.names)
+    assert all(row["low"] < row["expertise"] < row["high"] for row in measured["bins"])
 
 
 def test_shuffled_bins_are_as_large_as_the_real_ones_and_leave_the_moves_alone(file: Path):

@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from ileed import Demonstrations, Fitted, Ileed, rate
-from ileed.fitting import ProgressCallback
+from ileed import Demonstrations, Fitted, rate
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed_lab.calibration.designs import DESIGNS, FIRST_SEED, Population
 from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.learners import Rated
 from ileed_lab.records import Measured
 
-__all__ = ["LEVELS", "Coverage", "Rated"]
+__all__ = ["LEVELS", "Coverage"]
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-_FOLDS = 5
-
-
-@final
-@dataclass(frozen=True)
-class Rated:
-    """A method of the library with so many folds, each population fitted for itself."""
-
-    method: Ileed
-    folds: int = _FOLDS
-
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Fitted:
-        method = replace(self.method, folds=self.folds)
-        return method.fit(demonstrations, seed=seed, device=device, check_width=False, progress=progress)
 
 
 @final
@@ -55,7 +34,7 @@ class Coverage(AbstractExperiment):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {"levels": list(LEVELS), "folds": _FOLDS, "first_seed": self.first_seed}
+        return {"levels": list(LEVELS), "folds": Rated.folds, "first_seed": self.first_seed}
 
     def settings(self) -> Sequence[Setting]:
         return [{"design": name} for name in DESIGNS]

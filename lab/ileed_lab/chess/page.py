@@ -45,6 +45,7 @@ def chess_page(results: Path) -> str:
         _INTRODUCTION,
         "## Expertise by rating",
         *_expertise(records),
+        *_cross_fitted(records),
         "## Engines of known strength",
         *_engines(records),
         "## The loss of a move",
@@ -96,6 +97,29 @@ def _expertise(records: Records) -> list[str]:
         "generalise over positions; the engine's moves constrain it too, because they identify a good move. How often "
         "they are added is our choice and determines the level of expertise: once changes nothing, and with more and "
         "more weight the policy becomes the engine's and expertise the agreement with it.",
+    ]
+
+
+def _cross_fitted(records: Records) -> list[str]:
+    """Expertise of the bins in sample and by policies that have not seen their games."""
+    rows, sentences = [], []
+    for bins in ("rating", "shuffled"):
+        if (measured := records.trials("chess/crossfitting", "cross-fitted", bins=bins).get(0)) is None:
+            continue
+        found = measured["bins"]
+        rows.append([f"{bins}, in sample", *(f"{row['in_sample']:.3f}" for row in found)])
+        cells = (format_estimate(Estimate(row["expertise"], row["low"], row["high"], 1)) for row in found)
+        rows.append([f"{bins}, cross-fitted", *cells])
+        sentences.append(f"{bins}: {measured['sentence']}")
+    if not rows:
+        return []
+    return [
+        "### Cross-fitting",
+        "The same larger network on people alone, with every game rated by policies that have not seen it (five folds "
+        "of episodes; 95 % intervals).",
+        markdown_table(["", "1", "2", "3", "4", "5"], rows),
+        f"What can be told apart: {'; '.join(sentences)}. A policy that was learned from people alone measures "
+        "agreement with other people.",
     ]
 
 

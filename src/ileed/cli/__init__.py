@@ -63,6 +63,11 @@ COMMANDS: Mapping[str, Command] = {
         "Rate",
         "Rate people by the policy of a run, whether or not the run has seen them, with intervals.",
     ),
+    "curate": Command(
+        "ileed.cli.curate",
+        "Curate",
+        "Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.",
+    ),
     "evaluate": Command(
         "ileed.cli.play",
         "Evaluate",

@@ -34,6 +34,8 @@ class Demonstrations:
     or a number for every step; `episode` a label. `names` fixes the order of the demonstrators and then
     `demonstrator` may index it. `action_count` says how many discrete actions there are when the data may not show
     them all. `encoding` holds the names of features and actions where the data came from a table (`from_table`).
+    Episodes are numbered from zero; `source_episode` keeps what each is called where the data came from, by default the
+    label in `episode`, through `select` and `by`.
 
     Everything is checked here, so whatever holds a `Demonstrations` need not check again. Large arrays are not copied:
     do not write to yours afterwards.
@@ -58,6 +60,7 @@ class Demonstrations:
     skills: Mapping[str, Array] = field(default_factory=dict)
     action_count: int = 0
     encoding: Encoding | None = None
+    source_episode: Array | None = None
 
     def __post_init__(self) -> None:
         observations = rules.observations(self.observations)
@@ -66,6 +69,7 @@ class Demonstrations:
         discrete = actions.ndim == 1
         action_count = rules.action_count(actions, self.action_count) if discrete else 0
         names, demonstrator = rules.demonstrator(self.demonstrator, self.names, steps)
+        labels = self.episode if self.source_episode is None else self.source_episode
         columns: dict[str, Any] = {
             "observations": observations,
             "actions": actions,
@@ -78,6 +82,7 @@ class Demonstrations:
             "skills": rules.skills(self.skills, steps),
             "action_count": action_count,
             "encoding": rules.optional(rules.encoding, self.encoding, observations, actions, action_count),
+            "source_episode": rules.episode_labels(labels, steps),
         }
         for name, value in columns.items():
             object.__setattr__(self, name, rules.read_only(value))
@@ -116,6 +121,12 @@ class Demonstrations:
     @property
     def episode_count(self) -> int:
         return int(self.episode[-1]) + 1
+
+    @property
+    def episode_keys(self) -> Array:
+        """(episode,) what each episode is called where the data came from: a label or a number."""
+        assert self.source_episode is not None
+        return self.source_episode[np.searchsorted(self.episode, np.arange(self.episode_count))]
 
     @property
     def steps_each(self) -> Array:
@@ -250,8 +261,9 @@ class Demonstrations:
         return told.replace("\n", "\n" + " " * len("Demonstrations("))
 
     def equals(self, other: Demonstrations) -> bool:
-        """Whether both hold the same values of the same types in every column."""
-        return all(_same(getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+        """Whether both hold the same values of the same types in every column but `source_episode`."""
+        names = [item.name for item in fields(self) if item.name != "source_episode"]
+        return all(_same(getattr(self, name), getattr(other, name)) for name in names)
 
 
 def check_demonstrations(value: object) -> None:

@@ -163,9 +163,14 @@ def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[s
     return names, np.array([number[label] for label in found], dtype=np.int64)[index]
 
 
+def episode_labels(values: Any, steps: int) -> Array:
+    """(step,) labels of episodes, as they are given."""
+    return column("episode labels", values, steps, {1: "biucmMUSTV"}, "one label for each step")
+
+
 def episode(values: Any, demonstrator: Array, names: Sequence[str]) -> Array:
     """Episodes numbered from zero in order; each stands together and is of one demonstrator."""
-    array = column("episode labels", values, len(demonstrator), {1: "biucmMUSTV"}, "one label for each step")
+    array = episode_labels(values, len(demonstrator))
     starts = np.concatenate([[True], array[1:] != array[:-1]])
     labels, counts = np.unique(array[starts], return_counts=True)
     if (counts > 1).any():

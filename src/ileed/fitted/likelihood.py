@@ -117,7 +117,7 @@ def curves(
 
 
 _COARSE_ANGLES = (np.arange(_COARSE) + 0.5) * (np.pi / 2 / _COARSE)
-_COARSE_POINTS = np.sin(_COARSE_ANGLES) ** 2
+COARSE_POINTS = np.sin(_COARSE_ANGLES) ** 2
 
 
 class Profile(NamedTuple):
@@ -132,8 +132,8 @@ def profiles(blocks: Sequence[Block], data: Demonstrations) -> list[Profile]:
     """The profile at each temperature of `TEMPERATURES`, and before them at less sharp ones."""
     found = []
     for temperature in map(float, (*BROADER, *TEMPERATURES)):
-        by_person = curves(blocks, data.demonstrator, len(data.names), temperature=temperature, points=_COARSE_POINTS)
-        expertise = float(_COARSE_POINTS[by_person.argmax(1)].mean())
+        by_person = curves(blocks, data.demonstrator, len(data.names), temperature=temperature, points=COARSE_POINTS)
+        expertise = float(COARSE_POINTS[by_person.argmax(1)].mean())
         found.append(Profile(temperature, float(by_person.max(1).sum()), expertise))
     return found
 
@@ -168,13 +168,19 @@ def dispersion(blocks: Sequence[Block], data: Demonstrations, temperature: float
     the power 1 / dispersion has intervals that allow for steps of an episode that go together. Few episodes say little
     of it: the estimate is drawn towards 1 as if by 20 more.
     """
-    by_episode = curves(blocks, data.episode, data.episode_count, temperature=temperature, points=_COARSE_POINTS)
+    by_episode = curves(blocks, data.episode, data.episode_count, temperature=temperature, points=COARSE_POINTS)
+    return dispersion_of(by_episode, data.episode_demonstrator)
+
+
+def dispersion_of(by_unit: Array, owner: Array) -> float:
+    """The dispersion of units, such as episodes, about the estimate of each one's owner; one or more.
+
+    `by_unit` is (unit, point) log-likelihoods at `COARSE_POINTS`.
+    """
     width = np.pi / 2 / _COARSE
     variance, information, freedom = 0.0, 0.0, 0
-    for person in range(len(data.names)):
-        own = by_episode[data.episode_demonstrator == person]
-        if len(own) < 2:
-            continue
+    for number in np.flatnonzero(np.bincount(owner) > 1):
+        own = by_unit[owner == number]
         top = int(np.clip(own.sum(0).argmax(), 1, _COARSE - 2))
         before, here, after = own[:, top - 1], own[:, top], own[:, top + 1]
         variance += len(own) * float(((after - before) / (2 * width)).var(ddof=1))

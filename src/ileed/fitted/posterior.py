@@ -8,6 +8,7 @@ few were seen). A person with few steps is drawn towards the others: partial poo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import NamedTuple, final
 
@@ -94,16 +95,19 @@ def _crossing(above: Array, outside: Array, inside: Array) -> Array:
     return GRID[inside] + part * (GRID[outside] - GRID[inside])
 
 
-def posterior(curves: Array, population: Population | None) -> tuple[Array, Population]:
+def posterior(curves: Array, population: Population | None, *, mean: Array | None = None) -> tuple[Array, Population]:
     """(person, point) the posterior distribution of each person's expertise, and the population that is its prior.
 
-    The mean of the population is uniform from 0 to 1 beforehand, and its standard deviation uniform up to the greatest
-    that the mean allows.
+    The mean of the population is uniform from 0 to 1 beforehand, unless its distribution `mean` (point,) is known, and
+    its standard deviation uniform up to the greatest that the mean allows.
     """
     curves = curves[:, 1:-1]
     likelihood = np.exp(curves - curves.max(1, keepdims=True))
     if population is None:
         shares, log_before = _possible_populations()
+        if mean is not None:
+            known = np.interp(_MEANS, _ANGLES, mean)
+            log_before = np.log(np.maximum(known, np.finfo(np.float64).tiny)).repeat(len(shares) // len(known))
         evidence = np.maximum(likelihood @ shares.T, np.finfo(np.float64).tiny)  # (person, possible population)
         log_after = log_before + np.log(evidence).sum(0)
         after = np.exp(log_after - log_after.max())
@@ -118,19 +122,22 @@ def posterior(curves: Array, population: Population | None) -> tuple[Array, Popu
     return found / total, population
 
 
+_MEANS = (np.arange(60) + 0.5) * (np.pi / 2 / 60)  # of possible populations, as angles
+
+
+@cache
 def _possible_populations() -> tuple[Array, Array]:
     """(population, point) shares of the Beta distributions that the prior allows, and the log of each one's weight.
 
     A standard deviation of s sqrt(m (1 - m)) is that of Beta(m k, (1 - m) k) with k = 1 / s^2 - 1.
     """
-    angle = (np.arange(60) + 0.5) * (np.pi / 2 / 60)
-    mean, spread = np.sin(angle)[:, None] ** 2, (np.arange(40) + 0.5) / 40
+    mean, spread = np.sin(_MEANS)[:, None] ** 2, (np.arange(40) + 0.5) / 40
     concentration = 1 / spread**2 - 1
     first, second = ((part * concentration).ravel()[:, None] for part in (mean, 1 - mean))
     # with rho = sin^2 t, the density of Beta(a, b) in t is proportional to sin^(2a - 1) t cos^(2b - 1) t
     log_density = (2 * first - 1) * np.log(np.sin(_ANGLES)) + (2 * second - 1) * np.log(np.cos(_ANGLES))
     shares = np.exp(log_density - log_density.max(1, keepdims=True))
-    weight = np.broadcast_to(np.sin(2 * angle)[:, None], (60, 40)).ravel()
+    weight = np.broadcast_to(np.sin(2 * _MEANS)[:, None], (60, 40)).ravel()
     return shares / shares.sum(1, keepdims=True), np.log(weight)
 
 

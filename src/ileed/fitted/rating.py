@@ -65,7 +65,7 @@ def rate(
         instance_of("pooled", pooled, Population, rule="pass True, False, or the `population` of earlier ratings")
     level = checked_level(confidence_level)
     one_of("interval", interval, ("likelihood", "episodes"))
-    blocks = _blocks(policy, demonstrations, demonstrator)
+    blocks = judged_steps(policy, demonstrations, demonstrator)
     return rate_blocks(blocks, demonstrations, pooled=pooled, level=level, by_episode=interval == "episodes")
 
 
@@ -75,7 +75,7 @@ def assess(
     """People rated by a fit, as `Fitted.assess` says."""
     check_demonstrations(demonstrations)
     level, known = checked_level(confidence_level), fit.expertise.ratings
-    blocks, units = _blocks(fit, demonstrations, None), units_of(demonstrations, by)
+    blocks, units = judged_steps(fit, demonstrations), units_of(demonstrations, by)
     if known is None:
         return rate_blocks(blocks, demonstrations, level=level, units=units)
     # kinds of state and episodes differ more than people do, and so have a population of their own
@@ -157,8 +157,10 @@ def _resampled(alone: Estimates, by_episode: Array, who: Array, level: float) ->
     return Estimates(alone.expertise, low, high)
 
 
-def _blocks(policy: Any, data: Demonstrations, demonstrator: AbstractDemonstratorModel[Any] | None) -> list[Block]:
-    """The steps, judged by a fit, by an object with `distribution`, or by a table of probabilities."""
+def judged_steps(
+    policy: Any, data: Demonstrations, demonstrator: AbstractDemonstratorModel[Any] | None = None
+) -> list[Block]:
+    """The steps in blocks, judged by a fit, by an object with `distribution`, or by a table of probabilities."""
     fit = policy if isinstance(policy, Fitted) else None
     model = demonstrator or (UniformMixture() if fit is None else fit.joint.parts.demonstrator)
     instance_of("demonstrator", model, AbstractDemonstratorModel, rule=_MODELS)

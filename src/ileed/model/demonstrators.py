@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from math import log
+from math import log, pi
 from typing import Any, Generic, Literal, TypeVar, final
 
 import torch
@@ -232,6 +232,21 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         if self.exempt:
             wider = torch.where(among(self.exempt, standard_deviations), 1.0, wider)
         return mixture(logits, means, standard_deviations * wider)
+
+    def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
+        if len(expertise) == 1 or policy.batch_shape[0] > 1:
+            return super().log_likelihood(policy, expertise, batch, module)
+        # one policy at many points of expertise: what depends on the dimensions is the same at all of them
+        logits, means, standard_deviations = mixture_parts(policy.at(batch.observation_index))
+        squares = ((batch.action.unsqueeze(-2) - means) / standard_deviations).square()
+        exempt = among(self.exempt, squares) if self.exempt else torch.zeros_like(squares[0, 0, 0], dtype=torch.bool)
+        fixed = logits - standard_deviations.log().sum(-1) - 0.5 * squares[..., exempt].sum(-1)
+        scaled = squares[..., ~exempt].sum(-1)
+        precision = expertise.clamp_min(1e-6).unsqueeze(-1)
+        precision = precision if self.scaled == "variance" else precision.square()
+        free, count = (~exempt).sum(), squares.shape[-1]
+        each = fixed + 0.5 * (free * precision.log() - precision * scaled - count * log(2 * pi))
+        return each.logsumexp(-1)
 
 
 def categorical(probs: Tensor) -> Categorical:

@@ -61,11 +61,13 @@ def read_robomimic(
         keys = file.observation_keys(episodes[0], observations)
         seen = [file.join(episodes, f"obs/{key}") for key in keys]
         flat = np.concatenate([values.reshape(len(values), -1) for values in seen], axis=1)
+        lengths = [len(labels[name]) for name in episodes]
         return Demonstrations(
             observations=shape_as_noted(flat, file.notes, _NOTES) if keys == file.notes.get("observations") else flat,
             actions=file.join(episodes, "actions"),
             demonstrator=np.concatenate([labels[name] for name in episodes]),
-            episode=np.repeat(np.arange(len(episodes)), [len(labels[name]) for name in episodes]),
+            episode=np.repeat(np.arange(len(episodes)), lengths),
+            source_episode=np.repeat(np.array(episodes), lengths),
             names=names,
             rewards=file.join(episodes, "rewards", optional=True),
             terminals=file.join(episodes, "dones", optional=True),

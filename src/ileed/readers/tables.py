@@ -26,6 +26,7 @@ _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"  # not a code such as 007
 _TRUE_OR_FALSE = "(?i)^(true|false)$"
+_LONGEST_KEY = 100  # characters of an episode's label; longer ones are numbered, since every row would hold them
 _MOST_CATEGORIES = 1000  # of a feature or an action: a table of (rows, categories) numbers must fit in memory
 _LEAVE_OUT = "leave it out by naming the others with features=[...]"
 _FEW_CATEGORIES = 20  # so many never count as too many, however few rows there are
@@ -103,7 +104,7 @@ def _from_roles(
     columns = _columns_of_roles(found, roles)
     names, person = _people(columns["demonstrator"][0])
     labels, actions = _actions(columns["action"], encoding, continuous=continuous)
-    rows, episode = _order_of_rows(columns["episode"], person)
+    rows, episode, called = _order_of_rows(columns["episode"], person)
     if encoding is None:
         chosen = columns["feature"] or _features_left(found, set(others))
         features = [_feature(column, missing, named=bool(known)) for column in chosen]
@@ -114,6 +115,7 @@ def _from_roles(
         actions=actions[rows],
         demonstrator=person[rows],
         episode=episode,
+        source_episode=called,
         names=names,
         skills={name: np.array(words)[index][rows] for name, (words, index) in skills.items()},
         action_count=len(labels),
@@ -288,14 +290,18 @@ def _labels(column: Column, role: str) -> tuple[list[str], Array]:
     return distinct.to_pylist(), pc.index_in(text, value_set=distinct).to_numpy().astype(np.int64)
 
 
-def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Array]:
-    """Rows in the order of their episodes' first appearance, stable within each, and the episode of each of them."""
+def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Array, Array]:
+    """Rows in the order of their episodes' first appearance, stable within each; the episode of each, and its label."""
     rows = np.arange(len(person))
     if not columns:
-        return rows, rows
-    episode = np.zeros(len(person), dtype=np.int64)
+        return rows, rows, rows
+    episode, called = np.zeros(len(person), dtype=np.int64), np.array([""])
     for column in columns:
         found, index = _labels(column, "the episode")
+        words = np.array(found if max(map(len, found)) <= _LONGEST_KEY else np.arange(len(found)).astype(np.str_))[
+            index
+        ]
+        called = words if column is columns[0] else np.char.add(np.char.add(called, ", "), words)
         episode = np.unique(episode * len(found) + index, return_inverse=True)[1]
     _, first, number = np.unique(episode, return_index=True, return_inverse=True)
     appearance = np.argsort(np.argsort(first))[number]
@@ -306,7 +312,7 @@ def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Arr
         label = ", ".join(f"{column.name} {column.values[row].as_py()!s}" for column in columns)
         rule = "if each demonstrator's are counted from one, name both columns: episode=[demonstrator, episode]"
         raise DemonstrationError(f"the episode of {label} has two demonstrators, and belongs to one: {rule}")
-    return rows, appearance[rows]
+    return rows, appearance[rows], called[rows]
 
 
 def _read_table(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:

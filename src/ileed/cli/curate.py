@@ -1,0 +1,145 @@
+"""`ileed curate`: fewer and better episodes for a trainer, by the scores of a run and a rule."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.table import Column, Table
+from tyro.conf import OmitArgPrefixes, Positional
+
+from ileed.cli.console import Output, bar, plain, print_json
+from ileed.cli.data import OfData
+
+if TYPE_CHECKING:
+    from ileed.curation import Curated
+
+_SHOWN = 10  # episodes and people
+_DELAY = 2.0  # seconds
+_FORMATS = ("lerobot", "minari", "openpi", "robomimic")
+
+
+@dataclass(frozen=True)
+class RuleOptions:
+    """Which episodes are kept; all of them without --keep, --above and --steps."""
+
+    keep: float | None = None
+    """The share of episodes to keep, best first: 0.5 keeps half of them."""
+    above: float | None = None
+    """Keep episodes whose score is above this bound; expertise is relative to the mean over the people of the run."""
+    probability: float = 0.9
+    """How probable it must be that the score is above the bound."""
+    steps: int | None = None
+    """Keep at most so many steps: the best episodes, passing over those that do not fit any more."""
+    weight: bool = False
+    """Weight what is kept in proportion to the score, with mean 1 over steps."""
+    by: Literal["expertise", "agreement", "typicality"] = "expertise"
+    """The score that decides."""
+    at_least: int = 0
+    """Keep at least so many episodes of each kind of state, the best of it."""
+    kinds: str | None = None
+    """Kinds of state: a skill column, or a number of clusters of episodes; 8 clusters by default."""
+    unit: Literal["episode", "stretch"] = "episode"
+    """What is kept or dropped: whole episodes, or stretches of them, to which the other options then apply."""
+
+
+@dataclass(frozen=True)
+class Curate:
+    """Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.
+
+    The data are never changed. Every episode, and every stretch within it, has three scores with intervals: expertise
+    of the person there, agreement with the policy, and typicality of its states.
+    """
+
+    run: Positional[Path]
+    """A run directory of `ileed fit`."""
+    episodes: OmitArgPrefixes[OfData]
+    """The data to curate: those of the run, or others."""
+    rule: OmitArgPrefixes[RuleOptions] = RuleOptions()
+    """Which episodes are kept."""
+    out: Path = Path("curated")
+    """The folder to write, whole or not at all."""
+    format: Literal["lerobot", "minari", "openpi", "robomimic", "tables"] | None = None
+    """The trainer to write for; by default that of the data's own format, and tables alone where it has none."""
+    overwrite: bool = False
+    """Replace a folder of an earlier call, which is an error otherwise."""
+    stretch: int = 20
+    """The number of steps of a stretch."""
+    seed: int = 0
+    """The seed of the sample that states are compared with, and of clusters."""
+
+    def __call__(self) -> None:
+        from ileed.curation import Rule, curate
+        from ileed.curation.outputs import check_destination, summary
+        from ileed.methods import load
+
+        options, kinds = vars(self.rule), self.rule.kinds
+        options = options | {"kinds": int(kinds) if kinds is not None and kinds.isdecimal() else kinds}
+        Rule.of(options)  # refuses what contradicts itself before anything is read
+        check_destination(self.out, overwrite=self.overwrite)
+        fitted = load(self.run)
+        data = replace(self.episodes, anonymise=False).read()  # by their names the run knows people
+        with bar("curating") as advance:
+            progress = _after_delay(advance)
+            curated = curate(fitted, data, stretch=self.stretch, seed=self.seed, progress=progress, **options)
+        if self.episodes.anonymise:
+            curated = replace(curated, data=data.anonymise())
+        read_as = self._format_of_data()
+        format = read_as if self.format is None else None if self.format == "tables" else self.format  # noqa: A001
+        source = self.episodes.data if format is not None and format == read_as else None
+        written = curated.write(self.out, format=format, source=source, overwrite=self.overwrite)
+        if self.episodes.json:
+            print_json(summary(curated) | {"files": [str(path) for path in written]})
+            return
+        console = Output()
+        console.say(curated.sentence)
+        console.print(_best(curated))
+        console.print(_people(curated))
+        console.say(curated.length_correlation.sentence)
+        console.say(f"wrote {self.out}: {', '.join(path.name for path in written)}")
+
+    def _format_of_data(self) -> str | None:
+        """The format of the data, where there is a trainer that reads it."""
+        from ileed.readers.reader import reader_of
+
+        name = None if self.episodes.columns.action else reader_of(self.episodes.data).name
+        return name if name in _FORMATS else None
+
+
+def _after_delay(advance: Callable[..., None]) -> Callable[[int, int], None]:
+    """The same progress callback, silent for the first seconds, so that short work shows no bar."""
+    began = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        if time.monotonic() - began > _DELAY:
+            advance(done, total)
+
+    return progress
+
+
+def _best(curated: Curated) -> Table:
+    """The best episodes by the score that decided, with every score and its interval."""
+    scores, by = curated.scores, curated.rule.by
+    names = [Column(name, justify="right") for name in ("steps", *scores, "weight")]
+    percent = f"{100 * curated.confidence_level:.0f} %"
+    table = Table("episode", "demonstrator", *names, title=f"best by {by}, with {percent} intervals")
+    rows = curated.episodes.sort_by([(by, "descending")]).slice(0, _SHOWN).to_pylist()
+    for row in rows:
+        cells = [f"{row[name]:.2f} ({row[f'{name}_low']:.2f} to {row[f'{name}_high']:.2f})" for name in scores]
+        weight = f"{row['weight']:.2f}" if row["keep"] else "dropped"
+        table.add_row(plain(row["key"]), plain(row["demonstrator"]), f"{row['steps']:,}", *cells, weight)
+    return table
+
+
+def _people(curated: Curated) -> Table:
+    """Everybody's share of the kept episodes."""
+    found = curated.people()
+    more = found.num_rows - _SHOWN
+    names = [Column(name, justify="right") for name in ("episodes", "kept", "share of those kept")]
+    table = Table("demonstrator", *names, caption=f"{more:,} more in episodes.csv" if more > 0 else None)
+    for row in found.slice(0, _SHOWN).to_pylist():
+        table.add_row(plain(row["demonstrator"]), f"{row['episodes']:,}", f"{row['kept']:,}", f"{row['share']:.0%}")
+    return table

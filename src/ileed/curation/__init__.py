@@ -1,0 +1,272 @@
+"""Curation: fewer and better episodes for whatever trainer, by scores of each episode and a rule that is stated.
+
+`curate` scores every episode, and every stretch within it, and applies a rule; `Curated` holds the result, writes it
+in the formats of trainers, and never changes the data that it is about.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import pyarrow as pa
+from torch.utils.data import WeightedRandomSampler
+
+from ileed._torch import stream
+from ileed.checking import callable_or_none, instance_of, path_of, seed_of, whole_number
+from ileed.curation import outputs
+from ileed.curation.rules import Rule
+from ileed.curation.scores import Progress, Scores, Settings, Stretches, score
+from ileed.curation.states import Kinds, kinds_of
+from ileed.demonstrations import Array, Demonstrations, check_demonstrations
+from ileed.errors import DemonstrationError
+from ileed.fitted import Fitted
+from ileed.fitted.policy import network_inputs
+from ileed.fitted.ratings import checked_level
+
+__all__ = ["Correlation", "Curated", "Rule", "curate"]
+
+STRETCH = 20
+
+
+def curate(
+    fitted: Fitted,
+    data: Demonstrations,
+    *,
+    stretch: int = STRETCH,
+    confidence_level: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **rule: Any,
+) -> Curated:
+    """Score every episode of `data`, and every stretch of `stretch` steps within it, and keep some by a rule.
+
+    `rule` are the fields of `Rule`: `keep=0.5`, `above=1.0, probability=0.9` or `steps=10_000`, all of which may be
+    joined with `at_least=5` (of each kind of state), `by="agreement"`, `weight=True` and `unit="stretch"`. Without a
+    rule everything is kept.
+
+    The data may be those that the fit learned from, or others of the same kind. In the first case its policy has seen
+    the steps that it judges: the temperature, the dispersion and everybody's mean expertise are cross-fitted then, but
+    the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these.
+
+    `progress` is called with the number of blocks of steps done and their total. `seed` chooses the sample that states
+    are compared with, and the clusters of kinds.
+    """
+    instance_of("fitted", fitted, Fitted, rule="pass what method.fit(data, seed=0) or ileed.load(run) returns")
+    check_demonstrations(data)
+    if data.encoding is not None and data.encoding != fitted.policy.encoding:
+        raise DemonstrationError(
+            "the data were encoded otherwise than those of the fit: read them with from_table(..., "
+            "encoding=fitted.policy.encoding)"
+        )
+    callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
+    stretch = whole_number("stretch", stretch, least=1, rule="a stretch has one step or more, a whole number")
+    chosen, seed, level = Rule.of(rule), seed_of(seed), checked_level(confidence_level)
+    settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None))
+    stretches = Stretches.of(data, stretch)
+    inputs = network_inputs(data.observations, fitted.normaliser, None).numpy()
+    episodes, within = score(fitted, data, inputs, stretches, settings)
+    scores, unit = (episodes, data.episode) if chosen.unit == "episode" else (within, stretches.of_step)
+    kinds = kinds_of(data, inputs, unit, chosen.kinds, seed=seed) if chosen.at_least else None
+    steps = np.bincount(unit)
+    kept = chosen.choose(scores, steps, kinds)
+    weights = chosen.weights(scores, steps, kept)
+    return Curated(data, chosen, kept, weights, episodes, within, stretches, kinds, level)
+
+
+class Correlation(NamedTuple):
+    """A rank correlation (Spearman) and its interval by Fisher's transformation; NaN where it is not defined."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def sentence(self) -> str:
+        """The correlation in words."""
+        if np.isnan(self.value):
+            return "the score's correlation with the length of episodes is not defined: too few episodes, or all alike"
+        interval = f"{self.low:.2f} to {self.high:.2f}"
+        return f"the score's rank correlation with the length of episodes is {self.value:.2f} ({interval})"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Curated:
+    """Episodes or stretches kept by a rule, with the scores of all of them; `data` is what was curated, unchanged.
+
+    A unit is an episode, or a stretch where the rule is about these. `weights` are for
+    `Ileed.fit(curated.demonstrations(), weights=curated.weights)`.
+    """
+
+    data: Demonstrations
+    rule: Rule
+    kept_units: Array
+    """(unit,) whether each is kept."""
+    unit_weights: Array
+    """(unit,) the weight of each: 0 where it is dropped, 1 on average over the steps kept."""
+    scores: Scores
+    """The scores of episodes by name: expertise, agreement, typicality."""
+    stretch_scores: Scores
+    stretches: Stretches
+    kinds: Kinds | None
+    """Kinds of state, where the rule keeps some of each."""
+    confidence_level: float
+
+    @property
+    def unit(self) -> Array:
+        """(step,) the unit of each step of `data`."""
+        return self.data.episode if self.rule.unit == "episode" else self.stretches.of_step
+
+    @property
+    def kept_steps(self) -> Array:
+        """(step,) whether each step of `data` is kept."""
+        return self.kept_units[self.unit]
+
+    @property
+    def kept(self) -> Array:
+        """(episode,) whether any step of each episode of `data` is kept."""
+        return np.bincount(self.data.episode, self.kept_steps) > 0
+
+    @property
+    def step_weights(self) -> Array:
+        """(step,) the weight of every step of `data`; 0 where it is dropped."""
+        return self.unit_weights[self.unit]
+
+    @property
+    def weights(self) -> Array:
+        """The weights of the episodes of `demonstrations()`."""
+        return self.unit_weights[self.kept_units]
+
+    @property
+    def sentence(self) -> str:
+        """The rule in words, with what it kept."""
+        return self.rule.sentence(self.kept_units, self.kinds)
+
+    @property
+    def keys(self) -> Array:
+        """What the kept episodes are called where the data came from."""
+        return self.data.episode_keys[self.kept]
+
+    def __repr__(self) -> str:
+        return f"Curated({self.sentence})"
+
+    def demonstrations(self) -> Demonstrations:
+        """What is kept; each stretch is an episode of its own, where the rule is about stretches.
+
+        Everybody's name stays, also of those of whom nothing is kept.
+        """
+        kept = self.kept_steps
+        return replace(self.data.select(kept), episode=self.unit[kept])
+
+    def sampler(self, samples: int | None = None, *, seed: int = 0) -> WeightedRandomSampler:
+        """Draws steps of `data` by their weights, for a `torch.utils.data.DataLoader` over all of its steps.
+
+        `samples` is how many one pass draws; None takes as many as steps are kept.
+        """
+        count = int(self.kept_steps.sum())
+        if samples is not None:
+            count = whole_number("samples", samples, least=1, rule="a pass draws one step or more, a whole number")
+        weights = self.step_weights.tolist()
+        return WeightedRandomSampler(weights, count, replacement=True, generator=stream(seed_of(seed), "sampler"))
+
+    @cached_property
+    def episodes(self) -> pa.Table:
+        """One row for each episode of `data`: key, person, steps, every score with its interval, keep and weight."""
+        data = self.data
+        columns: dict[str, Any] = {
+            "episode": np.arange(data.episode_count),
+            "key": [_text(key) for key in data.episode_keys.tolist()],
+            "demonstrator": [_text(data.names[number]) for number in data.episode_demonstrator],
+            "steps": np.bincount(data.episode),
+            "keep": self.kept,
+            "weight": np.bincount(data.episode, self.step_weights) / np.bincount(data.episode),
+        }
+        if self.rule.unit == "episode":
+            columns |= self._kinds
+        for name, each in self.scores.items():
+            columns |= each.columns(name)
+        return pa.table(columns).replace_schema_metadata(self._told)
+
+    @cached_property
+    def stretch_table(self) -> pa.Table:
+        """One row for each stretch: its episode, its steps from `start` to before `end`, every score with interval."""
+        cut, keys = self.stretches, np.array([_text(key) for key in self.data.episode_keys.tolist()])
+        columns: dict[str, Any] = {
+            "episode": cut.episode,
+            "key": keys[cut.episode],
+            "start": cut.start,
+            "end": cut.start + cut.steps,
+            "keep": np.bincount(cut.of_step, self.kept_steps) > 0,
+            "weight": np.bincount(cut.of_step, self.step_weights) / cut.steps,
+        }
+        if self.rule.unit == "stretch":
+            columns |= self._kinds
+        for name, each in self.stretch_scores.items():
+            columns |= each.columns(name)
+        return pa.table(columns).replace_schema_metadata(self._told)
+
+    @property
+    def _kinds(self) -> dict[str, list[str]]:
+        if self.kinds is None:
+            return {}
+        names = np.array(self.kinds.names)
+        return {"kinds": [", ".join(names[held]) for held in self.kinds.held]}
+
+    @property
+    def _told(self) -> dict[str, str]:
+        bounds = ", ".join(f"{name} {bound:g}" for name, bound in self.rule.bounds.items())
+        scale = "expertise is divided by its mean over the people of the fit"
+        return {"rule": self.sentence, "confidence_level": str(self.confidence_level), "bounds": bounds, "scale": scale}
+
+    @property
+    def length_correlation(self) -> Correlation:
+        """The rank correlation of the score that decided with the length of episodes."""
+        score, steps = (_ranks(each) for each in (self.scores[self.rule.by].estimate, np.bincount(self.data.episode)))
+        if len(score) < 4 or score.std() == 0 or steps.std() == 0:
+            return Correlation(np.nan, np.nan, np.nan)
+        value = float(np.corrcoef(score, steps)[0, 1])
+        reach = NormalDist().inv_cdf((1 + self.confidence_level) / 2) / np.sqrt(len(score) - 3)
+        low, high = np.tanh(np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12)) + np.array([-reach, reach]))
+        return Correlation(value, float(low), float(high))
+
+    def people(self) -> pa.Table:
+        """How many episodes each person has, how many of these are kept, and which share of all that are kept."""
+        who, count = self.data.episode_demonstrator, len(self.data.names)
+        had, kept = np.bincount(who, minlength=count), np.bincount(who[self.kept], minlength=count)
+        names = [_text(name) for name in self.data.names]
+        table = pa.table({"demonstrator": names, "episodes": had, "kept": kept, "share": kept / kept.sum()})
+        return table.take(np.argsort(-kept, kind="stable"))
+
+    def write(
+        self,
+        path: str | Path,
+        *,
+        format: str | None = None,  # noqa: A002 (as `ileed.write` has it)
+        source: str | Path | None = None,
+        overwrite: bool = False,
+    ) -> list[Path]:
+        """Write a folder with the tables, and what trainers of a format read; returns its files.
+
+        `format` is lerobot, robomimic, minari or openpi; None writes the tables alone. `source` is where the data were
+        read from, which is copied or looked into and never changed. The folder appears whole or not at all; one that
+        is there is refused, or with `overwrite` replaced where it is one of these.
+        """
+        path = path_of("path", path, rule="pass the path of a folder to write")
+        read_from = None if source is None else path_of("source", source, rule="pass where the data were read from")
+        return outputs.write(self, path, format, read_from, overwrite=overwrite)
+
+
+def _text(value: object) -> str:
+    """A key or name as a file of UTF-8 holds it."""
+    return str(value).encode(errors="replace").decode()
+
+
+def _ranks(values: Array) -> Array:
+    """The rank of each value; equal ones share the mean of theirs."""
+    _, index, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[index]

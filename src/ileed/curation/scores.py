@@ -1,0 +1,249 @@
+"""Scores of episodes and of stretches within them: expertise, agreement with the policy, typicality of their states.
+
+All three are means or posterior means with intervals, and none is a sum of the others:
+
+- *expertise* of the person there, divided by the mean over the people of the fit. The prior of an episode is a
+  population of episodes of the same person, whose mean is drawn to what cross-fitting says of that person; the
+  likelihood is that of the episode's own steps by the fitted policy (`ileed.fitted.posterior`);
+- *agreement*, the mean over steps of p(a | 1) / (p(a | 1) + p(a | m)): the probability that a step was taken by an
+  expert rather than by somebody of the mean expertise m, at even odds;
+- *typicality*, the mean over steps of how usual the state is: the share of all steps whose states are less so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+
+from ileed._torch import numpy_stream
+from ileed.curation.states import typicality
+from ileed.demonstrations import Array, Demonstrations
+from ileed.fitted import Fitted
+from ileed.fitted.likelihood import COARSE_POINTS, Block, dispersion_of
+from ileed.fitted.posterior import GRID, INSIDE, mean_and_interval, posterior
+from ileed.fitted.rating import judged_steps
+
+BOUNDS: Mapping[str, float] = {"expertise": 1.0, "agreement": 0.5, "typicality": 0.5}
+"""The scores, and the bound of each that `above` is about unless a rule names another."""
+_POINTS = np.concatenate([INSIDE[:1], COARSE_POINTS, INSIDE[-1:]])
+_POINTS_AT_ONCE = 16
+_UNITS_AT_ONCE = 4096
+_ENOUGH_EPISODES = 1_000  # to learn how the stretches of one differ
+_ENOUGH_UNITS = 256  # of one person, to learn how these differ
+_PRIOR_STEPS = 5  # how many steps' worth it is believed beforehand that an episode varies as all do
+Progress = Callable[[int, int], object]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Score:
+    """One score of each unit, (unit,): its estimate, interval, and the probability that it is above a bound."""
+
+    estimate: Array
+    low: Array
+    high: Array
+    above: Array
+
+    def columns(self, name: str) -> dict[str, Array]:
+        """The columns of a table."""
+        parts = {"": self.estimate, "_low": self.low, "_high": self.high, "_above": self.above}
+        return {name + suffix: values for suffix, values in parts.items()}
+
+
+Scores = Mapping[str, Score]
+
+
+class Stretches(NamedTuple):
+    """Episodes cut into stretches of so many steps, the last of each episode shorter."""
+
+    of_step: Array
+    episode: Array
+    """(stretch,) the episode of each."""
+    start: Array
+    """(stretch,) its first step, counted from the start of its episode."""
+    steps: Array
+    """(stretch,) how many it has."""
+
+    @classmethod
+    def of(cls, data: Demonstrations, length: int) -> Stretches:
+        """All stretches of a data set, in its order."""
+        first = np.searchsorted(data.episode, np.arange(data.episode_count))
+        within = np.arange(len(data)) - first[data.episode]
+        begins = within % length == 0
+        of_step = np.cumsum(begins) - 1
+        return cls(of_step, data.episode[begins], within[begins], np.bincount(of_step))
+
+
+class Settings(NamedTuple):
+    """What scores depend on, beside the fit and the data."""
+
+    bounds: Mapping[str, float]
+    level: float
+    seed: int
+    progress: Progress = lambda done, total: None
+
+
+def score(
+    fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches, settings: Settings
+) -> tuple[Scores, Scores]:
+    """The scores of episodes, and those of stretches; `inputs` are the normalised observations, (input, step)."""
+    known = fit.expertise.ratings
+    temperature = 1.0 if known is None else known.by.temperature
+    curves, agreement = _judge(fit, data, stretches, temperature, settings.progress)
+    by_episode = np.zeros((data.episode_count, curves.shape[1]))
+    np.add.at(by_episode, stretches.episode, curves)
+    spread = _dispersion(curves[:, 1:-1], stretches.episode, settings.seed)
+    by_episode, curves = by_episode / spread, curves / spread
+    people, mean = _people(fit, data, by_episode)
+    columns = {"agreement": agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
+    inflation = {name: _inflation(values, data, stretches) for name, values in columns.items()}
+
+    def of_units(curve: Array, who: Array, unit: Array) -> Scores:
+        scores = {"expertise": _expertise(curve, who, people, mean, settings)}
+        for name, values in columns.items():
+            scores[name] = _mean_of_steps(values, unit, inflation[name], name, settings)
+        return scores
+
+    who = data.episode_demonstrator
+    episodes = of_units(by_episode, who, data.episode)
+    if len(stretches.steps) == data.episode_count:  # no episode is longer than a stretch
+        return episodes, episodes
+    return episodes, of_units(curves, who[stretches.episode], stretches.of_step)
+
+
+def _dispersion(curves: Array, episode: Array, seed: int) -> float:
+    """How much more stretches of one episode differ than independent steps would; by some episodes of very many.
+
+    Not that of the fit's ratings, which is between episodes of one person: here these may differ in expertise.
+    """
+    several = np.flatnonzero(np.bincount(episode) > 1)
+    if len(several) > _ENOUGH_EPISODES:
+        several = numpy_stream(seed, "dispersion").choice(several, _ENOUGH_EPISODES, replace=False)
+    some = np.isin(episode, several)
+    return dispersion_of(curves[some], episode[some]) if some.any() else 1.0
+
+
+def reference_expertise(fit: Fitted) -> float:
+    """The mean expertise over the people of a fit, by cross-fitting where there is any."""
+    known = fit.expertise.ratings
+    each = [*fit.expertise.by_demonstrator().values()] if known is None else known.best.expertise
+    return float(np.nanmean(each))
+
+
+@torch.no_grad()
+def _judge(
+    fit: Fitted, data: Demonstrations, stretches: Stretches, temperature: float, progress: Progress
+) -> tuple[Array, Array]:
+    """(stretch, point) log-likelihood of each stretch over expertise, and (step,) the agreement of each step."""
+    blocks = judged_steps(fit, data)
+    ends = torch.tensor([float(np.clip(reference_expertise(fit), 0.05, 0.9)), 1.0], dtype=torch.float64)
+    summed = torch.zeros(len(stretches.steps), len(_POINTS), dtype=torch.float64)
+    agreement = np.empty(len(data))
+    for number, block in enumerate(blocks):
+        average, expert = block.at(ends, temperature).double()
+        agreement[block.steps] = torch.sigmoid(expert - average).numpy()
+        index = torch.from_numpy(stretches.of_step[block.steps])
+        for part, likelihood in _likelihood(block, temperature):
+            summed[:, part] = summed[:, part].index_add(0, index, likelihood.T.contiguous())
+        progress(number + 1, len(blocks))
+    return summed.numpy(), agreement
+
+
+def _likelihood(block: Block, temperature: float) -> Iterator[tuple[slice, torch.Tensor]]:
+    """The log-likelihood of a block's steps at some points of the grid after others, so that memory stays bounded."""
+    points = torch.from_numpy(_POINTS)
+    for first in range(0, len(points), _POINTS_AT_ONCE):
+        part = slice(first, first + _POINTS_AT_ONCE)
+        yield part, block.at(points[part], temperature).double()
+
+
+def _people(fit: Fitted, data: Demonstrations, by_episode: Array) -> tuple[Array, float]:
+    """(person, point) what is known of each person's mean expertise, and the mean that scores are divided by.
+
+    People of the fit have their cross-fitted posterior distribution, others its population. Where nothing was
+    cross-fitted, both come from these data.
+    """
+    if (known := fit.expertise.ratings) is not None and known.shares is not None and known.population is not None:
+        rows = dict(zip(known.names, known.shares, strict=True))
+        shares = np.stack([rows.get(name, known.population.share) for name in data.names])
+        return shares, reference_expertise(fit)
+    by_person = np.zeros((len(data.names), by_episode.shape[1]))
+    np.add.at(by_person, data.episode_demonstrator, by_episode)
+    shares, _ = posterior(_on_grid(by_person), None)
+    present = np.bincount(data.episode_demonstrator, minlength=len(shares)) > 0
+    return shares, float((shares @ INSIDE)[present].mean())
+
+
+def _expertise(curves: Array, who: Array, people: Array, mean: float, settings: Settings) -> Score:
+    """Each unit's expertise, given its own steps and how the units of the same person differ."""
+    found = np.empty((4, len(curves)))
+    for person in np.unique(who):
+        own = np.flatnonzero(who == person)
+        some = own
+        if len(own) > _ENOUGH_UNITS:
+            some = numpy_stream(settings.seed, "population of units", int(person)).choice(own, _ENOUGH_UNITS, False)
+        _, population = posterior(_on_grid(curves[some]), None, mean=people[person])
+        for first in range(0, len(own), _UNITS_AT_ONCE):
+            part = own[first : first + _UNITS_AT_ONCE]
+            shares, _ = posterior(_on_grid(curves[part]), population)
+            found[:3, part] = np.stack(mean_and_interval(shares, settings.level)) / mean
+            found[3, part] = shares @ (settings.bounds["expertise"] * mean < INSIDE)
+    return Score(*found)
+
+
+def _on_grid(curves: Array) -> Array:
+    """(unit, point of GRID) log-likelihoods from those at `_POINTS`, by the cubic through the four nearest in angle."""
+    return np.pad(curves @ _INTERPOLATION, ((0, 0), (1, 1)))  # both ends of the grid, which no posterior reads
+
+
+def _cubic(nodes: Array, at: Array) -> Array:
+    """(node, point) weights of the cubic through the four nodes around each point."""
+    first = np.clip(np.searchsorted(nodes, at) - 2, 0, len(nodes) - 4)
+    weights = np.zeros((len(nodes), len(at)))
+    for one in range(4):
+        others = [other for other in range(4) if other != one]
+        parts = [(at - nodes[first + other]) / (nodes[first + one] - nodes[first + other]) for other in others]
+        weights[first + one, np.arange(len(at))] = np.prod(parts, axis=0)
+    return weights
+
+
+_INTERPOLATION = _cubic(np.arcsin(np.sqrt(_POINTS)), np.arcsin(np.sqrt(INSIDE)))
+assert len(GRID) == len(INSIDE) + 2
+
+
+def _mean_of_steps(values: Array, unit: Array, inflation: float, name: str, settings: Settings) -> Score:
+    """The mean over each unit's steps; its variance allows for steps that go together, and for units of few steps."""
+    steps = np.bincount(unit)
+    mean = np.bincount(unit, values) / steps
+    squares = np.bincount(unit, (values - mean[unit]) ** 2)
+    usual = squares.sum() / max(1, len(values) - len(steps))
+    variance = (squares + _PRIOR_STEPS * usual) / np.maximum(1, steps - 1 + _PRIOR_STEPS)
+    error = np.sqrt(variance * inflation / steps)
+    reach = NormalDist().inv_cdf((1 + settings.level) / 2) * error
+    beyond = (mean - settings.bounds[name]) / np.maximum(error, 1e-12)
+    above = torch.special.ndtr(torch.from_numpy(beyond)).numpy()
+    return Score(mean, np.clip(mean - reach, 0, 1), np.clip(mean + reach, 0, 1), above)
+
+
+def _inflation(values: Array, data: Demonstrations, stretches: Stretches) -> float:
+    """How much more the mean over a stretch varies than that over independent steps would: the batch means of Law.
+
+    The variance of stretches' means about their episodes' means times the length of a stretch, by that of the steps.
+    """
+    length = int(stretches.steps.max())
+    whole = stretches.steps == length
+    count = np.bincount(stretches.episode[whole], minlength=data.episode_count)
+    freedom = int(np.maximum(count - 1, 0).sum())
+    if length == 1 or freedom == 0:
+        return 1.0
+    means = (np.bincount(stretches.of_step, values) / stretches.steps)[whole]
+    center = np.bincount(stretches.episode[whole], means, data.episode_count) / np.maximum(count, 1)
+    between = ((means - center[stretches.episode[whole]]) ** 2).sum() / freedom
+    own = np.bincount(data.episode, values) / np.bincount(data.episode)
+    within = ((values - own[data.episode]) ** 2).sum() / max(1, len(values) - data.episode_count)
+    return float(max(1.0, length * between / within)) if within > 0 else 1.0

@@ -1,0 +1,106 @@
+"""`ileed curate RUN DATA`: kept episodes, tables and files for trainers, from the command."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import ileed
+from ileed.cli import run
+from ileed.readers import shipped
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("curate")
+    data = shipped()
+    method = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(4,)), restarts=1, steps=100, folds=2)
+    method.fit(data, seed=0, device="cpu").save(folder / "run")
+    ileed.write(data, folder / "data.parquet")
+    return folder
+
+
+def curate(saved, out, *options):
+    try:
+        return run(["curate", str(saved / "run"), str(saved / "data.parquet"), "--out", str(out), *options])
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+
+
+def test_it_says_what_was_kept_by_which_rule_whose_it_is_and_where_the_files_are(saved, tmp_path, capsys):
+    before = (saved / "data.parquet").read_bytes()
+    assert curate(saved, tmp_path / "out", "--keep", "0.07") == 0
+    shown = capsys.readouterr().out
+    assert "kept 101 of 1,439 episodes: the best by expertise, 7 % of the episodes" in shown
+    assert "best by expertise, with 95 % intervals" in shown
+    assert "rank correlation with the length of episodes" in shown
+    assert str(tmp_path / "out") in shown.replace("\n", "")
+    assert (saved / "data.parquet").read_bytes() == before
+    table = pq.read_table(tmp_path / "out/episodes.parquet")
+    kept = table.filter(table["keep"])
+    assert set(kept["demonstrator"].to_pylist()) == {"demonstrator 1"}  # the one who is competent, with 110 episodes
+
+
+def test_json_has_the_rule_the_keys_the_people_and_the_files(saved, tmp_path, capsys):
+    assert curate(saved, tmp_path / "out", "--steps", "400", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kept_steps"] <= 400
+    assert len(found["kept_keys"]) == found["kept_episodes"]
+    assert sum(person["kept"] for person in found["people"]) == found["kept_episodes"]
+    assert -1 <= found["length_correlation"]["low"] <= found["length_correlation"]["high"] <= 1
+    assert str(tmp_path / "out" / "episodes.csv") in found["files"]
+
+
+def test_pseudonyms_stand_for_names_everywhere_and_people_are_rated_by_their_own(saved, tmp_path, capsys):
+    assert curate(saved, tmp_path / "named", "--keep", "0.1", "--json") == 0
+    by_name = json.loads(capsys.readouterr().out)
+    assert curate(saved, tmp_path / "out", "--keep", "0.1", "--json", "--anonymise") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kept_keys"] == by_name["kept_keys"]
+    for path in (tmp_path / "out").iterdir():
+        assert b"demonstrator 1" not in path.read_bytes()
+
+
+def test_a_trainer_may_be_named(saved, tmp_path, capsys):
+    assert curate(saved, tmp_path / "out", "--above", "1.5", "--weight", "--format", "lerobot") == 0
+    weights = pq.read_table(tmp_path / "out/sample_weights.parquet")
+    assert np.array_equal(weights["index"].to_numpy(), np.arange(10_000))
+    assert "lerobot-train" in (tmp_path / "out/lerobot.txt").read_text()
+    assert "with probability 0.9 or more" in capsys.readouterr().out
+
+
+def test_a_robomimic_file_is_copied_with_masks_without_being_asked(tmp_path, capsys):
+    pytest.importorskip("h5py")
+    ileed.write_robomimic(shipped("square"), tmp_path / "square.hdf5")
+    method = ileed.Ileed(policy=ileed.MixtureMLP(hidden=(4,), modes=1), restarts=1, steps=10, folds=0)
+    method.fit(ileed.read(tmp_path / "square.hdf5"), seed=0, device="cpu").save(tmp_path / "run")
+    words = ["curate", tmp_path / "run", tmp_path / "square.hdf5", "--keep", "0.5", "--out", tmp_path / "out"]
+    assert run([str(word) for word in words]) == 0
+    assert ileed.read(tmp_path / "out/square.hdf5", filter_key="ileed_keep").episode_count == 6
+    assert "robomimic_bands.json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--keep", "2"], "share"),
+        (["--keep", "0.5", "--steps", "9"], "give one of them"),
+        (["--by", "lenght"], "expertise"),
+        (["--keep", "0.5", "--at-least", "1", "--kinds", "phase"], "skill column"),
+        (["--format", "robomimic"], "actions are discrete"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_a_refusal_is_one_sentence_and_leaves_nothing(saved, tmp_path, capsys, options, says):
+    assert curate(saved, tmp_path / "out", *options) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ileed: ")]  # a bar may go before
+    assert len(said) == 1
+    assert says in said[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_there_is_refused_before_anything_is_read(saved, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    assert run(["curate", str(tmp_path / "nowhere"), "nothing.parquet", "--out", str(tmp_path / "out")]) == 2
+    assert "choose another place" in capsys.readouterr().err
