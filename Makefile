@@ -5,12 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic lerobot browser stockfish kills same-bits docs wheel-check clean
+.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic lerobot browser axe stockfish kills same-bits docs wheel-check clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
 
-test: $(READY) browser stockfish
+test: $(READY) browser axe stockfish
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 check: lint types rooms
@@ -34,8 +34,9 @@ fuzz: $(READY)
 	  --out results/robustness/fuzz.json
 
 # What the documents show, made anew.
-pictures: $(READY)
+pictures: $(READY) browser
 	$(BIN)/ileed demo --figures docs/images
+	$(BIN)/python docs/report_pictures.py
 
 speed-page: $(READY)
 	$(BIN)/python benchmarks/speed_page.py
@@ -84,11 +85,16 @@ lerobot: $(READY)
 	tests/lerobot_environment.sh 0.6.1
 	tests/lerobot_environment.sh 0.3.3
 
-# One test looks at the report in a real browser; where none can be installed, it says so and is skipped.
+# Some tests look at the report in a real browser; where none can be installed, they say so and are skipped.
 browser:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
-	  echo "no chromium and no right to install it: the screenshot test will be skipped"
+	  echo "no chromium and no right to install it: the tests in a browser will be skipped"
+
+# With axe-core, which looks for what cannot be read or reached, further tests look at the report.
+axe:
+	@test -f .cache/axe/node_modules/axe-core/axe.min.js || npm install --silent --prefix .cache/axe axe-core@4 \
+	  >/dev/null 2>&1 || echo "no npm, or no axe-core from it: the tests that use it will be skipped"
 
 # Some tests of chess ask an engine; where it cannot be installed, they say so and are skipped.
 stockfish:

@@ -14,7 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import altair  # noqa: F401 (once, before processes are forked)
 import h5py
 import numpy as np
 import pyarrow as pa
@@ -33,7 +32,6 @@ from ileed.errors import IleedError
 from ileed.fitting import Outcome
 from ileed.readers import from_table, read_parquet, read_robomimic, write_parquet, write_robomimic
 from ileed.report import page
-from ileed.report.charts import Figure, specification
 from ileed.report.sections import Content
 from ileed.tasks.minigrid import Expert
 from ileed_lab.baselines.gail import GailPolicy
@@ -657,27 +655,14 @@ def read_run(path: Path, chance: Random) -> None:
     if fitted.expertise.skill_names:
         fitted.expertise.by_skill()
     describe(fitted)
-    if chance.random() < 0.1:
-        draw_without_a_browser(fitted)
     if chance.random() < 0.3:
         fitted.save(path.parent / "again")
         ileed.load(path.parent / "again")
 
 
 def describe(fitted: Any) -> None:
-    """The page with every sentence and number, and no charts."""
-    told = Content.of(fitted, {}, {})
-    plain = [replace(section, figure=None) for section in told.sections]
-    page("title", fitted, replace(told, sections=plain), command="ileed fit").encode("utf-8")
-
-
-def draw_without_a_browser(fitted: Any) -> None:
-    """Charts up to what the drawing library is handed; drawing itself needs more memory than a bounded process has."""
-
-    def undrawn(figure: Figure) -> str:
-        return json.dumps(specification(figure, narrow=True))
-
-    page("title", fitted, Content.of(fitted, {}, {}), command=None, draw=undrawn).encode("utf-8")
+    """The page with every sentence, number and chart."""
+    page("title", fitted, Content.of(fitted, {}, {}), command="ileed fit").encode("utf-8")
 
 
 RUN = Reader(

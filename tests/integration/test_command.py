@@ -175,13 +175,25 @@ def test_what_is_no_run_cannot_be_evaluated_or_reported(tmp_path, capsys):
     refused(capsys, "weights.safetensors")
 
 
-def test_a_missing_extra_is_named(tmp_path, capsys, monkeypatch):
+def test_a_report_needs_no_extra(tmp_path, capsys, monkeypatch):
     data = written(tmp_path / "data.parquet")
     assert command("fit", data, "--out", tmp_path / "run", *QUICK, "--json") == 0
+    for extra in ("altair", "vl_convert"):
+        monkeypatch.setitem(sys.modules, extra, None)
+    assert command("report", tmp_path / "run", "--data", data, "--figures", tmp_path / "figures") == 0
+
+
+def test_two_runs_are_compared_on_one_page(tmp_path, capsys):
+    data = written(tmp_path / "data.parquet")
+    for seed in ("0", "1"):
+        assert command("fit", data, "--out", tmp_path / f"run{seed}", *QUICK, "--json", "--seed", seed) == 0
+    assert command("report", tmp_path / "run0", tmp_path / "run1", "--data", data) == 0
+    page = (tmp_path / "run0" / "comparison.html").read_text()
+    assert "Comparison of two runs: run0 and run1" in page
+    assert "Both runs were fitted to the same data." in page
     capsys.readouterr()
-    monkeypatch.setitem(sys.modules, "altair", None)
-    assert command("report", tmp_path / "run") == 2
-    refused(capsys, "pip install 'ileed[report]'")
+    assert command("report", tmp_path / "run0", tmp_path / "run1", "--figures", tmp_path) == 2
+    refused(capsys, "without --figures")
 
 
 def test_fit_saves_what_the_library_would_have_fitted(tmp_path, capsys):

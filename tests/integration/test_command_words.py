@@ -273,9 +273,9 @@ def test_a_very_long_name_does_not_fill_the_screen(tmp_path, capsys):
 
 
 def test_what_a_page_cannot_show_and_what_a_terminal_obeys_are_replaced_by_one_function():
-    from ileed.report import people
+    from ileed.report import text
 
-    assert people.printable is printable
+    assert text.printable is printable
     assert printable("a\x1b[31m\u202eb\x9b") == "a\ufffd[31m\ufffdb\ufffd"
 
 
@@ -322,11 +322,9 @@ def test_an_unknown_task_is_refused_before_the_run_is_loaded(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("modules", "extras"),
     [
-        (["altair"], "report"),
         (["minigrid"], "minigrid"),
-        (["altair", "vl_convert", "minigrid"], "minigrid,report"),
     ],
-    ids=["report", "minigrid", "both"],
+    ids=["minigrid"],
 )
 def test_the_demo_names_every_missing_extra_in_one_sentence_before_it_fits(
     modules, extras, tmp_path, monkeypatch, capsys

@@ -74,7 +74,11 @@ COMMANDS: Mapping[str, Command] = {
         "Evaluate",
         "Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95 % interval.",
     ),
-    "report": Command("ileed.cli.play", "Report", "Write the report of a run: one self-contained HTML page."),
+    "report": Command(
+        "ileed.cli.play",
+        "Report",
+        "Write the report of a run, or a comparison of two runs, as one HTML page.",
+    ),
 }
 
 

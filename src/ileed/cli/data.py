@@ -85,7 +85,8 @@ class OfData:
     """A command about a data set."""
 
     data: Positional[Path]
-    """A parquet file (.parquet), robomimic's (.hdf5, .h5), a LeRobot folder; with --action a table (.csv, .tsv)."""
+    """A parquet file (.parquet), robomimic's (.hdf5, .h5), imitation's (.npz or a folder), a folder of LeRobot, Minari
+    or crowd answers; with --action a table (.csv, .tsv, .parquet)."""
     columns: OmitArgPrefixes[Columns] = Columns()
     """The columns of a table."""
     anonymise: bool = False

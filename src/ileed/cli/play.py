@@ -11,7 +11,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from ileed.checking import at_least_one
 from ileed.cli.console import Output, bar, fit_bar, print_json
-from ileed.cli.data import OfData
+from ileed.cli.data import Columns, OfData, Robomimic
 from ileed.errors import IleedError, SettingsError, require_all
 
 
@@ -84,23 +84,42 @@ class Rate:
 
 @dataclass(frozen=True)
 class Report:
-    """Write the report of a run: one self-contained HTML page."""
+    """Write the report of a run, or a comparison of two runs, as one HTML page.
+
+    A run directory does not hold the data. With --data the page also has kinds of state, episodes to look at, and what
+    is wrong with the data.
+    """
 
     run: Positional[Path]
     """A run directory of `ileed fit`."""
+    other: Positional[Path | None] = None
+    """Another run directory: the page compares the two."""
+    data: Path | None = None
+    """The file that the run was fitted to; the options below say how to read it, as for `ileed fit`."""
     out: Path | None = None
-    """The file to write; report.html in the run directory by default."""
+    """The file to write; report.html (or comparison.html) in the run directory by default."""
     anonymise: bool = False
     """Show pseudonyms in place of names."""
     figures: Path | None = None
     """A directory for the charts as SVG files as well."""
+    columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009 (frozen)
+    """The columns of a table."""
+    robomimic: OmitArgPrefixes[Robomimic] = Robomimic()  # noqa: RUF009 (frozen)
+    """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders."""
 
     def __call__(self) -> None:
-        from ileed.report import figures, report
+        from ileed.report import compare_runs, figures, report
 
-        written = [report(self.run, out=self.out, anonymise=self.anonymise)]
+        if self.other is not None and self.figures is not None:
+            raise SettingsError("two runs are compared without --figures: leave it out")
+        data = None if self.data is None else OfData(self.data, self.columns, robomimic=self.robomimic).read()
+        if self.other is not None:
+            page = compare_runs(self.run, self.other, out=self.out, data=data, anonymise=self.anonymise)
+        else:
+            page = report(self.run, out=self.out, data=data, anonymise=self.anonymise)
+        written = [page]
         if self.figures is not None:
-            written += figures(self.run, self.figures, anonymise=self.anonymise).values()
+            written += figures(self.run, self.figures, data=data, anonymise=self.anonymise).values()
         for path in written:
             Output().say(f"wrote {path}")
 
@@ -129,7 +148,6 @@ class Demo:
         from ileed.methods import Ileed, bc
         from ileed.readers import shipped
         from ileed.report import figures, report
-        from ileed.report.charts import LIBRARIES
         from ileed.tasks.minigrid import MiniGridTask
 
         at_least_one(episodes=self.episodes)
@@ -140,7 +158,7 @@ class Demo:
         runs.check_destination(self.out, overwrite=overwrite)
         runs.check_page(self.out / "report.html")
         task = MiniGridTask("minigrid/obstacles")
-        require_all(LIBRARIES | ({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {}))
+        require_all({"minigrid": "minigrid"} if task.scoring_engine == "minigrid" else {})
         truth = dict(zip(data.names, simulation.POPULATIONS["beta-1"], strict=True))
         console = Output(quiet=self.json)
         console.say(repr(data))
@@ -155,7 +173,7 @@ class Demo:
             with bar(f"evaluating {name}") as advance:
                 scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
         fitted.save(self.out, overwrite=overwrite)
-        page = report(self.out, truth=truth, scores=scores, command="ileed demo")
+        page = report(self.out, data=data, truth=truth, scores=scores, command="ileed demo")
         if self.figures is not None:
             figures(self.out, self.figures, truth=truth, scores=scores)
         console.print(ranking(fitted, truth))

@@ -68,7 +68,9 @@ def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None, by
     chosen = likeliest_temperature(found) if temperature is None else temperature
     ratings = rate_blocks(blocks, data, temperature=chosen, spread=None, units=units_of(data, by))
     free = _free_scales(ensemble, int(np.flatnonzero(finite.ravel())[0]))
-    return replace(ratings, by=replace(ratings.by, folds=folds, levels=likely_levels(found), free_scales=free))
+    # expertise that divides a variance shares its scale with the policy's, whatever its temperature
+    levels = likely_levels(found) if data.discrete else (0.0, 1.0)
+    return replace(ratings, by=replace(ratings.by, folds=folds, levels=levels, free_scales=free))
 
 
 def _free_scales(ensemble: Ensemble, member: int) -> int | None:

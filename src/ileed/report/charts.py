@@ -1,194 +1,332 @@
-"""Charts: rows of plain values drawn with Altair as static SVG, as files or as elements of a page.
+"""Charts: small SVG, drawn in percent of the width, so that one drawing serves a phone, a screen and paper.
 
-docs/decisions/report.md says why they are not interactive. Hovering over a mark shows its numbers (SVG titles), and
-every chart of a page is drawn for wide and for narrow screens, between which the style sheet chooses.
+Colours are classes, which the style sheet of the page sets for light and dark; a chart as a file of its own carries
+the light ones. docs/decisions/report.md says why they are drawn by hand.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
-from typing import Any, Literal, final
-from xml.etree import ElementTree
+from itertools import pairwise
+from typing import Literal, NamedTuple, final
 
-Row = dict[str, Any]
+from ileed.errors import require
+from ileed.report.text import escape, short
 
-_BLUE, _ORANGE, _INK, _GREY = "#0072B2", "#D55E00", "#1f2933", "#a3acb5"  # blue and orange of Okabe and Ito
-_PALE_BLUE, _PALE_GREY = "#7db8da", "#c9d0d6"
-_SVG = "http://www.w3.org/2000/svg"
+HEAT = ("#f2f7fc", "#dfecf7", "#cbdff1", "#abcfe6", "#82badb", "#5aa2cf", "#2a72b0", "#185fa1", "#0a4a90", "#08306b")
+_LIGHT = {
+    "ink": "#1f2933",
+    "muted": "#52606d",
+    "line": "#c6ced6",
+    "one": "#0072b2",
+    "two": "#b84a00",
+    "faint": "#a9c9e3",
+}
+_WIDTH, _LABELS, _NUMBERS, _ROW = 800, 190, 60, 26
 
-LIBRARIES = {"altair": "report", "vl_convert": "report"}  # that draw charts, with the extra that brings them
-_THEME = Path(__file__).with_name("theme.json")  # Vega's configuration; padding leaves room for a reader's wider font
+
+class Scale(NamedTuple):
+    """Where values lie between the left (or the bottom) and the right (or the top) of a chart."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float | None], *, zero: bool = True) -> Scale:
+        """From zero, or the least value, to the greatest, with a margin; values that are not finite do not count."""
+        finite = [value for value in values if value is not None and math.isfinite(value)]
+        low, high = min(finite, default=0.0), max(finite, default=1.0)
+        if zero:
+            low, high = min(0.0, low), max(0.0, high)
+        margin = 0.04 * (high - low) or 0.5
+        return cls(low if zero and low == 0 else low - margin, high + margin)
+
+    def __call__(self, value: float) -> float:
+        """Percent of the way, inside the chart."""
+        return round(min(100.0, max(0.0, 100 * (value - self.low) / (self.high - self.low))), 2)
+
+    def ticks(self, most: int = 5) -> list[float]:
+        """Round values, at most so many and two at least."""
+        rough = (self.high - self.low) / most
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(power * each for each in (1, 2, 2.5, 5, 10) if power * each >= rough)
+        first = math.ceil(self.low / step - 1e-9)
+        return [step * k for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
 @final
 @dataclass(frozen=True)
-class Figure:
-    """A chart: its name, a description in words, and `draw(altair, narrow)`."""
+class Chart:
+    """A chart of its own: `body` is drawn in percent of the width and in pixels of the height."""
 
     name: str
     description: str
-    draw: Callable[[ModuleType, bool], Any]
+    body: str
+    height: int
+    legend: Sequence[tuple[str, str]] = ()
+
+    def html(self) -> str:
+        about = f'role="img" aria-label="{escape(self.description)}"'
+        drawing = f'<svg class="chart" width="100%" height="{self.height}" {about}>{self.body}</svg>'
+        caption = f"<figcaption>{escape(self.description)}</figcaption>"
+        return f"<figure>{caption}{legend(self.legend)}{drawing}</figure>\n"
+
+    def file(self) -> str:
+        """A file of its own."""
+        inner = f'<svg x="10" y="34" width="{_WIDTH - 20}" height="{self.height}" overflow="visible">{self.body}</svg>'
+        return _file(self.description, self.height + 44, _file_legend(self.legend) + inner)
+
+    @property
+    def figure(self) -> Chart | Rows | None:
+        return self
 
 
-def file_of(figure: Figure, format: Literal["svg", "png"]) -> bytes:  # noqa: A002 (as `figures` calls it)
+@final
+@dataclass(frozen=True)
+class Rows:
+    """A drawing for each row of a table, which share one axis; as a file with the labels beside them."""
+
+    name: str
+    description: str
+    labels: Sequence[str]
+    drawings: Sequence[str]
+    numbers: Sequence[str]
+    axis: str
+    title: str
+    legend: Sequence[tuple[str, str]] = ()
+
+    def cells(self) -> list[str]:
+        """The drawing of each row as a cell holds it."""
+        return [f'<svg class="plot" width="100%" height="22" aria-hidden="true">{each}</svg>' for each in self.drawings]
+
+    def head(self) -> str:
+        """The axis, for the head of the column."""
+        return f'<svg class="plot" width="100%" height="16" aria-hidden="true">{self.axis}</svg>'
+
+    def file(self) -> str:
+        """A file of its own."""
+        width, parts = _WIDTH - _LABELS - _NUMBERS, [_file_legend(self.legend)]
+        for k, (label, drawing, value) in enumerate(zip(self.labels, self.drawings, self.numbers, strict=True)):
+            y = 36 + k * _ROW
+            parts.append(f'<text x="{_LABELS - 10}" y="{y + 16}" text-anchor="end">{escape(short(label, 26))}</text>')
+            parts.append(f'<svg x="{_LABELS}" y="{y}" width="{width}" height="22" overflow="visible">{drawing}</svg>')
+            parts.append(f'<text x="{_WIDTH - _NUMBERS + 8}" y="{y + 16}">{escape(value)}</text>')
+        end = 36 + len(self.labels) * _ROW
+        parts.append(f'<svg x="{_LABELS}" y="{end}" width="{width}" height="18">{self.axis}</svg>')
+        middle = _LABELS + width // 2
+        parts.append(
+            f'<text class="muted" x="{middle}" y="{end + 34}" text-anchor="middle">{escape(self.title)}</text>'
+        )
+        return _file(self.description, end + 44, "".join(parts))
+
+
+def file_of(figure: Chart | Rows, format: Literal["svg", "png"]) -> bytes:  # noqa: A002 (as `figures` calls it)
     """The content of a file with the chart."""
-    convert, chart = import_module("vl_convert"), specification(figure, narrow=False)
-    return convert.vegalite_to_png(chart, scale=2) if format == "png" else convert.vegalite_to_svg(chart).encode()
+    drawing = figure.file()
+    if format == "svg":
+        return drawing.encode()
+    return bytes(require("vl_convert", extra="report").svg_to_png(drawing, scale=2))
 
 
-def inline(figure: Figure) -> str:
-    """The chart for wide and for narrow screens, as elements of a page."""
-    convert = import_module("vl_convert")
-    wide, narrow = (convert.vegalite_to_svg(specification(figure, narrow=narrow)) for narrow in (False, True))
-    return _inline_svg(wide, figure, "wide") + _inline_svg(narrow, figure, "narrow")
-
-
-def specification(figure: Figure, *, narrow: bool) -> dict[str, Any]:
-    """What Vega draws: the chart for wide or for narrow screens, as JSON."""
-    chart: dict[str, Any] = figure.draw(import_module("altair"), narrow).to_dict()
-    autosize = {"type": "fit-x", "contains": "padding"}
-    theme = json.loads(_THEME.read_text(encoding="utf-8"))
-    return chart | {"config": theme, "width": 372 if narrow else 800, "autosize": autosize}
-
-
-def bar_chart(
-    alt: ModuleType,
-    narrow: bool,
+def interval(
+    scale: Scale,
+    value: float,
+    bounds: tuple[float, float] | None = None,
     *,
-    rows: list[Row],
-    names: list[str],
-    title: str,
-    domain: tuple[float, float],
-    marks: Sequence[str],
-) -> Any:
-    """A bar for each row's `value`, with its `text` at the right, a line from `low` to `high`, and a tick at `known`.
+    mark: Literal["one", "two"] = "one",
+    known: float | None = None,
+    reference: float | None = None,
+) -> str:
+    """A mark at `value`, a line over its interval, a thin line at `reference` and a diamond at the `known` value."""
+    parts = []
+    if reference is not None:
+        parts.append(f'<line class="reference" x1="{scale(reference)}%" x2="{scale(reference)}%" y1="0" y2="22"/>')
+    if bounds is not None and all(map(math.isfinite, bounds)):
+        low, high = scale(bounds[0]), scale(bounds[1])
+        ends = "".join(f'<line class="{mark}" x1="{x}%" x2="{x}%" y1="7" y2="15"/>' for x in (low, high))
+        parts.append(f'<line class="{mark}" x1="{low}%" x2="{high}%" y1="11" y2="11"/>{ends}')
+    if math.isfinite(value):
+        at = scale(value)
+        if mark == "one":
+            parts.append(f'<circle class="{mark}" cx="{at}%" cy="11" r="4.5"/>')
+        else:
+            parts.append(
+                f'<svg x="{at}%" overflow="visible"><rect class="{mark}" x="-4" y="7" width="8" height="8"/></svg>'
+            )
+    if known is not None and math.isfinite(known):
+        path = '<path class="known" d="M0 4.5 6.5 11 0 17.5-6.5 11Z"/>'
+        parts.append(f'<svg x="{scale(known)}%" overflow="visible">{path}</svg>')
+    return "".join(parts)
 
-    `marks` says in words what bars, lines and ticks are; those without words are not drawn.
-    """
-    colour = _colour_by_kind(alt, narrow, dict(zip(marks, (_PALE_BLUE, _INK, _ORANGE), strict=False)), symbol="square")
-    x = alt.X("value:Q", title=title, scale=alt.Scale(domain=domain), axis=alt.Axis(tickCount=5))
-    base = alt.Chart(alt.Data(values=rows)).encode(y=_by_name(alt, narrow, names))
-    kinds = [base.transform_calculate(kind=f"'{mark}'").encode(color=colour) for mark in marks]
-    layers = [kinds[0].mark_bar(height={"band": 0.72}).encode(x=x, description="tooltip:N")]
-    if len(marks) > 1:
-        spread = kinds[1].transform_filter("isValid(datum.low)")
-        layers.append(spread.mark_rule(strokeWidth=2, aria=False).encode(x="low:Q", x2="high:Q"))
-    if len(marks) > 2:
-        known = kinds[2].transform_filter("isValid(datum.known)")
-        layers.append(known.mark_tick(thickness=4, height=15, opacity=1, aria=False).encode(x="known:Q"))
-    text = base.mark_text(align="left", dx=6, fontSize=12, color=_INK, aria=False)
-    layers.append(text.encode(x=alt.value("width"), text="text:N"))
-    padding = {"left": 16, "right": 56, "top": 4, "bottom": 4}
-    return alt.layer(*layers).properties(height=_row_height(alt, names), padding=padding)
 
-
-def restart_chart(alt: ModuleType, narrow: bool, *, rows: list[Row]) -> Any:
-    """A dot for each restart: its `cost` over its `rank`, the kept one larger."""
-    scale = alt.Scale(domain=[0.5, rows[-1]["rank"] + 0.5], nice=False)
-    axis = alt.Axis(grid=False, tickMinStep=1, format=",d", tickCount=5 if narrow else 10)
-    chart = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("rank:Q", title="restart, best first", scale=scale, axis=axis),
-        y=alt.Y("cost:Q", title="nats per action", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
-        color=_colour_by_kind(alt, narrow, {"kept": _ORANGE, "other restarts": _GREY}, symbol="circle"),
-        size=alt.condition("datum.kind == 'kept'", alt.value(140), alt.value(60)),
-        description="tooltip:N",
+def axis(scale: Scale) -> str:
+    """Numbers under, or over, drawings that share a scale."""
+    return "".join(
+        f'<text class="tick" x="{scale(tick)}%" y="12" text-anchor="{_anchor(scale(tick))}">{words}</text>'
+        for tick, words in _labelled(scale.ticks())
     )
-    return chart.mark_circle(opacity=1).properties(height=200)
 
 
-def learning_chart(alt: ModuleType, narrow: bool, *, rows: list[Row], domain: tuple[float, float]) -> Any:
-    """A curve of `cost` over `step` for each `curve`; costs outside the domain are cut off."""
-    styles: dict[str, tuple[str, dict[str, Any]]] = {
-        "kept": (_ORANGE, {"strokeWidth": 2.5}),
-        "kept, on held-out episodes": (_BLUE, {"strokeWidth": 2.5, "strokeDash": [5, 3]}),
-        "other restarts": (_PALE_GREY, {"strokeWidth": 1}),
-    }
-    kinds = [kind for kind in styles if any(row["kind"] == kind for row in rows)]
-    colours = {kind: styles[kind][0] for kind in kinds}
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("step:Q", title="step", axis=alt.Axis(grid=False, tickCount=4 if narrow else 8)),
-        y=alt.Y("cost:Q", title="nats per action", scale=alt.Scale(domain=list(domain), nice=True)),
-        color=_colour_by_kind(alt, narrow, colours, symbol="stroke"),
-        detail="curve:N",
+def strip(levels: Sequence[tuple[int, bool, str]]) -> str:
+    """Cells side by side: how dark from 0 to 9, whether anybody was there, and words to hover over."""
+    width = 100 / len(levels)
+    parts = []
+    for k, (level, seen, words) in enumerate(levels):
+        x, y, height = (k * width, 1, 20) if seen else ((k + 0.3) * width, 8, 6)
+        size = f'x="{x:.2f}%" y="{y}" width="{width * (0.92 if seen else 0.4):.2f}%" height="{height}"'
+        parts.append(f'<rect class="h{level}" {size}><title>{escape(words)}</title></rect>')
+    return "".join(parts)
+
+
+class Curve(NamedTuple):
+    """Points of a curve, and the class that says how it is drawn."""
+
+    points: Sequence[tuple[float, float]]
+    kind: str
+
+
+def lines(curves: Sequence[Curve], x: Scale, y: Scale, *, height: int, across: str, marked: str = "") -> str:
+    """Curves over two axes; `marked` is drawn behind them, `across` says what the horizontal axis is."""
+    parts = [f'<svg x="0" y="8" width="100%" height="{height}" overflow="visible">{marked}']
+    for tick in y.ticks(4):
+        at = 100 - y(tick)
+        parts.append(f'<line class="grid" x1="0" x2="100%" y1="{at}%" y2="{at}%"/>')
+    parts.append(f'<svg width="100%" height="100%" viewBox="0 0 {_WIDTH} {height}" preserveAspectRatio="none">')
+    for curve in curves:
+        points = " ".join(f"{x(a) * _WIDTH / 100:.1f},{(100 - y(b)) * height / 100:.1f}" for a, b in curve.points)
+        shape = "polygon" if curve.kind == "band" else "polyline"
+        parts.append(f'<{shape} class="{curve.kind}" points="{points}" vector-effect="non-scaling-stroke"/>')
+    parts.append("</svg>")
+    for tick, words in _labelled(y.ticks(4)):
+        parts.append(f'<text class="tick halo" x="2" y="{100 - y(tick)}%" dy="-3">{words}</text>')
+    parts.append("</svg>")
+    bottom = height + 8
+    for tick, words in _labelled(x.ticks(4)):
+        at = x(tick)
+        place = f'x="{at}%" y="{bottom + 16}" text-anchor="{_anchor(at)}"'
+        parts.append(f'<line class="axis" x1="{at}%" x2="{at}%" y1="{bottom}" y2="{bottom + 4}"/>')
+        parts.append(f'<text class="tick" {place}>{words}</text>')
+    parts.append(f'<line class="axis" x1="0" x2="100%" y1="{bottom}" y2="{bottom}"/>')
+    parts.append(f'<text class="muted" x="50%" y="{bottom + 33}" text-anchor="middle">{escape(across)}</text>')
+    return "".join(parts)
+
+
+def shade(x: Scale, first: float, last: float) -> str:
+    """A stretch of the horizontal axis, marked from top to bottom."""
+    left, right = x(first), x(last)
+    return f'<rect class="marked" x="{left}%" y="0" width="{max(0.3, right - left):.2f}%" height="100%"/>'
+
+
+def dots(points: Sequence[tuple[float, float, str, str]], x: Scale, y: Scale, *, height: int, across: str) -> str:
+    """A dot for each (x, y, class, words to hover over), over the same axes as curves."""
+    drawn = "".join(
+        f'<circle class="{kind}" cx="{x(a)}%" cy="{100 - y(b)}%" r="{6 if kind == "two" else 4}">'
+        f"<title>{escape(words)}</title></circle>"
+        for a, b, kind, words in points
     )
-    layers = [
-        base.transform_filter(f"datum.kind == '{kind}'").mark_line(**styles[kind][1], clip=True, aria=False)
-        for kind in reversed(kinds)
-    ]
-    return alt.layer(*layers).properties(height=240)
+    over = f'<svg x="0" y="8" width="100%" height="{height}" overflow="visible">{drawn}</svg>'
+    return lines([], x, y, height=height, across=across) + over
 
 
-def heat_map(
-    alt: ModuleType, narrow: bool, *, cells: list[Row], people: list[str], columns: list[str], title: str, named: bool
-) -> Any:
-    """A cell for each person and column, dark where `expertise` is high, and small where it was not `visited`.
-
-    If the columns are `named`, their names are shown, and the values of the cells where there is room.
-    """
-    highest = max(cell["expertise"] for cell in cells)
-    axis = alt.Axis(labels=named, ticks=False, domain=False, labelAngle=0 if len(columns) <= 8 else -60)
-    scale = alt.Scale(scheme="blues", domain=[0, highest])
-    legend = alt.Legend(orient="top", title="expertise", gradientLength=160, format=".2~f", tickCount=3)
-    base = alt.Chart(alt.Data(values=cells)).encode(
-        x=alt.X("column:N", sort=None, title=title, scale=alt.Scale(domain=columns), axis=axis),
-        y=_by_name(alt, narrow, people),
-        color=alt.Color("expertise:Q", scale=scale, legend=legend),
-        description="tooltip:N",
+def path(
+    cloud: Sequence[tuple[float, float]],
+    points: Sequence[tuple[float, float]],
+    stretch: tuple[int, int] | None,
+    x: Scale,
+    y: Scale,
+    *,
+    height: int,
+) -> str:
+    """A path in a plane before a cloud of points, its start as a dot and one stretch of it marked."""
+    dots_ = "".join(f'<circle class="other" cx="{x(a)}%" cy="{100 - y(b)}%" r="1.5"/>' for a, b in cloud)
+    parts = [(points, "one"), *([(points[stretch[0] : stretch[1] + 1], "two")] if stretch else [])]
+    drawn = "".join(
+        f'<polyline class="{kind}" points="{" ".join(_corner(x(a), 100 - y(b), height) for a, b in some)}" '
+        'vector-effect="non-scaling-stroke"/>'
+        for some, kind in parts
     )
-    layers = [base.transform_filter("datum.visited").mark_rect(width={"band": 0.94}, height={"band": 0.94})]
-    if not all(cell["visited"] for cell in cells):
-        unseen = base.transform_filter("!datum.visited")
-        layers.append(unseen.mark_rect(width={"band": 0.3}, height={"band": 0.25}, stroke=_GREY, strokeWidth=0.5))
-    if named and len(columns) <= (4 if narrow else 10):
-        ink = alt.condition(f"datum.expertise > {0.5 * highest}", alt.value("white"), alt.value(_INK))
-        text = base.mark_text(fontSize=12, aria=False)
-        layers.append(text.encode(text=alt.Text("expertise:Q", format=".2f"), color=ink))
-    return alt.layer(*layers).properties(height=_row_height(alt, people))
+    start = f'<circle class="one" cx="{x(points[0][0])}%" cy="{100 - y(points[0][1])}%" r="4.5"/>'
+    inner = f'<svg width="100%" height="100%" viewBox="0 0 {_WIDTH} {height}" preserveAspectRatio="none">{drawn}</svg>'
+    return f'<svg x="0" y="5" width="100%" height="{height}" overflow="visible">{dots_}{inner}{start}</svg>'
 
 
-def _colour_by_kind(alt: ModuleType, narrow: bool, colours: Mapping[str, str], *, symbol: str) -> Any:
-    """A colour for each `kind` of mark, with a legend."""
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    legend = alt.Legend(orient="top", title=None, symbolType=symbol, columns=1 if narrow else len(colours))
-    return alt.Color("kind:N", scale=scale, legend=legend)
+def _corner(across: float, down: float, height: int) -> str:
+    return f"{across * _WIDTH / 100:.1f},{down * height / 100:.1f}"
 
 
-def _by_name(alt: ModuleType, narrow: bool, names: list[str]) -> Any:
-    axis = alt.Axis(labelLimit=110 if narrow else 220, ticks=False, domain=False, labelPadding=8, labelOverlap=False)
-    return alt.Y("name:N", sort=None, title=None, scale=alt.Scale(domain=names), axis=axis)
+def legend(marks: Sequence[tuple[str, str]]) -> str:
+    """What each class of mark is, in words."""
+    if not marks:
+        return ""
+    items = "".join(
+        f'<li><svg width="22" height="12" aria-hidden="true">{_sign(kind)}</svg>{escape(words)}</li>'
+        for kind, words in marks
+    )
+    return f'<ul class="legend">{items}</ul>'
 
 
-def _row_height(alt: ModuleType, names: list[str]) -> Any:
-    return alt.Step(24 if len(names) <= 25 else 16)
+def _sign(kind: str) -> str:
+    if kind == "one":
+        return '<line class="one" x1="1" x2="21" y1="6" y2="6"/><circle class="one" cx="11" cy="6" r="4.5"/>'
+    if kind == "two-square":
+        line = '<line class="two" x1="1" x2="21" y1="6" y2="6"/>'
+        return f'{line}<rect class="two" x="7" y="2" width="8" height="8"/>'
+    if kind == "known":
+        return '<path class="known" d="M11 0 17 6 11 12 5 6Z"/>'
+    if kind.startswith("dot-"):
+        return f'<circle class="{kind[4:]}" cx="11" cy="6" r="4.5"/>'
+    if kind == "reference":
+        return '<line class="reference" x1="11" x2="11" y1="0" y2="12"/>'
+    if kind in ("marked", "band", "h2", "h8"):
+        return f'<rect class="{kind}" x="1" y="1" width="20" height="10"/>'
+    return f'<line class="{kind}" x1="1" x2="21" y1="6" y2="6"/>'
 
 
-def _inline_svg(drawing: str, figure: Figure, kind: str) -> str:
-    """A chart as an element of a page: ids that no other chart has, and titles to hover over instead of ARIA labels."""
-    ElementTree.register_namespace("", _SVG)
-    root = ElementTree.fromstring(drawing)
-    elements = list(root.iter())
-    old_ids = [element.attrib["id"] for element in elements if "id" in element.attrib]
-    ids = {old: f"{figure.name}-{kind}-{k}" for k, old in enumerate(old_ids)}
-    for element in elements:
-        label, is_mark = element.get("aria-label"), element.tag in (f"{{{_SVG}}}path", f"{{{_SVG}}}line")
-        for name in ("aria-label", "aria-roledescription", "aria-hidden", "role", "class", "font-family"):
-            element.attrib.pop(name, None)
-        if label and is_mark and kind == "wide":  # narrow screens rarely have a mouse
-            ElementTree.SubElement(element, f"{{{_SVG}}}title").text = label
-        for name, value in element.attrib.items():
-            element.set(name, ids[value] if name == "id" else _short_attribute(value, ids))
-    root.attrib |= {"class": kind, "role": "img", "aria-label": figure.description}
-    return ElementTree.tostring(root, encoding="unicode")
+def _file_legend(marks: Sequence[tuple[str, str]]) -> str:
+    parts, x = [], 12
+    for kind, words in marks:
+        parts.append(f'<svg x="{x}" y="8" width="22" height="12">{_sign(kind)}</svg>')
+        parts.append(f'<text x="{x + 28}" y="18">{escape(words)}</text>')
+        x += 50 + 7 * len(words)
+    return "".join(parts)
 
 
-def _short_attribute(value: str, ids: Mapping[str, str]) -> str:
-    """The value of an attribute with new ids, and with lengths rounded to a tenth of a pixel."""
-    if value.startswith("url(#"):
-        return f"url(#{ids[value[5:-1]]})"
-    return re.sub(r"-?\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", value)
+def _file(description: str, height: int, body: str) -> str:
+    """A drawing with the light colours, on white."""
+    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="ileed-figure" {size} role="img">'
+    return f"{head}<title>{escape(description)}</title><style>{_styles()}</style>{_WHITE}{body}</svg>\n"
+
+
+_WHITE = '<rect width="100%" height="100%" fill="#fff"/>'
+
+
+def _styles() -> str:
+    light = _LIGHT
+    rules = [f"text{{font:12px system-ui,Helvetica,Arial,sans-serif;fill:{light['ink']}}}"]
+    rules += [f".muted,.tick{{fill:{light['muted']}}}", "circle.one,circle.two,rect.two{stroke:#fff}"]
+    for kind in ("one", "two"):
+        rules.append(f"line.{kind},polyline.{kind}{{stroke:{light[kind]};stroke-width:2;fill:none}}")
+        rules.append(f"circle.{kind},rect.{kind}{{fill:{light[kind]}}}")
+    rules.append(f".grid,.axis,.reference{{stroke:{light['line']}}}")
+    rules.append(f".known{{fill:none;stroke:{light['two']};stroke-width:2}}")
+    rules.append(f"polyline.other,line.other{{fill:none;stroke:{light['line']}}}circle.other{{fill:{light['faint']}}}")
+    rules.append("polyline.dashed,line.dashed{fill:none;stroke:#0072b2;stroke-width:2;stroke-dasharray:5 3}")
+    rules.append(f".band{{fill:{light['one']};fill-opacity:.18}}.marked{{fill:{light['two']};fill-opacity:.16}}")
+    rules += [f".h{level}{{fill:{colour}}}" for level, colour in enumerate(HEAT)]
+    return "".join(rules)
+
+
+def _anchor(percent: float) -> str:
+    """Words at the ends of an axis stay inside it."""
+    return "start" if percent < 3 else "end" if percent > 97 else "middle"
+
+
+def _labelled(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    """Ticks with their numbers, all with as many decimals as the closest two need."""
+    step = min((after - before for before, after in pairwise(ticks)), default=1.0)
+    digits = next((each for each in range(7) if abs(step * 10**each - round(step * 10**each)) < 1e-6), 7)
+    texts = (f"{0.0 if abs(tick) < 1e-12 else tick:,.{digits}f}" for tick in ticks)
+    return [(tick, text.replace("-", "\N{MINUS SIGN}")) for tick, text in zip(ticks, texts, strict=True)]

@@ -1,4 +1,4 @@
-"""People: demonstrators in order of expertise, and their labels in a report."""
+"""People: demonstrators in order of expertise, with intervals where there are any, and their labels in a report."""
 
 from __future__ import annotations
 
@@ -6,19 +6,32 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Self, final
+from typing import Any, NamedTuple, final
 
+from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.fitted import Fitted
 from ileed.wording import printable
 
-SHOWN = 25  # of more than twice as many demonstrators, the first and the last so many are shown
+SHOWN = 25  # of more people than twice as many, the first and the last so many are shown
+UNCERTAIN = 10  # and so many of those between them whose intervals are the widest
+
+
+class Rated(NamedTuple):
+    """Relative expertise and rank with their intervals, and the group of those who cannot be told apart."""
+
+    expertise: float
+    low: float
+    high: float
+    rank_low: int
+    rank_high: int
+    group: int
 
 
 @final
 @dataclass(frozen=True)
 class Person:
-    """A demonstrator: a unique printable label, the mean expertise and its 10 to 90 % range over steps."""
+    """A demonstrator: a unique printable label, and expertise with its 10 to 90 % range over their own steps."""
 
     index: int
     rank: int
@@ -27,49 +40,85 @@ class Person:
     low: float
     high: float
     known: float | None
+    rated: Rated | None = None
+    steps: int | None = None
+    episodes: int | None = None
 
     @property
     def is_ranked(self) -> bool:
         return not math.isnan(self.expertise)
 
-
-@final
-@dataclass(frozen=True)
-class Shown:
-    """The people to show, best first; where some are left out, they belong after the first `SHOWN`."""
-
-    persons: Sequence[Person]
-    left_out: int
-
-    @classmethod
-    def of(cls, people: Sequence[Person]) -> Self:
-        left_out = max(0, len(people) - 2 * SHOWN)
-        return cls([*people[:SHOWN], *people[SHOWN + left_out :]], left_out)
-
     @property
-    def labels(self) -> list[str]:
-        return self.with_gap([person.label for person in self.persons], f"… {self.left_out:,} others …")
-
-    def with_gap(self, items: list[str], gap: str) -> list[str]:
-        """One item for each person, and `gap` where people are left out."""
-        return [*items[:SHOWN], gap, *items[SHOWN:]] if self.left_out else items
+    def uncertainty(self) -> float:
+        """The width of the interval, or of the range over steps."""
+        width = self.high - self.low if self.rated is None else self.rated.high - self.rated.low
+        return width if math.isfinite(width) else -1.0
 
 
-def people_of(fitted: Fitted, truth: Mapping[str, float]) -> list[Person]:
-    """All demonstrators, best first; those without an estimate come last."""
+def shown_of(people: Sequence[Person]) -> list[int]:
+    """Places of the people to show: all, or the first, the last and the most uncertain between them."""
+    if len(people) <= 2 * SHOWN + UNCERTAIN:
+        return list(range(len(people)))
+    between = range(SHOWN, len(people) - SHOWN)
+    widest = sorted(between, key=lambda place: (-people[place].uncertainty, place))[:UNCERTAIN]
+    return [*range(SHOWN), *sorted(widest), *range(len(people) - SHOWN, len(people))]
+
+
+def people_of(fitted: Fitted, truth: Mapping[str, float], data: Demonstrations | None = None) -> list[Person]:
+    """All demonstrators, best first by their ratings, or by the fit's own estimate; those without one come last."""
     names, summary = fitted.expertise.names, fitted.expertise.summary
+    known_names = set(names)
     for name, value in truth.items():
-        if name not in names:
+        if name not in known_names:
             raise SettingsError(f"truth names {name!r}, who is not in this run: it has {names}")
         if not 0 <= value <= 1:
             raise SettingsError(f"the known skill of {name!r} is {value}: it must be from 0 to 1")
     labels, expertise = labels_of(names), summary.by_demonstrator.tolist()
     low, high = summary.quantiles[:, 2].tolist(), summary.quantiles[:, -3].tolist()  # 10 and 90 % of 21 quantiles
-    order = sorted(range(len(names)), key=lambda index: (math.isnan(expertise[index]), -expertise[index]))
+    found = _ratings(fitted)
+    counts = _counts(fitted, found, data)
+    values = [found[index]["expertise"] if index in found else value for index, value in enumerate(expertise)]
+    order = sorted(range(len(names)), key=lambda index: (math.isnan(expertise[index]), -values[index]))
     return [
-        Person(index, rank, labels[index], expertise[index], low[index], high[index], truth.get(names[index]))
+        Person(
+            index,
+            rank,
+            labels[index],
+            expertise[index],
+            low[index],
+            high[index],
+            truth.get(names[index]),
+            Rated(**{name: found[index][name] for name in Rated._fields}) if index in found else None,
+            *counts.get(index, (None, None)),
+        )
         for rank, index in enumerate(order, start=1)
     ]
+
+
+def _ratings(fitted: Fitted) -> dict[int, dict[str, Any]]:
+    """The row of each person in the table of ratings, with the number of their group; by the person's index."""
+    if not fitted.estimates_expertise or fitted.expertise.ratings is None:
+        return {}
+    numbers = {name: str(index) for index, name in enumerate(fitted.expertise.names)}  # a table holds no stray name
+    ratings = fitted.expertise.ratings.renamed(numbers)
+    group = {name: place for place, names in enumerate(ratings.groups(), start=1) for name in names}
+    rows = {
+        int(row["demonstrator"]): row | {"group": group[row["demonstrator"]]} for row in ratings.table().to_pylist()
+    }
+    return {index: row for index, row in rows.items() if math.isfinite(row["expertise"])}
+
+
+def _counts(
+    fitted: Fitted, found: Mapping[int, Mapping[str, Any]], data: Demonstrations | None
+) -> dict[int, tuple[int, int]]:
+    """Steps and episodes of each person, as far as the run or the data tell."""
+    if data is None:
+        return {index: (row["steps"], row["episodes"]) for index, row in found.items()}
+    place = {name: index for index, name in enumerate(fitted.expertise.names)}
+    steps, episodes = data.steps_each.tolist(), [0] * len(data.names)
+    for who in data.episode_demonstrator.tolist():
+        episodes[who] += 1
+    return {place[name]: (steps[k], episodes[k]) for k, name in enumerate(data.names) if name in place}
 
 
 def labels_of(names: Sequence[str]) -> list[str]:

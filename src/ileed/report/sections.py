@@ -1,4 +1,4 @@
-"""Sections of a report: the sentences of text.toml that apply to a fit, and the rows of its charts.
+"""Sections of a report: the sentences of text.toml that apply to a fit, with its tables and charts.
 
 To add a section, write a function that returns one and name it in `Content.of`.
 """
@@ -6,83 +6,97 @@ To add a section, write a function that returns one and name it in `Content.of`.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import combinations, pairwise, product
-from pathlib import Path
-from types import ModuleType
-from typing import Any, Self, final
+from itertools import combinations, pairwise
+from typing import final
 
 import numpy as np
 
+from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.evaluation import Scores, rank_loss
 from ileed.fitted import Fitted
-from ileed.fitted.ratings import Ratings
-from ileed.report.charts import Figure, Row, bar_chart, heat_map, learning_chart, restart_chart
-from ileed.report.people import SHOWN, Person, Shown, labels_of, people_of
+from ileed.report.advice import next_steps, quality
+from ileed.report.charts import Chart, Rows, Scale, axis, interval, strip
+from ileed.report.episodes import Episodes
+from ileed.report.evidence import Evidence
+from ileed.report.health import health_sections
+from ileed.report.kinds import PeopleByKind
+from ileed.report.layout import Section, Top
+from ileed.report.people import SHOWN, UNCERTAIN, Person, labels_of, people_of, shown_of
+from ileed.report.tables import Cell, Column, Table, decimals, person_name, rated, whole, words
+from ileed.report.text import NOTHING, as_sentence, between, decimal, demonstrators, number, say, short
 
-_CURVES = 40  # learning curves at most
-_RECORDS = 80  # points of a learning curve at most
-_DOTS = 150  # restarts shown as dots at most
 _SKILLS = 60  # skills side by side at most
-_FEW_STEPS = 1000  # steps of a person below which the ranking is called imprecise
-_TIED_NATS = 0.01  # restarts this close to the best are said to have found the same optimum
-
-_WHO, _WHERE = "Who follows the learned policy most closely", "Where each person is good"
-_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_TEXT = tomllib.loads(Path(__file__).with_name("text.toml").read_text(encoding="utf-8"))
-
-
-@final
-@dataclass(frozen=True)
-class Section:
-    """A heading, paragraphs (empty ones are left out), a chart after the first, and a table of people to unfold."""
-
-    heading: str
-    paragraphs: Sequence[str]
-    figure: Figure | None = None
-    numbers: Shown | None = None
+_FEW_STEPS = 400  # steps of a person below which the ranking is called imprecise
 
 
 @final
 @dataclass(frozen=True)
 class Content:
-    """The result in one sentence, how to read it, what was done, and the sections."""
+    """What is said first, how to read it, and the sections."""
 
-    verdict: str
+    top: Top
     caution: str
     introduction: str
     sections: Sequence[Section]
 
+    @property
+    def verdict(self) -> str:
+        return self.top.verdict
+
+    @property
+    def figures(self) -> list[Chart | Rows]:
+        """The charts that can stand alone."""
+        every = (block.figure for section in self.sections for block in section.blocks)
+        return [figure for figure in every if figure is not None]
+
     @classmethod
-    def of(cls, fitted: Fitted, truth: Mapping[str, float], scores: Mapping[str, Scores]) -> Self:
-        """The content for a fit, with the known skill of some demonstrators and the scores of some policies."""
-        people = people_of(fitted, truth)
+    def of(
+        cls,
+        fitted: Fitted,
+        truth: Mapping[str, float],
+        scores: Mapping[str, Scores],
+        data: Demonstrations | None = None,
+    ) -> Content:
+        """The content for a fit, with known skill, scores of policies and the data of the fit, where there are any."""
+        people = people_of(fitted, truth, data)
         rewards = [_rewards(scores)] if scores else []
-        how = [*rewards, _restarts(fitted), _learning(fitted)]
-        if fitted.estimates_expertise:
-            who, where = _ranking(fitted, people), _where(fitted, Shown.of([each for each in people if each.is_ranked]))
-            sure = [] if fitted.expertise.ratings is None else [_intervals(fitted.expertise.ratings, people)]
-            return cls(_verdict(people), _say("caution"), _say("introduction"), [who, *sure, *how, where])
-        who, where = Section(_WHO, [_say("cloning_who")]), Section(_WHERE, [_say("cloning_where")])
-        verdict = _say("cloning", who=_demonstrators(len(people)))
-        return cls(verdict, "", _say("cloning_introduction"), [who, *how, where])
+        if not fitted.estimates_expertise:
+            who = Section("ranking", _WHO, [say("cloning_who")])
+            advice = [("Fit", say("advice_cloning"))]
+            top = Top(say("cloning", who=demonstrators(len(people))), "", advice, quality(fitted, people, data))
+            return cls(top, "", say("cloning_introduction"), [who, *rewards, *health_sections(fitted)])
+        evidence = None if data is None else Evidence.of(fitted, data)
+        shown = [people[place] for place in shown_of(people)]
+        kinds = None if evidence is None else PeopleByKind.of(evidence, shown)
+        episodes = None if evidence is None else Episodes.of(evidence, people)
+        advice = next_steps(fitted, people, kinds, episodes)
+        top = Top(_verdict(fitted, people), _sure(fitted, people), advice, quality(fitted, people, data))
+        sections = [_ranking(fitted, people), *_where(fitted, shown, kinds, data), *_episodes(episodes), *rewards]
+        return cls(top, say("caution"), say("introduction"), [*sections, *health_sections(fitted)])
 
 
-def _verdict(people: Sequence[Person]) -> str:
-    """Who differs most from the others, or how expertise decreases from the best to the worst."""
+_WHO, _WHERE = "Who follows the learned policy most closely", "Who is good where"
+
+
+def _verdict(fitted: Fitted, people: Sequence[Person]) -> str:
+    """In what order people are and how sure that is, or without intervals who differs most from the others."""
+    ratings = fitted.expertise.ratings
+    if ratings is not None and len(ratings.names) > 1:
+        labels = labels_of(fitted.expertise.names)
+        named = dict(zip(fitted.expertise.names, map(short, labels), strict=True))
+        return as_sentence(ratings.renamed({name: named[name] for name in ratings.names}).sentence())
     seen = [person for person in people if person.is_ranked]
     if len(seen) < 2 or seen[0].expertise <= 0:
-        return _say("one_person", who=_demonstrators(len(seen)))
+        return say("one_person", who=demonstrators(len(seen)))
     relative = [person.expertise / seen[0].expertise for person in seen]
     if relative[-1] > 0.9:
-        return _say("equal", count=_number(len(seen)))
+        return say("equal", count=number(len(seen)))
     gaps = [before - after for before, after in pairwise(relative)]
     if max(gaps) < 0.3:
-        return _say("gradual", best=seen[0].label, worst=seen[-1].label, percent=relative[-1] * 100)
+        return say("gradual", best=seen[0].label, worst=seen[-1].label, percent=relative[-1] * 100)
     above = gaps.index(max(gaps)) + 1
     far = "far " if np.mean(relative[:above]) >= 2 * np.mean(relative[above:]) else ""
     few, others, how = seen[:above], seen[above:], "more"
@@ -91,214 +105,204 @@ def _verdict(people: Sequence[Person]) -> str:
     *before, last = (person.label for person in few)
     who = f"{', '.join(before)} and {last}" if before else last
     if len(few) > 3:
-        who = f"{_number(len(few)).capitalize()} of the {_number(len(seen))} demonstrators"
+        who = f"{number(len(few)).capitalize()} of the {number(len(seen))} demonstrators"
     follow = "follows" if len(few) == 1 else "follow"
-    rest = others[0].label if len(others) == 1 else f"the {_number(len(others))} others"
+    rest = others[0].label if len(others) == 1 else f"the {number(len(others))} others"
     return f"{who} {follow} the learned policy {far}{how} closely than {rest}."
 
 
+def _sure(fitted: Fitted, people: Sequence[Person]) -> str:
+    """The highest and the lowest estimate with their intervals, or that there are none."""
+    ranked = [person for person in people if person.rated is not None]
+    if not ranked:
+        return say("no_intervals")
+    ends = []
+    for person in (ranked[0], ranked[-1])[: len(ranked)]:
+        assert person.rated is not None
+        found = f"{decimal(person.rated.expertise)} ({between(person.rated.low, person.rated.high)})"
+        ends.append(f"{short(person.label)} has {found}")
+    return say("sure", best=ends[0], worst=ends[-1]) if len(ends) > 1 else ""
+
+
 def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
-    shown, parts = Shown.of(people), fitted.joint.parts
+    parts, ratings = fitted.joint.parts, fitted.expertise.ratings
+    is_rated = any(person.rated is not None for person in people)
+    zero = parts.demonstrator.at_expertise_zero(fitted.joint.sizes)
+    first = say("ranking_rated") if is_rated else say("ranking", zero=zero)
     steps = fitted.provenance["data"]["steps"] / len(people)
     unranked = sum(not person.is_ranked for person in people)
+    left = len(people) - len(shown_of(people))
+    shown = {"first": SHOWN, "uncertain": UNCERTAIN, "left": f"{left:,}"}
+    have = "has" if unranked == 1 else "have"
+    notes = [
+        say("groups") if is_rated else "",
+        say("cross_fitted", folds=ratings.by.folds) if is_rated and ratings is not None and ratings.by.folds else "",
+        as_sentence(ratings.by.identification) if is_rated and ratings is not None else "",
+        say("alternatives", count=number(len(fitted.restarts.alternatives))) if fitted.restarts.alternatives else "",
+        say("no_reward"),
+        say("shared_skills") if not parts.expertise.distinguishes_demonstrators else "",
+        say("left_out", **shown) if left else "",
+        say("few_steps", steps=steps) if steps < _FEW_STEPS else "",
+        say("unranked", who=demonstrators(unranked).capitalize(), have=have) if unranked else "",
+        _known_skill(people),
+    ]
+    return Section("ranking", _WHO, [first], [_ranking_table(people, is_rated)], notes)
+
+
+def _known_skill(people: Sequence[Person]) -> str:
     known = {person.label: person.known for person in people if person.known is not None and person.is_ranked}
     pairs = sum(one != other for one, other in combinations(known.values(), 2))
-    wrong = rank_loss({p.label: p.expertise for p in people if p.label in known}, known) * pairs if pairs else 0
-    text = [
-        _say("ranking", zero=parts.demonstrator.at_expertise_zero(fitted.joint.sizes)),
-        _say("no_reward"),
-        _say("shared_skills") if not parts.expertise.distinguishes_demonstrators else "",
-        _say("left_out", shown=SHOWN, others=shown.left_out) if shown.left_out else "",
-        _say("few_steps", steps=steps) if steps < _FEW_STEPS else "",
-        _say("unranked", who=_demonstrators(unranked).capitalize(), have="has" if unranked == 1 else "have")
-        if unranked
-        else "",
-        _say("known_skill", who=_demonstrators(len(known)), wrong=wrong, pairs=pairs) if pairs else "",
+    if not pairs:
+        return ""
+    values = {p.label: p.expertise if p.rated is None else p.rated.expertise for p in people if p.label in known}
+    return say("known_skill", who=demonstrators(len(known)), wrong=rank_loss(values, known) * pairs, pairs=pairs)
+
+
+def _ranking_table(people: Sequence[Person], is_rated: bool) -> Table:
+    shown = shown_of(people)
+    known = [person.known for person in people if person.known is not None]
+    level = float(np.mean(known)) or 1.0 if is_rated and known else 1.0
+    values = [_estimate(person) for person in people]
+    marks = [None if person.known is None else person.known / level for person in people]
+    scale = Scale.of([0.0, 1.0, *(end for place in shown for end in (*values[place], marks[place]))])
+    drawings = [
+        interval(scale, values[k][0], values[k][1:], known=marks[k], reference=1.0 if is_rated else None) for k in shown
     ]
+    span = "95 % interval" if is_rated else "middle 80 % of their own steps"
+    columns = [
+        Column("person", ("person",)),
+        Column("expertise", ("expertise", "low", "high"), span),
+        *([Column("rank", ("rank_low", "rank_high"), span), Column("group", ("group",))] if is_rated else []),
+        Column("steps", ("steps",)),
+        Column("episodes", ("episodes",)),
+        *([Column("known skill", ("known_skill",))] if known else []),
+    ]
+    rows = [_ranking_row(person, is_rated, bool(known)) for person in people]
+    groups = [0 if person.rated is None else person.rated.group for person in people]
+    starts = frozenset(k for k in range(1, len(people)) if groups[k] != groups[k - 1])
+    legend = [("one", f"expertise with {span}")]
+    legend += [("known", "known skill, divided by its mean")] if known else []
+    legend += [("reference", "mean over people")] if is_rated else []
+    title = "expertise divided by its mean over people" if is_rated else "expertise"
+    labels, numbers = [people[k].label for k in shown], [decimal(values[k][0]) for k in shown]
+    told = f"Expertise of people: {people[0].label} is highest"
+    drawing = Rows("ranking", told, labels, drawings, numbers, axis(scale), title, legend)
+    return Table("ranking", "People, best first", columns, rows, drawing, shown, starts)
+
+
+def _estimate(person: Person) -> tuple[float, float, float]:
+    if person.rated is None:
+        return person.expertise, person.low, person.high
+    return person.rated.expertise, person.rated.low, person.rated.high
+
+
+def _ranking_row(person: Person, is_rated: bool, with_known: bool) -> list[Cell]:
+    cells = [person_name(person.label), rated(*_estimate(person))]
+    if is_rated:
+        low, high, group = (None, None, None) if person.rated is None else person.rated[3:]
+        ranks = NOTHING if low is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        cells += [Cell(ranks, math.inf if low is None else low, (low, high), "n"), whole(group)]
+    cells += [whole(person.steps), whole(person.episodes)]
+    return [*cells, decimals(person.known)] if with_known else cells
+
+
+def _where(
+    fitted: Fitted, people: Sequence[Person], kinds: PeopleByKind | None, data: Demonstrations | None
+) -> list[Section]:
+    if kinds is not None:
+        source = (
+            say("kinds_given", column=short(kinds.evidence.kinds.column or "")) if kinds.evidence.kinds.column else ""
+        )
+        text = [source or say("kinds_found"), say("kinds_map")]
+        notes = [say("in_sample"), say("part_of_data") if kinds.evidence.is_part else ""]
+        weak = Section("weak", "Where everybody is weak", [text[0], say("kinds_weak")], [kinds.kinds_table()], notes)
+        return [Section("kinds", _WHERE, text[1:], [kinds.people_table()], [say("kinds_names")]), weak]
+    missing = [say("kinds_no_data" if data is None else "kinds_not_rated")]
+    ranked = [person for person in people if person.is_ranked]
+    if not fitted.joint.parts.expertise.depends_on_state:
+        return [Section("kinds", _WHERE, [say("same_everywhere"), *missing])]
+    block = _by_skill(fitted, ranked) if fitted.expertise.skill_names else _by_state(fitted, ranked)
+    if block is None:
+        return [Section("kinds", _WHERE, missing)]
+    text = [say("skills") if fitted.expertise.skill_names else say("states")]
+    return [Section("kinds", _WHERE, text, [block], missing)]
+
+
+def _by_skill(fitted: Fitted, people: Sequence[Person]) -> Table:
+    skills = labels_of(fitted.expertise.skill_names)[:_SKILLS]
+    values = [list(of_person.values()) for of_person in fitted.expertise.by_skill().values()]
+    top = max((value for row in values for value in row if math.isfinite(value)), default=1.0) or 1.0
     rows = []
-    for person in (each for each in shown.persons if each.is_ranked):
-        skill = "" if person.known is None else f", known skill {person.known:.3f}"
-        spread = f"10 to 90 % of steps {person.low:.3f} to {person.high:.3f}"
-        tooltip = f"{person.label}: expertise {person.expertise:.3f}, {spread}{skill}"
-        rows.append(_bar(person.label, person.expertise, (person.low, person.high), tooltip) | {"known": person.known})
-    description = f"Bars of estimated expertise: {people[0].label} is highest, {people[-1].label} is lowest"
-    marks = ["estimated expertise", "middle 80 % of their own steps", *(["known skill"] if known else [])]
-    draw = partial(bar_chart, rows=rows, names=shown.labels, title="expertise", domain=(0, 1), marks=marks)
-    return Section(_WHO, text, Figure("ranking", description, draw), numbers=shown)
+    for person in people:
+        found = values[person.index][: len(skills)]
+        rows.append([person_name(person.label), *(rated(each, None, None, heat=_level(each, top)) for each in found)])
+    rows = [[cell._replace(values=cell.values[:1]) for cell in row] for row in rows]
+    columns = [Column(name, (name,)) for name in ("person", *skills)]
+    return Table("skills", "People by skill, best first", columns, rows, is_map=True)
 
 
-def _intervals(ratings: Ratings, people: Sequence[Person]) -> Section:
-    shown = Shown.of(people).labels
-    ratings = ratings.renamed({ratings.names[person.index]: person.label for person in people})
-    rows = []
-    for row in ratings.table().to_pylist():
-        name, interval = row["demonstrator"], (row["low"], row["high"])
-        ranks = f"rank {row['rank_low']} to {row['rank_high']}"
-        tooltip = f"{name}: {row['expertise']:.2f} ({interval[0]:.2f} to {interval[1]:.2f}), {ranks}"
-        if name in shown:
-            rows.append(_bar(name, row["expertise"], interval, tooltip))
-    order = ratings.sentence()
-    fixed = _as_sentence(ratings.by.identification)
-    text = [_say("intervals", folds=ratings.by.folds), _as_sentence(order), fixed, _say("intervals_scale")]
-    description = f"Relative expertise with 95 % intervals; {order}"
-    domain, marks = (0.0, max(row["high"] for row in rows)), ["relative expertise", "95 % interval"]
-    title, names = "expertise divided by its mean over people", [row["name"] for row in rows]
-    draw = partial(bar_chart, rows=rows, names=names, title=title, domain=domain, marks=marks)
-    return Section("How sure the order is", text, Figure("intervals", description, draw))
+def _by_state(fitted: Fitted, people: Sequence[Person]) -> Table | None:
+    """A strip of the most frequent observations for each person; None where no observation occurs twice."""
+    expertise, visits = fitted.expertise.summary.states.numpy(), fitted.expertise.summary.visits.numpy()
+    if visits.sum(0).max() < 2 or not people:
+        return None
+    known = ~np.isnan(expertise)
+    mean = (np.where(known, expertise, 0) * visits).sum(0) / (visits * known).sum(0).clip(min=1)
+    order = np.argsort(-mean, kind="stable").tolist()
+    top = float(np.nanmax(expertise)) or 1.0
+    drawings, rows = [], []
+    for person in people:
+        value, count = expertise[person.index], visits[person.index]
+        cells = [
+            (
+                _level(float(value[k]), top),
+                bool(count[k]),
+                f"state {k + 1}: {value[k]:.2f}, {f'steps: {count[k]:,}' if count[k] else 'never there'}",
+            )
+            for k in order
+        ]
+        drawings.append(strip(cells))
+        mine = float(np.average(value, weights=count)) if count.sum() else float("nan")
+        rows.append([person_name(person.label), decimals(mine), whole(int(count.sum()))])
+    columns = [Column("person", ("person",)), Column("mean there", ("expertise",)), Column("steps there", ("steps",))]
+    labels, numbers = [person.label for person in people], ["" for _ in people]
+    marks = [("h8", "expert there"), ("h2", "not expert there")]
+    title = f"the {len(order)} most frequent observations, best to worst"
+    drawing = Rows("states", "Expertise of people in frequent states", labels, drawings, numbers, "", title, marks)
+    return Table("states", "People in the most frequent states", columns, rows, drawing)
 
 
-def _bar(name: str, value: float, interval: tuple[float, float], tooltip: str) -> Row:
-    low, high = interval if all(map(math.isfinite, interval)) else (None, None)
-    text = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
-    return {"name": name, "value": value, "low": low, "high": high, "text": text, "tooltip": tooltip}
+def _level(value: float, top: float) -> int:
+    return min(9, max(0, int(10 * value / top))) if math.isfinite(value) else 0
+
+
+def _episodes(episodes: Episodes | None) -> list[Section]:
+    if episodes is None:
+        return []
+    text = [say("episodes")]
+    notes = [say("episodes_rule"), say("episodes_numbered"), say("in_sample")]
+    notes.append(say("part_of_data") if episodes.evidence.is_part else "")
+    charts = episodes.along()
+    listed = Section("episodes", "Episodes to look at", text, [episodes.table()], notes)
+    if not charts:
+        return [listed]
+    text = [say("along"), say("along_sights") if episodes.has_sights else ""]
+    return [listed, Section("along", "Expertise along single episodes", text, charts, side_by_side=True)]
 
 
 def _rewards(scores: Mapping[str, Scores]) -> Section:
-    rows = []
-    for (name, score), label in zip(scores.items(), labels_of(list(scores)), strict=True):
+    names, rows, values = labels_of(list(scores)), [], []
+    for (name, score), label in zip(scores.items(), names, strict=True):
         mean, (low, high) = float(score.mean), score.interval
         if not math.isfinite(mean):
             raise SettingsError(f"the score of {name!r} is {mean}: pass finite scores")
-        spread = f"{low:.2f} to {high:.2f}" if math.isfinite(high - low) else "one episode"
-        rows.append(_bar(label, mean, (low, high), f"{mean:.2f} ({spread})"))
-    means = "Mean rewards: " + "; ".join(f"{row['name']} {row['tooltip']}" for row in rows)
-    ends = [0.0, *(row[end] for row in rows for end in ("value", "low", "high") if row[end] is not None)]
-    names, marks = [row["name"] for row in rows], ["mean", "95 % confidence interval"]
-    title, domain = "mean reward of an episode", (min(ends), max(ends))
-    draw = partial(bar_chart, rows=rows, names=names, title=title, domain=domain, marks=marks)
-    return Section("Rewards of the policies", [_say("rewards"), f"{means}."], Figure("scores", means, draw))
-
-
-def _restarts(fitted: Fitted) -> Section:
-    heading, costs = "Agreement of the restarts", fitted.restarts.nats_per_action
-    if len(costs) == 1:
-        return Section(heading, [_say("one_restart", cost=fitted.nats_per_action)])
-    order = np.argsort(costs, kind="stable")[: np.isfinite(costs).sum()]  # restarts that were lost have infinite cost
-    best, worst, lost = float(costs[order[0]]), float(costs[order[-1]]), len(costs) - len(order)
-    close = _number(int((costs[order] - fitted.nats_per_action <= _TIED_NATS).sum())).capitalize()
-    data = "data" if fitted.history.held_out is None else "held-out episodes"
-    text = [
-        _say("restarts", count=_number(len(costs)), data=data),
-        _say("restarts_agree", close=close, count=len(order), tied=_TIED_NATS, range=worst - best),
-        _say("restarts_lost", lost=_number(lost).capitalize()) if lost else "",
-        _say("restarts_shown", shown=_DOTS) if len(order) > _DOTS else "",
-    ]
-    rows = [
-        {
-            "rank": rank + 1,
-            "cost": float(costs[order[rank]]),
-            "kind": "kept" if order[rank] == fitted.restarts.chosen else "other restarts",
-            "tooltip": f"restart {order[rank] + 1}: {costs[order[rank]]:.4f} nats per action",
-        }
-        for rank in _evenly_spaced(len(order), _DOTS)
-    ]
-    description = f"Cost of each restart, lowest first, from {best:.4f} to {worst:.4f}"
-    return Section(heading, text, Figure("restarts", description, partial(restart_chart, rows=rows)))
-
-
-def _learning(fitted: Fitted) -> Section:
-    history, chosen = fitted.history, fitted.restarts.chosen
-    others = [member for member in np.argsort(fitted.restarts.nats_per_action, kind="stable") if member != chosen]
-    drawn = [others[index] for index in _evenly_spaced(len(others), _CURVES - 1)]
-    curves = [("other restarts", member, history.nats_per_action) for member in drawn]
-    curves.append(("kept", chosen, history.nats_per_action))
-    if history.held_out is not None:
-        curves.append(("kept, on held-out episodes", chosen, history.held_out))
-    text = [
-        _say("learning", outcome=_as_sentence(fitted.outcome.value)),
-        _as_sentence(fitted.width_sentence),
-        _say("held_out") if history.held_out is not None else "",
-        _say("curves_shown", shown=len(drawn), others=len(others)) if len(drawn) < len(others) else "",
-    ]
-    rows: list[Row] = [
-        {"step": int(history.step[k]), "cost": float(costs[k, member]), "curve": f"{kind} {member}", "kind": kind}
-        for kind, member, costs in curves
-        for k in _evenly_spaced(len(history.step), _RECORDS)
-        if np.isfinite(costs[k, member])
-    ]
-    late = [row["cost"] for row in rows if row["step"] >= history.step[-1] / 20]  # the first may lie above the chart
-    domain = (min(late, default=0.0), max(late, default=1.0))  # a kept restart may have diverged after its best step
-    description = f"Learning curves; the kept restart ends at {fitted.nats_per_action:.4f} nats per action"
-    figure = Figure("learning", description, partial(learning_chart, rows=rows, domain=domain))
-    return Section("Learning curves", text, figure)
-
-
-def _where(fitted: Fitted, people: Shown) -> Section:
-    if not fitted.joint.parts.expertise.depends_on_state:
-        return Section(_WHERE, [_say("same_everywhere")])
-    return _by_skill(fitted, people) if fitted.expertise.skill_names else _by_state(fitted, people)
-
-
-def _by_skill(fitted: Fitted, people: Shown) -> Section:
-    names = fitted.expertise.skill_names
-    skills = labels_of(names)[:_SKILLS]
-    values = [list(of_person.values()) for of_person in fitted.expertise.by_skill().values()]
-    cells = [
-        _cell(person, skill, f"{_short(skill)}: expertise {value:.2f}", expertise=value, visited=True)
-        for person in people.persons
-        for skill, value in zip(skills, values[person.index], strict=False)
-    ]
-    more = _say("skills_shown", shown=len(skills), count=len(names)) if len(names) > len(skills) else ""
-    draw = partial(heat_map, cells=cells, people=people.labels, columns=skills, title="skill", named=True)
-    figure = Figure("skills", "Heat map of expertise, demonstrators by skills", draw)
-    return Section(_WHERE, [_say("skills"), more], figure)
-
-
-def _by_state(fitted: Fitted, people: Shown) -> Section:
-    expertise, visits = fitted.expertise.summary.states.numpy(), fitted.expertise.summary.visits.numpy()
-    in_state = visits.sum(0)
-    if in_state.max() < 2:
-        return Section(_WHERE, [_say("no_state_twice")])
-    share = in_state.sum() / fitted.provenance["data"]["steps"]
-    which = "observations in the data" if share == 1 else f"most frequent observations ({share * 100:.0f} % of steps)"
-    known = ~np.isnan(expertise)
-    steps = (visits * known).sum(0)
-    mean = (np.where(known, expertise, 0) * visits).sum(0) / steps.clip(min=1)  # over the steps in that state
-
-    def draw(alt: ModuleType, narrow: bool) -> Any:
-        states = np.argsort(-mean[: 24 if narrow else None], kind="stable").tolist()
-        cells = []
-        for person, state in product(people.persons, states):
-            value, count = float(expertise[person.index, state]), visits[person.index, state]
-            note = f"state {state + 1}: {value:.2f}, " + (f"steps: {count:,}" if count else "never there")
-            cells.append(_cell(person, f"{state + 1}", note, expertise=round(value, 3), visited=bool(count)))
-        title = f"the {len(states)} most frequent states, best to worst" if narrow else "states, from best to worst"
-        columns = [f"{state + 1}" for state in states]
-        return heat_map(alt, narrow, cells=cells, people=people.labels, columns=columns, title=title, named=False)
-
-    text = [_say("states", count=len(in_state), which=which), _say("state_order")]
-    return Section(_WHERE, text, Figure("states", "Heat map of expertise, demonstrators by states", draw))
-
-
-def _cell(person: Person, column: str, note: str, *, expertise: float, visited: bool) -> Row:
-    tooltip = f"{_short(person.label)}, {note}"
-    return {"name": person.label, "column": column, "expertise": expertise, "visited": visited, "tooltip": tooltip}
-
-
-def _evenly_spaced(count: int, most: int) -> list[int]:
-    """Indices of `count` things, or of at most `most` of them, evenly spaced from the first to the last."""
-    indices: list[int] = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)).tolist()
-    return indices
-
-
-def _say(name: str, **values: Any) -> str:
-    """The sentence of that name in text.toml, with these values filled in."""
-    return str(_TEXT[name]).format(**values)
-
-
-def _as_sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}." if words else ""
-
-
-def _number(count: int) -> str:
-    """A count for a sentence: in words up to twelve."""
-    return _NUMBERS[count] if count < len(_NUMBERS) else f"{count:,}"
-
-
-def _demonstrators(count: int) -> str:
-    return f"{_number(count)} demonstrator{'' if count == 1 else 's'}"
-
-
-def _short(label: str) -> str:
-    """A label that can be repeated in thousands of cells."""
-    return label if len(label) <= 24 else f"{label[:23]}…"
+        values.append((mean, low, high))
+        rows.append([words(label), rated(mean, low, high)])
+    scale = Scale.of([0.0, *(end for each in values for end in each)])
+    drawings = [interval(scale, mean, (low, high)) for mean, low, high in values]
+    numbers, marks = [decimal(mean) for mean, _, _ in values], [("one", "mean with 95 % interval")]
+    title = "mean reward of an episode"
+    drawing = Rows("scores", "Mean rewards of policies", names, drawings, numbers, axis(scale), title, marks)
+    columns = [Column("policy", ("policy",)), Column("mean reward", ("mean", "low", "high"), "95 % interval")]
+    table = Table("rewards", "Rewards of policies", columns, rows, drawing)
+    return Section("rewards", "Rewards of the policies", [say("rewards")], [table])
