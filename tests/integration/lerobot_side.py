@@ -11,16 +11,23 @@ import inspect
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 NAME = "local/data"
 
 
+def of_lerobot() -> Any:
+    """lerobot's own class, imported where it is installed."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    return LeRobotDataset
+
+
 def show(folder: str, *episodes: str) -> None:
     """Every frame of some episodes, or of all, in order."""
-    data = LeRobotDataset(NAME, root=folder, episodes=[int(each) for each in episodes] or None)
+    data = of_lerobot()(NAME, root=folder, episodes=[int(each) for each in episodes] or None)
     frames = [data[number] for number in range(len(data))]
     columns = {
         name: [each[name] if isinstance(each[name], str) else each[name].tolist() for each in frames]
@@ -41,7 +48,7 @@ def make(folder: str) -> None:
         "next.reward": {"dtype": "float32", "shape": (1,), "names": None},
         "next.done": {"dtype": "bool", "shape": (1,), "names": None},
     }
-    data = LeRobotDataset.create(NAME, fps=10, features=features, root=folder, use_videos=False)
+    data = of_lerobot().create(NAME, fps=10, features=features, root=folder, use_videos=False)
     task_is_an_argument = "task" in inspect.signature(data.add_frame).parameters  # before 0.4
     for episode, steps in enumerate((5, 3, 6, 4)):
         for step in range(steps):
@@ -64,7 +71,7 @@ def delete(folder: str, out: str, episode: str) -> None:
     """The folder without one episode."""
     from lerobot.datasets.dataset_tools import delete_episodes
 
-    delete_episodes(LeRobotDataset(NAME, root=folder), [int(episode)], output_dir=Path(out), repo_id="local/fewer")
+    delete_episodes(of_lerobot()(NAME, root=folder), [int(episode)], output_dir=Path(out), repo_id="local/fewer")
 
 
 if __name__ == "__main__":

@@ -250,6 +250,7 @@ def with_mirror_images(data: Demonstrations) -> Demonstrations:
         actions=np.concatenate([data.actions, board.mirror_actions(data.actions)])[order],
         demonstrator=np.concatenate([data.demonstrator, data.demonstrator])[order],
         episode=np.concatenate([data.episode, data.episode])[order],
+        source_episode=None,
         rewards=None,
         terminals=None,
         skills={name: np.concatenate([values, values])[order] for name, values in data.skills.items()},

@@ -85,8 +85,7 @@ class OfData:
     """A command about a data set."""
 
     data: Positional[Path]
-    """A parquet file (.parquet), robomimic's (.hdf5, .h5), imitation's (.npz or a folder), a folder of LeRobot, Minari
-    or crowd answers; with --action a table (.csv, .tsv, .parquet)."""
+    """A file (.parquet, .hdf5, .h5, .npz), a folder (LeRobot, Minari, ...), or with --action a table (.csv, .tsv)."""
     columns: OmitArgPrefixes[Columns] = Columns()
     """The columns of a table."""
     anonymise: bool = False
