@@ -52,7 +52,8 @@ DEFAULT_FIT = """
 
 `Ileed().fit` on the demo's data, 10,000 steps of ten people, with everything that is on by default
 (`benchmarks/default_fit.py`): the comparison of widths, the fit of 20 restarts, and cross-fitting in five folds, by
-which people are rated. The rest is preparing the data, summaries and ratings. The fastest of a few runs.
+which people are rated. The rest is preparing the data, summaries and ratings. The fastest of a few runs. Where the CPU
+has two threads or more, cross-fitting runs beside the fit, and its row has what is left of it when the fit ends.
 """
 
 
