@@ -104,14 +104,19 @@ class Tables:
     calibration: Path = Path("docs/calibration.md")
     """The same for the page about intervals."""
 
+    hanabi: Path = Path("docs/hanabi.md")
+    """The same for the page about Hanabi."""
+
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
         from ileed_lab.minigrid.page import write_page
+        from ileed_lab.people.hanabi.page import write_hanabi_page
         from ileed_lab.square.page import write_robot_page
 
         write_page(self.results, self.out)
         write_robot_page(self.results, self.robot)
         write_chess_page(self.results, self.chess)
         write_calibration_page(self.results, self.calibration)
-        Output().say(f"wrote {self.out}, {self.robot}, {self.chess} and {self.calibration}")
+        write_hanabi_page(self.results, self.hanabi)
+        Output().say(f"wrote {self.out}, {self.robot}, {self.chess}, {self.calibration} and {self.hanabi}")

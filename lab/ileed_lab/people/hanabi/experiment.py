@@ -1,0 +1,219 @@
+"""The experiment: does expertise of people in Hanabi go with their scores and their experience, which no model sees?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+
+from ileed import (
+    BiasedMixture,
+    Boltzmann,
+    Confusion,
+    Demonstrations,
+    Perfect,
+    Persistent,
+    SettingsError,
+    UniformMixture,
+)
+from ileed.demonstrations import Array
+from ileed.model.demonstrators import AbstractDemonstratorModel
+from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.learners import Learner
+from ileed_lab.people.hanabi.games import Game, first_games, read_games
+from ileed_lab.people.hanabi.learners import METHOD, Agreement, Alone, Compared, CrossFitted, RatedGames
+from ileed_lab.people.hanabi.measures import AgreementIndex, ExpertiseIndex, Outcomes, correlations
+from ileed_lab.people.hanabi.playing import positions
+from ileed_lab.people.hanabi.views import ACTIONS, View, view
+from ileed_lab.records import Measured
+
+__all__ = ["CAP", "Hanabi", "demonstrations"]
+
+CAP = 20
+"""Games of a person that count, the first ones: two people hold more than half of all games."""
+MANY = 100
+"""Games of each of those who are cloned alone."""
+PERSON, PARTNER = 1, 0
+MODELS: Mapping[str, AbstractDemonstratorModel[Any]] = {
+    "uniform": UniformMixture(),
+    "boltzmann": Boltzmann(),
+    "shared-habit": BiasedMixture(shared=True),
+    "persistent": Persistent(),
+    "biased": BiasedMixture(),
+    "persistent-biased": Persistent(biased=True),
+    "confusion": Confusion(),
+}
+"""Those that `ileed.compare` compares."""
+
+
+@final
+@dataclass(frozen=True)
+class Hanabi(AbstractExperiment):
+    """People who played with one of three computer players; trials differ in the seeds of fits, folds and resampling.
+
+    In "people" nobody is told which moves are legal, since most models cannot use it; "legal" is the same with
+    it. In "partners" the computer players are demonstrators like everybody, with as many games as a person may
+    have. In "alone" the three of them and the two people with most games are cloned, each alone.
+    """
+
+    data: Path | None = None
+    name: str = "people/hanabi"
+    trials: int = 2
+    block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "hanabi.tar.xz"
+
+    def with_data(self, data: Path | None) -> Self:
+        return replace(self, data=data)
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        plan = {"cap": CAP, "alone": MANY}
+        return plan if self.data is None else plan | {"data": _fingerprint(self.data)}
+
+    def settings(self) -> Sequence[Setting]:
+        return [{"demonstrators": each} for each in ("people", "legal", "partners", "alone")]
+
+    def methods(self, setting: Setting) -> Mapping[str, Learner]:
+        models = {name: CrossFitted(replace(METHOD, demonstrator=model)) for name, model in MODELS.items()}
+        cloning = replace(METHOD, expertise=Perfect(), restarts=1)
+        if setting["demonstrators"] == "people":
+            return {**models, "agreement": Agreement(cloning), "compare": Compared(METHOD)}
+        if setting["demonstrators"] == "alone":
+            return {"cloned": Alone(cloning)}
+        return {"uniform": models["uniform"]}
+
+    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
+        return [_data(self._path, setting["demonstrators"])] * len(trials)
+
+    def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
+        if method == "cloned":
+            return {"rows": fit.rows}
+        if method == "compare":
+            found = fit.found
+            return {"sentence": found.sentence(), "preferred": found.preferred, "models": found.table().to_pylist()}
+        games = first_games(_games(self._path), CAP)
+        names = list(dict.fromkeys(game.person for game in games))
+        outcomes = Outcomes(games, names)
+        if method == "agreement":
+            index = AgreementIndex(fit, outcomes)
+            return {
+                "correlations": correlations(index, outcomes, trial),
+                "people": _people(outcomes, {"expertise": index.of(np.ones(len(games)))}),
+                "nats_per_action": fit.nats_per_action,
+            }
+        return _expertise(fit, outcomes, trial)
+
+    @property
+    def _path(self) -> Path:
+        if self.data is None:
+            raise SettingsError(
+                "people/hanabi learns from published games: pass --data hanabi.tar.xz, an archive with games.csv "
+                "and log/ of https://github.com/yawgmoth/HanabiData"
+            )
+        return self.data
+
+
+def demonstrations(
+    played: Iterable[tuple[Game, int, str]], *, names: Sequence[str] = (), legal: bool = False
+) -> Demonstrations:
+    """The moves of games: of each, those of one of the two players, under a demonstrator's name."""
+    views: list[View] = []
+    who: list[str] = []
+    episode: list[str] = []
+    for game, player, name in played:
+        own = [view(position, move) for position, move in positions(game.deck, game.moves) if move.player == player]
+        views += own
+        who += [name] * len(own)
+        episode += [f"{game.key} {player}"] * len(own)
+    return Demonstrations(
+        observations=np.stack([each.observation for each in views]),
+        actions=np.array([each.action for each in views]),
+        demonstrator=np.array(who),
+        episode=np.array(episode),
+        names=tuple(names),
+        legal=np.stack([each.legal for each in views]) if legal else None,
+        action_count=len(ACTIONS),
+    )
+
+
+@cache
+def _games(path: Path) -> list[Game]:
+    return read_games(path)
+
+
+@cache
+def _fingerprint(path: Path) -> str:
+    return _data(path, "people").fingerprint()
+
+
+@cache
+def _data(path: Path, demonstrators: str) -> Demonstrations:
+    games = _games(path)
+    kept = first_games(games, CAP)
+    names = list(dict.fromkeys(game.person for game in kept))
+    people = [(game, PERSON, game.person) for game in kept]
+    if demonstrators == "people":
+        return demonstrations(people, names=names)
+    if demonstrators == "legal":
+        return demonstrations(people, names=names, legal=True)
+    partners = sorted({game.partner for game in games})
+    if demonstrators == "partners":
+        theirs = [each for partner in partners for each in _of_partner(kept, partner, CAP)]
+        return demonstrations([*people, *theirs], names=[*names, *map(_partner_name, partners)])
+    most = sorted(names, key=lambda name: -sum(game.person == name for game in games))[:2]
+    alone = [each for partner in partners for each in _of_partner(games, partner, MANY)]
+    for number, name in enumerate(most):
+        alone += [(game, PERSON, f"person {number + 1}") for game in games if game.person == name][:MANY]
+    return demonstrations(alone)
+
+
+def _of_partner(games: Sequence[Game], partner: str, most: int) -> list[tuple[Game, int, str]]:
+    return [(game, PARTNER, _partner_name(partner)) for game in games if game.partner == partner][:most]
+
+
+def _partner_name(partner: str) -> str:
+    return f"computer, {partner}"
+
+
+def _expertise(fit: RatedGames, outcomes: Outcomes, trial: int) -> Measured:
+    """Everybody's expertise and its correlations with outcomes, which computer players have no part in."""
+    names, best, people = fit.people.names, fit.people.best, len(outcomes.names)
+    index = ExpertiseIndex(fit.people, fit.games, outcomes)
+    columns = {"expertise": best.expertise, "low": best.low, "high": best.high}
+    computers = [
+        {"demonstrator": names[k], "rank": int((best.expertise > best.expertise[k]).sum()) + 1, "of": len(names)}
+        | {name: float(column[k]) for name, column in columns.items()}
+        for k in range(people, len(names))
+    ]
+    by_games = index.of(np.ones(len(outcomes.games)))
+    return {
+        "correlations": correlations(index, outcomes, trial),
+        "people": _people(outcomes, {name: column[:people] for name, column in columns.items()}),
+        "computers": computers,
+        "sentence": fit.people.sentence(),
+        "identification": fit.people.by.identification,
+        "temperature": fit.people.by.temperature,
+        "dispersion": fit.people.by.dispersion,
+        "spread": None if fit.people.population is None else fit.people.population.spread,
+        "by_games_minus_by_people": float(np.abs(by_games - best.expertise[:people]).max()),
+    }
+
+
+def _people(outcomes: Outcomes, columns: Mapping[str, Array]) -> list[Measured]:
+    """One row for each person, by number, in the order of their first games."""
+    one = np.ones(len(outcomes.games))
+    score, adjusted = (outcomes.mean(values, one) for values in (outcomes.score, outcomes.adjusted))
+    return [
+        {
+            "games": int(outcomes.count[k]),
+            "score": float(score[k]),
+            "adjusted": float(adjusted[k]),
+            "experience": None if np.isnan(outcomes.experience[k]) else int(outcomes.experience[k]),
+        }
+        | {name: float(column[k]) for name, column in columns.items()}
+        for k in range(len(outcomes.names))
+    ]
