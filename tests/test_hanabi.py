@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from ileed import DemonstrationError, SettingsError
+from ileed_lab.grid import cells
+from ileed_lab.people.hanabi import measures
 from ileed_lab.people.hanabi.experiment import CAP, Hanabi, demonstrations
 from ileed_lab.people.hanabi.games import Game, first_games, read_games
 from ileed_lab.people.hanabi.learners import Agreements
@@ -194,8 +196,9 @@ def test_adjusted_scores_do_not_depend_on_the_partner():
     np.testing.assert_allclose(adjusted - adjusted.mean(), 2 * (skill - skill.mean()), atol=0.3)
 
 
-def test_an_index_of_skill_is_found_and_its_permutation_is_not():
+def test_an_index_of_skill_is_found_and_its_permutation_is_not(monkeypatch):
     """The index is the skill itself, so a rank correlation near 1 and a control about 0 within 1.96 / sqrt(39)."""
+    monkeypatch.setattr(measures, "DRAWS", 300)
     games, skill = population()
     names = sorted({each.person for each in games})
     outcomes = Outcomes(games, names)
@@ -209,6 +212,43 @@ def test_an_index_of_skill_is_found_and_its_permutation_is_not():
     low, high = found["score"]["permuted"]
     assert -0.4 < low < -0.2 < 0.2 < high < 0.4
     assert found["adjusted score"]["over_people"][0] > 0.9
+
+
+def test_the_page_shows_every_index_that_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(measures, "DRAWS", 20)
+    games, skill = population(people=12)
+    outcomes = Outcomes(games, sorted({each.person for each in games}))
+    agreements = Agreements(25 * (0.5 + 0.1 * skill[outcomes.person]), np.full(len(games), 25), 0.0, 0.0)
+    rated = {
+        "correlations": correlations(AgreementIndex(agreements, outcomes), outcomes, 0),
+        "people": [
+            {"games": 6, "score": 1.0 * k, "adjusted": 1.0 * k, "experience": k % 4, "expertise": 0.5 + k / 100}
+            for k in range(12)
+        ],
+        "computers": [
+            {"demonstrator": "computer, full", "rank": 3, "of": 13, "expertise": 0.7123, "low": 0.6, "high": 0.8}
+        ],
+    }
+    model = {"model": "BiasedMixture()", "nats_per_action": 1.234, "more_than_preferred": 0.0, "standard_error": 0.01}
+    others = {
+        "compare": {
+            "sentence": "BiasedMixture() is preferred",
+            "preferred": "BiasedMixture()",
+            "models": [model | {"rank_correlation": 1.0, "preferred": True}],
+        },
+        "cloned": {"rows": [{"demonstrator": "person 1", "games": 9, "nats_by_game": [1.0, 2.0], "right": 0.5}]},
+    }
+    origin = {"commit": "abc", "date": "2026-01-01", "machine": "here", "device": "cpu"}
+    for cell in cells(Hanabi()):
+        cell.write(tmp_path, [{"trial": 0} | others.get(cell.method, rated)], [origin])
+    page = hanabi_page(tmp_path)
+    assert "1.234" in page
+    assert "0.712 (0.600 to 0.800)" in page
+    assert "| person 1 | 9 | 1.50" in page
+    for words in ("`Persistent(biased=True)`", "`Confusion`", "naive", "uniform slips among legal moves"):
+        assert words in page
+    summary = page.split("## In words")[1]
+    assert summary.index("`BiasedMixture`") < summary.index("plain ILEED") < summary.index("naive")
 
 
 def test_a_page_without_results_says_so(tmp_path):
