@@ -11,14 +11,14 @@ import pytest
 
 from ileed import DemonstrationError, SettingsError
 from ileed_lab.grid import cells
-from ileed_lab.people.hanabi import measures
+from ileed_lab.people import measures
 from ileed_lab.people.hanabi.experiment import CAP, Hanabi, demonstrations
 from ileed_lab.people.hanabi.games import Game, first_games, read_games
-from ileed_lab.people.hanabi.learners import Agreements
-from ileed_lab.people.hanabi.measures import AgreementIndex, Outcomes, correlations
 from ileed_lab.people.hanabi.page import hanabi_page
 from ileed_lab.people.hanabi.playing import Move, positions
 from ileed_lab.people.hanabi.views import ACTIONS, FEATURES, view
+from ileed_lab.people.learners import Agreements
+from ileed_lab.people.measures import AgreementIndex, Outcomes, correlations
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "hanabi" / "hanabi.tar.xz"
 real = pytest.mark.skipif(
@@ -109,7 +109,7 @@ def test_a_move_of_a_card_that_nobody_holds_is_refused():
 
 
 def game(person: str, number: int, *, score: int = 3, partner: str = "full", seed: int = 1) -> Game:
-    return Game(f"{person}{number}", person, partner, seed, DECK, MOVES, score, float(number), "new")
+    return Game(f"{person}{number}", person, partner, seed, DECK, MOVES, score, float(number), 0)
 
 
 def test_nobody_has_more_games_than_the_cap_and_the_first_are_kept():
@@ -155,7 +155,7 @@ def test_games_are_chained_to_people_and_ordered_by_time(tmp_path):
         ("bb", "aa", 7, 10),
         ("aa", "aa", 5, 20),
     ]
-    assert {each.experience for each in games} == {"dabbling"}
+    assert {each.experience for each in games} == {1}
     assert games[0].moves == (Move(0, "rank", 2), Move(1, "play", 4))
 
 

@@ -13,10 +13,10 @@ from ileed_lab.grid import cells
 __all__ = ["provenance"]
 
 
-def provenance(records: Records) -> list[str]:
-    """What was run when, where and from which commit, and the command that runs it again."""
+def provenance(records: Records, experiments: Sequence[str] | None = None) -> list[str]:
+    """What was run when, where and from which commit, and the command that runs it again; of all, or of some."""
     rows = []
-    for name in records.experiments:
+    for name in records.experiments if experiments is None else experiments:
         found = records.cells(name)
         trials = [trial for cell in found for trial in cell["trials"]]
         made = [origin for cell in found for origin in cell["made"]]

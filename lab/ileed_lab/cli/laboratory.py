@@ -107,11 +107,16 @@ class Tables:
     hanabi: Path = Path("docs/hanabi.md")
     """The same for the page about Hanabi."""
 
+    overcooked: Path = Path("docs/overcooked.md")
+    """The same for the page about Overcooked."""
+
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
+        from ileed_lab.comparison import join_words
         from ileed_lab.minigrid.page import write_page
         from ileed_lab.people.hanabi.page import write_hanabi_page
+        from ileed_lab.people.overcooked.page import write_overcooked_page
         from ileed_lab.square.page import write_robot_page
 
         write_page(self.results, self.out)
@@ -119,4 +124,6 @@ class Tables:
         write_chess_page(self.results, self.chess)
         write_calibration_page(self.results, self.calibration)
         write_hanabi_page(self.results, self.hanabi)
-        Output().say(f"wrote {self.out}, {self.robot}, {self.chess}, {self.calibration} and {self.hanabi}")
+        write_overcooked_page(self.results, self.overcooked)
+        pages = (self.out, self.robot, self.chess, self.calibration, self.hanabi, self.overcooked)
+        Output().say(f"wrote {join_words([str(page) for page in pages])}")

@@ -20,15 +20,14 @@ from ileed import (
     SettingsError,
     UniformMixture,
 )
-from ileed.demonstrations import Array
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed_lab.grid import AbstractExperiment, Setting
 from ileed_lab.learners import Learner
 from ileed_lab.people.hanabi.games import Game, first_games, read_games
-from ileed_lab.people.hanabi.learners import METHOD, Agreement, Alone, Compared, CrossFitted, RatedGames
-from ileed_lab.people.hanabi.measures import AgreementIndex, ExpertiseIndex, Outcomes, correlations
 from ileed_lab.people.hanabi.playing import positions
 from ileed_lab.people.hanabi.views import ACTIONS, View, view
+from ileed_lab.people.learners import METHOD, Agreement, Alone, Compared, CrossFitted
+from ileed_lab.people.measures import Outcomes, measure
 from ileed_lab.records import Measured
 
 __all__ = ["CAP", "Hanabi", "demonstrations"]
@@ -92,20 +91,9 @@ class Hanabi(AbstractExperiment):
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
         if method == "cloned":
             return {"rows": fit.rows}
-        if method == "compare":
-            found = fit.found
-            return {"sentence": found.sentence(), "preferred": found.preferred, "models": found.table().to_pylist()}
         games = first_games(_games(self._path), CAP)
-        names = list(dict.fromkeys(game.person for game in games))
-        outcomes = Outcomes(games, names)
-        if method == "agreement":
-            index = AgreementIndex(fit, outcomes)
-            return {
-                "correlations": correlations(index, outcomes, trial),
-                "people": _people(outcomes, {"expertise": index.of(np.ones(len(games)))}),
-                "nats_per_action": fit.nats_per_action,
-            }
-        return _expertise(fit, outcomes, trial)
+        outcomes = Outcomes(games, list(dict.fromkeys(game.person for game in games)))
+        return measure(method)(fit, outcomes, trial)
 
     @property
     def _path(self) -> Path:
@@ -177,43 +165,3 @@ def _of_partner(games: Sequence[Game], partner: str, most: int) -> list[tuple[Ga
 
 def _partner_name(partner: str) -> str:
     return f"computer, {partner}"
-
-
-def _expertise(fit: RatedGames, outcomes: Outcomes, trial: int) -> Measured:
-    """Everybody's expertise and its correlations with outcomes, which computer players have no part in."""
-    names, best, people = fit.people.names, fit.people.best, len(outcomes.names)
-    index = ExpertiseIndex(fit.people, fit.games, outcomes)
-    columns = {"expertise": best.expertise, "low": best.low, "high": best.high}
-    computers = [
-        {"demonstrator": names[k], "rank": int((best.expertise > best.expertise[k]).sum()) + 1, "of": len(names)}
-        | {name: float(column[k]) for name, column in columns.items()}
-        for k in range(people, len(names))
-    ]
-    by_games = index.of(np.ones(len(outcomes.games)))
-    return {
-        "correlations": correlations(index, outcomes, trial),
-        "people": _people(outcomes, {name: column[:people] for name, column in columns.items()}),
-        "computers": computers,
-        "sentence": fit.people.sentence(),
-        "identification": fit.people.by.identification,
-        "temperature": fit.people.by.temperature,
-        "dispersion": fit.people.by.dispersion,
-        "spread": None if fit.people.population is None else fit.people.population.spread,
-        "by_games_minus_by_people": float(np.abs(by_games - best.expertise[:people]).max()),
-    }
-
-
-def _people(outcomes: Outcomes, columns: Mapping[str, Array]) -> list[Measured]:
-    """One row for each person, by number, in the order of their first games."""
-    one = np.ones(len(outcomes.games))
-    score, adjusted = (outcomes.mean(values, one) for values in (outcomes.score, outcomes.adjusted))
-    return [
-        {
-            "games": int(outcomes.count[k]),
-            "score": float(score[k]),
-            "adjusted": float(adjusted[k]),
-            "experience": None if np.isnan(outcomes.experience[k]) else int(outcomes.experience[k]),
-        }
-        | {name: float(column[k]) for name, column in columns.items()}
-        for k in range(len(outcomes.names))
-    ]

@@ -48,8 +48,8 @@ class Game:
     score: int
     time: float
     """When it was played, in seconds since 1970."""
-    experience: str | None
-    """What the person answered, one of `EXPERIENCE`."""
+    experience: int | None
+    """What the person answered, as a number in `EXPERIENCE`."""
 
 
 def read_games(path: Path) -> list[Game]:
@@ -65,9 +65,8 @@ def read_games(path: Path) -> list[Game]:
         person = _first_game(key, previous)
         partner, seed, moves, score = _content(key, text)
         known = times.get((person, partner, seed, score), [])
-        answers = dict(
-            line.split(maxsplit=1) for line in files.get(f"survey{person}.log", "").splitlines() if " " in line
-        )
+        answer = re.search(r"^exp (\w+)", files.get(f"survey{person}.log", ""), re.MULTILINE)
+        said = answer.group(1) if answer else None
         games.append(
             Game(
                 key=key,
@@ -78,7 +77,7 @@ def read_games(path: Path) -> list[Game]:
                 moves=moves,
                 score=score,
                 time=known.pop(0) if known else float("inf"),
-                experience=answers["exp"].strip() if answers.get("exp", "").strip() in EXPERIENCE else None,
+                experience=EXPERIENCE.index(said) if said in EXPERIENCE else None,
             )
         )
     return sorted(games, key=lambda game: (game.time, game.key))

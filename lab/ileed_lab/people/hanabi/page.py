@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from ileed import runs
-from ileed.runtime import stream
-from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table
+from ileed_lab.comparison import Estimate, Records, format_estimate, markdown_table
 from ileed_lab.people.hanabi.experiment import CAP, MANY
 from ileed_lab.people.hanabi.games import EXPERIENCE
-from ileed_lab.people.hanabi.measures import FEW_GAMES
+from ileed_lab.people.measures import FEW_GAMES
+from ileed_lab.people.sections import Indices, interval, model_choice
 from ileed_lab.provenance import provenance
-from ileed_lab.ranking import rank_correlation
-from ileed_lab.records import Measured
 
 __all__ = ["hanabi_page", "write_hanabi_page"]
 
@@ -33,20 +28,6 @@ _ROWS = {
     ("people", "agreement"): "naive: agreement with a cloned policy",
 }
 _PARTNERS = ("partners", "uniform")
-_NAIVE = ("people", "agreement")
-_MODELS = {
-    "UniformMixture()": "uniform",
-    "Boltzmann()": "boltzmann",
-    "BiasedMixture(shared=True)": "shared-habit",
-    "Persistent()": "persistent",
-    "BiasedMixture()": "biased",
-    "Persistent(biased=True)": "persistent-biased",
-    "Confusion()": "confusion",
-}
-"""What each model of `ileed.compare` is called among our methods."""
-_DRAWS = 2_000
-
-Found = Mapping[tuple[str, str], Mapping[int, Measured]]
 
 
 def write_hanabi_page(results: Path, out: Path) -> None:
@@ -57,13 +38,12 @@ def write_hanabi_page(results: Path, out: Path) -> None:
 def hanabi_page(results: Path) -> str:
     """The page as Markdown."""
     records = Records(results, family="people")
-    trials = {row: records.trials(_NAME, row[1], demonstrators=row[0]) for row in _ROWS}
-    found = {row: each for row, each in trials.items() if 0 in each}
+    indices = Indices.of(records, _NAME, _ROWS)
     paragraphs = [
         _INTRODUCTION,
-        *(_sections(found, records) if found else []),
+        *(_sections(indices, records) if indices.found else []),
         "## Where the numbers come from",
-        *(provenance(records) if records.experiments else ["Nothing was run."]),
+        *(provenance(records, [_NAME]) if records.cells(_NAME) else ["Nothing was run."]),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
@@ -86,35 +66,36 @@ committed before any correlation was computed; the network's size and the steps 
 held-out games, without scores."""
 
 
-def _sections(found: Found, records: Records) -> list[str]:
+def _sections(indices: Indices, records: Records) -> list[str]:
+    chosen, comparison = model_choice(records, _NAME, "people")
     return [
+        "## In words",
+        indices.verdict(chosen),
         "## What so many people can show",
-        _power(found),
+        _power(indices),
         "## Which demonstrator model",
-        *_model_choice(records),
+        *comparison,
         "## Expertise and score",
-        *_outcome(found, "score", "the mean score of a person's games"),
-        *_outcome(
-            found,
+        *indices.outcome("score", "the mean score of a person's games"),
+        *indices.outcome(
             "adjusted score",
             "the same, minus the effects of partner and deck in a linear model with a term for each person (five decks "
             "are those of first games; all others count as one, since hardly any occurs twice)",
         ),
-        *_several(found),
-        *_by_partner(found),
+        *_several(indices),
+        "The same with one computer player at a time, and the number of people:",
+        indices.by_partner(),
         "## Expertise and stated experience",
-        *_outcome(found, "experience", "the answer to how often the person had played before, in four steps"),
-        *_by_experience(found),
+        *indices.outcome("experience", "the answer to how often the person had played before, in four steps"),
+        *_by_experience(indices),
         "## Computer players",
-        *_computers(found),
+        *_computers(indices),
         *_alone(records),
-        "## In words",
-        _verdict(found, records),
     ]
 
 
-def _power(found: Found) -> str:
-    first = next(iter(found.values()))[0]
+def _power(indices: Indices) -> str:
+    first = indices.first
     people = first["people"]
     counts = [person["games"] for person in people]
     several = sum(count >= FEW_GAMES for count in counts)
@@ -126,66 +107,20 @@ def _power(found: Found) -> str:
         f"{1.96 / (len(people) - 1) ** 0.5:.2f} of zero in 95 % of cases, with {several} within "
         f"{1.96 / (several - 1) ** 0.5:.2f}: smaller correlations cannot be told from none. The score itself is noisy: "
         f"over the {halves['people']} people with two games or more, the mean adjusted score of one half of a person's "
-        f"games has a rank correlation of {halves['score_with_itself']:.2f} with that of the other half, and no index "
-        f"of people can be expected to do much better. Stated experience has one of {known['correlation']:.2f} with "
-        f"the adjusted score ({known['people']} people who answered)."
+        f"games has a rank correlation of {halves['score_with_itself']:.2f} with that of the other half; an index that "
+        f"knew everybody's skill would have some {max(halves['score_with_itself'], 0) ** 0.5:.2f} with either. Stated "
+        f"experience has one of {known['correlation']:.2f} with the adjusted score ({known['people']} people who "
+        "answered)."
     )
 
 
-def _model_choice(records: Records) -> list[str]:
-    trials = records.trials(_NAME, "compare", demonstrators="people")
-    if 0 not in trials:
-        return ["Not run."]
-    rows = [
-        [
-            f"`{row['model']}`" + (" (preferred)" if row["preferred"] else ""),
-            f"{row['nats_per_action']:.3f}",
-            f"{row['more_than_preferred']:+.3f} ± {row['standard_error']:.3f}",
-            "" if row["rank_correlation"] is None else f"{row['rank_correlation']:.2f}",
-        ]
-        for row in trials[0]["models"]
-    ]
-    return [
-        f"`ileed compare`, by held-out games: {trials[0]['sentence']}. The last column is the rank correlation of "
-        "everybody's expertise with that by the preferred model.",
-        markdown_table(["model", "nats per action", "more than the preferred", "order"], rows),
-    ]
-
-
-def _outcome(found: Found, name: str, words: str) -> list[str]:
-    rows = []
-    for row, trials in found.items():
-        measured = trials[0]["correlations"][name]
-        others = [trial["correlations"][name]["correlation"] for trial in trials.values()]
-        rows.append(
-            [
-                _ROWS[row],
-                f"**{measured['correlation']:.2f}**",
-                _interval(measured["over_people"]),
-                _interval(measured["over_games"]),
-                _interval(measured["permuted"]),
-                f"{measured['permuted_beyond']:.3f}",
-                _interval([min(others), max(others)]) if len(others) > 1 else "one seed",
-                "" if row == _NAIVE or _NAIVE not in found else _minus(trials[0], found[_NAIVE][0], name),
-            ]
-        )
-    head = ["index", "rank correlation", "95 % over people", "over people and games", "scores permuted over people"]
-    head += ["share of permutations as far from zero", "over seeds", "minus naive"]
-    people = next(iter(found.values()))[0]["correlations"][name]["people"]
-    return [
-        f"Spearman's rank correlation with {words}; {people} people. Intervals are of a bootstrap that resamples "
-        "people, or people and each one's games; the control permutes the outcome over people.",
-        markdown_table(head, rows),
-    ]
-
-
-def _several(found: Found) -> list[str]:
+def _several(indices: Indices) -> list[str]:
     """People with several games, and other games than the index is from."""
     rows = []
-    for row, trials in found.items():
+    for row, trials in indices.found.items():
         measured = trials[0]["correlations"]
         cells = [
-            f"{measured[name]['correlation']:.2f} ({_interval(measured[name]['over_people'])})"
+            f"{measured[name]['correlation']:.2f} ({interval(measured[name]['over_people'])})"
             for name in (
                 "score, several games",
                 "adjusted score, several games",
@@ -194,7 +129,7 @@ def _several(found: Found) -> list[str]:
             )
         ]
         rows.append([_ROWS[row], *cells])
-    first = next(iter(found.values()))[0]["correlations"]
+    first = indices.first["correlations"]
     return [
         f"A person with one game is rated by some 25 moves. Below are the {first['score, several games']['people']} "
         f"people with {FEW_GAMES} games or more ({first['experience, several games']['people']} of them answered); "
@@ -205,23 +140,12 @@ def _several(found: Found) -> list[str]:
     ]
 
 
-def _by_partner(found: Found) -> list[str]:
-    first = next(iter(found.values()))[0]["correlations"]
-    partners = [name for name in first if name.startswith("score with ")]
-    rows = [
-        [_ROWS[row], *(f"{trials[0]['correlations'][name]['correlation']:.2f}" for name in partners)]
-        for row, trials in found.items()
-    ]
-    head = [f"{name.removeprefix('score with ')} ({first[name]['people']} people)" for name in partners]
-    return ["The same with one computer player at a time:", markdown_table(["index", *head], rows)]
-
-
-def _by_experience(found: Found) -> list[str]:
+def _by_experience(indices: Indices) -> list[str]:
     rows = []
-    for row, trials in found.items():
+    for row, trials in indices.found.items():
         groups = [[p["expertise"] for p in trials[0]["people"] if p["experience"] == k] for k in range(len(EXPERIENCE))]
         rows.append([_ROWS[row], *(format_estimate(Estimate.over(group), digits=3) for group in groups)])
-    people = next(iter(found.values()))[0]["people"]
+    people = indices.first["people"]
     scores = [[p["adjusted"] for p in people if p["experience"] == k] for k in range(len(EXPERIENCE))]
     rows.append(["adjusted score", *(format_estimate(Estimate.over(group), digits=1) for group in scores)])
     head = [f"{words} ({len(group)})" for words, group in zip(EXPERIENCE, scores, strict=True)]
@@ -231,9 +155,9 @@ def _by_experience(found: Found) -> list[str]:
     ]
 
 
-def _computers(found: Found) -> list[str]:
+def _computers(indices: Indices) -> list[str]:
     rows = []
-    for each in found[_PARTNERS][0]["computers"] if _PARTNERS in found else []:
+    for each in indices.found[_PARTNERS][0]["computers"] if _PARTNERS in indices.found else []:
         interval = f"{each['expertise']:.3f} ({each['low']:.3f} to {each['high']:.3f})"
         rows.append([each["demonstrator"], interval, f"{each['rank']} of {each['of']}"])
     if not rows:
@@ -265,46 +189,3 @@ def _alone(records: Records) -> list[str]:
         "games. The interval is over games.",
         markdown_table(["demonstrator", "games", "nats per action, mean over games", "likeliest move made"], rows),
     ]
-
-
-def _verdict(found: Found, records: Records) -> str:
-    compared = records.trials(_NAME, "compare", demonstrators="people").get(0)
-    preferred = ("people", _MODELS.get(compared["preferred"], "uniform") if compared else "uniform")
-    chosen = preferred if preferred in found else next(iter(found))
-    rows = [row for row in dict.fromkeys([chosen, ("people", "uniform"), _NAIVE]) if row in found]
-    return "\n".join(f"- {_ROWS[row]}: {join_words(_claims(found[row][0]['correlations']))}." for row in rows)
-
-
-_CLAIMED = {
-    "adjusted score": "the adjusted score",
-    "experience": "stated experience",
-    "other games": "the adjusted score of other games",
-}
-
-
-def _claims(measured: Measured) -> list[str]:
-    return [_claim(measured[name], words) for name, words in _CLAIMED.items()]
-
-
-def _claim(measured: Measured, words: str) -> str:
-    low, high = measured.get("over_games", measured["over_people"])
-    finding = "goes with" if low > 0 else "goes against" if high < 0 else "is not told from unrelated to"
-    return f"it {finding} {words} ({measured['correlation']:.2f}, {_interval([low, high])})"
-
-
-def _minus(one: Measured, other: Measured, name: str) -> str:
-    """The difference of two indices' correlations, with a 95 % interval over people."""
-    column = {"score": "score", "adjusted score": "adjusted", "experience": "experience"}[name]
-    known = [k for k, person in enumerate(one["people"]) if person[column] is not None]
-    outcome = np.array([one["people"][k][column] for k in known])
-    mine, theirs = (np.array([each["people"][k]["expertise"] for k in known]) for each in (one, other))
-    random = np.random.default_rng(stream(0, "minus").initial_seed())
-    drawn = [random.integers(len(known), size=len(known)) for _ in range(_DRAWS)]
-    each = [rank_correlation(mine[d], outcome[d]) - rank_correlation(theirs[d], outcome[d]) for d in drawn]
-    own = rank_correlation(mine, outcome) - rank_correlation(theirs, outcome)
-    return f"{own:+.2f} ({_interval(np.quantile(each, (0.025, 0.975)).tolist())})"
-
-
-def _interval(ends: Sequence[float]) -> str:
-    low, high = (round(end, 2) + 0.0 for end in ends)
-    return f"{low:.2f} to {high:.2f}"

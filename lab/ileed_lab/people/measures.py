@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Any, Protocol, final
 
 import numpy as np
 
 from ileed.demonstrations import Array
 from ileed.fitted.rating import Population, Ratings
 from ileed.runtime import stream
-from ileed_lab.people.hanabi.games import EXPERIENCE, Game
-from ileed_lab.people.hanabi.learners import Agreements, game_curves
+from ileed_lab.people.learners import Agreements, Comparison, RatedGames, game_curves
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured
 
-__all__ = ["AbstractIndex", "AgreementIndex", "ExpertiseIndex", "Outcomes", "correlations"]
+__all__ = ["AbstractIndex", "AgreementIndex", "ExpertiseIndex", "Outcomes", "Played", "correlations", "measure"]
 
 DRAWS = 1_000
+FEWEST_PEOPLE = 3
 _THIN = 8  # of the points of expertise at which curves are known
 FEW_GAMES = 5
 """People with so many games or more are measured for themselves, too."""
+
+
+class Played(Protocol):
+    """A game, and what is known of it."""
+
+    @property
+    def person(self) -> str: ...
+    @property
+    def partner(self) -> str:
+        """With whom, or where: what changes the score for everybody."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Of what was drawn at random, as cards: games with the same seed are alike in it."""
+        ...
+
+    @property
+    def score(self) -> int: ...
+    @property
+    def experience(self) -> int | None:
+        """Of the person, in steps from 0."""
+        ...
 
 
 @final
@@ -31,7 +54,7 @@ FEW_GAMES = 5
 class Outcomes:
     """What is known of people and their games, and is never shown to a model."""
 
-    games: Sequence[Game]
+    games: Sequence[Played]
     names: Sequence[str]
     """Of people, in the order of the index."""
 
@@ -61,9 +84,9 @@ class Outcomes:
 
     @cached_property
     def experience(self) -> Array:
-        """(person,) from 0, never played before, to 3; NaN where nobody answered."""
+        """(person,) as stated, greater for more; NaN where it is not known."""
         said = {game.person: game.experience for game in self.games}
-        return np.array([np.nan if said[name] is None else EXPERIENCE.index(said[name] or "") for name in self.names])
+        return np.array([np.nan if said[name] is None else said[name] for name in self.names], dtype=np.float64)
 
     @cached_property
     def count(self) -> Array:
@@ -136,6 +159,8 @@ def correlations(index: AbstractIndex, outcomes: Outcomes, seed: int) -> dict[st
     for name, theirs in (("score", score), ("adjusted score", adjusted), ("experience", stated)):
         known = np.isfinite(theirs[0])
         for suffix, who in (("", known), (", several games", known & several)):
+            if who.sum() < FEWEST_PEOPLE:
+                continue
             chance = np.random.default_rng(stream(seed, name, suffix).initial_seed())
             found[name + suffix] = _correlation(own[:, who], theirs[:, who], chance)
     # one computer player at a time: a partner changes both what a person does and the score
@@ -148,10 +173,11 @@ def correlations(index: AbstractIndex, outcomes: Outcomes, seed: int) -> dict[st
         }
     found["other games"] = _other_games(index, outcomes, outcomes.adjusted, seed)
     known = np.isfinite(outcomes.experience)
-    found["experience and adjusted score"] = {
-        "people": int(known.sum()),
-        "correlation": rank_correlation(outcomes.experience[known], adjusted[0, known]),
-    }
+    if known.any():
+        found["experience and adjusted score"] = {
+            "people": int(known.sum()),
+            "correlation": rank_correlation(outcomes.experience[known], adjusted[0, known]),
+        }
     return found
 
 
@@ -226,3 +252,62 @@ def _interval(values: Sequence[float]) -> list[float]:
 def _indicators(labels: Sequence[str]) -> Array:
     names, number = np.unique(labels, return_inverse=True)
     return np.eye(len(names))[number]
+
+
+def measure(method: str) -> Callable[[Any, Outcomes, int], Measured]:
+    """What is recorded of a fit by a method of that name, given the outcomes and the trial."""
+    return {"agreement": _measure_agreement, "compare": _measure_comparison}.get(method, _measure_expertise)
+
+
+def _measure_comparison(fit: Comparison, outcomes: Outcomes, trial: int) -> Measured:
+    found = fit.found
+    return {"sentence": found.sentence(), "preferred": found.preferred, "models": found.table().to_pylist()}
+
+
+def _measure_agreement(fit: Agreements, outcomes: Outcomes, trial: int) -> Measured:
+    index = AgreementIndex(fit, outcomes)
+    return {
+        "correlations": correlations(index, outcomes, trial),
+        "people": _people(outcomes, {"expertise": index.of(np.ones(len(outcomes.games)))}),
+        "nats_per_action": fit.nats_per_action,
+    }
+
+
+def _measure_expertise(fit: RatedGames, outcomes: Outcomes, trial: int) -> Measured:
+    """Everybody's expertise and its correlations with outcomes, which computer players have no part in."""
+    names, best, people = fit.people.names, fit.people.best, len(outcomes.names)
+    index = ExpertiseIndex(fit.people, fit.games, outcomes)
+    columns = {"expertise": best.expertise, "low": best.low, "high": best.high}
+    computers = [
+        {"demonstrator": names[k], "rank": int((best.expertise > best.expertise[k]).sum()) + 1, "of": len(names)}
+        | {name: float(column[k]) for name, column in columns.items()}
+        for k in range(people, len(names))
+    ]
+    by_games = index.of(np.ones(len(outcomes.games)))
+    return {
+        "correlations": correlations(index, outcomes, trial),
+        "people": _people(outcomes, {name: column[:people] for name, column in columns.items()}),
+        "computers": computers,
+        "sentence": fit.people.sentence(),
+        "identification": fit.people.by.identification,
+        "temperature": fit.people.by.temperature,
+        "dispersion": fit.people.by.dispersion,
+        "spread": None if fit.people.population is None else fit.people.population.spread,
+        "by_games_minus_by_people": float(np.abs(by_games - best.expertise[:people]).max()),
+    }
+
+
+def _people(outcomes: Outcomes, columns: Mapping[str, Array]) -> list[Measured]:
+    """One row for each person, by number, in the order of their first games."""
+    one = np.ones(len(outcomes.games))
+    score, adjusted = (outcomes.mean(values, one) for values in (outcomes.score, outcomes.adjusted))
+    return [
+        {
+            "games": int(outcomes.count[k]),
+            "score": float(score[k]),
+            "adjusted": float(adjusted[k]),
+            "experience": None if np.isnan(outcomes.experience[k]) else int(outcomes.experience[k]),
+        }
+        | {name: float(column[k]) for name, column in columns.items()}
+        for k in range(len(outcomes.names))
+    ]

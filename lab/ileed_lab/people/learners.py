@@ -1,4 +1,4 @@
-"""What is fitted to games of Hanabi: cross-fitted ratings of people and of games, and plain cloning to compare with."""
+"""What is fitted to games of people: cross-fitted ratings of people and of games, and plain cloning to compare with."""
 
 from __future__ import annotations
 

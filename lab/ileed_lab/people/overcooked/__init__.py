@@ -1,0 +1,1 @@
+"""Overcooked: pairs of people who cook together in five kitchens."""

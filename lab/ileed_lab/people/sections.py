@@ -1,0 +1,154 @@
+"""Sections that pages about people share: correlations of indices with outcomes, and the choice of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from ileed.runtime import stream
+from ileed_lab.comparison import Records, join_words, markdown_table
+from ileed_lab.ranking import rank_correlation
+from ileed_lab.records import Measured
+
+__all__ = ["Indices", "interval", "model_choice"]
+
+Row = tuple[str, str]
+"""Demonstrators and method of an index."""
+_MODELS = {
+    "UniformMixture()": "uniform",
+    "Boltzmann()": "boltzmann",
+    "BiasedMixture(shared=True)": "shared-habit",
+    "Persistent()": "persistent",
+    "BiasedMixture()": "biased",
+    "Persistent(biased=True)": "persistent-biased",
+    "Confusion()": "confusion",
+}
+"""What each model of `ileed.compare` is called among our methods."""
+_CLAIMED = {
+    "adjusted score": "the adjusted score",
+    "experience": "stated experience",
+    "other games": "the adjusted score of other games",
+}
+_COLUMNS = {"score": "score", "adjusted score": "adjusted", "experience": "experience"}
+_DRAWS = 500
+
+
+@final
+@dataclass(frozen=True)
+class Indices:
+    """What was measured of each index of people, by demonstrators and method; the last is the naive one."""
+
+    words: Mapping[Row, str]
+    found: Mapping[Row, Mapping[int, Measured]]
+
+    @classmethod
+    def of(cls, records: Records, experiment: str, words: Mapping[Row, str]) -> Indices:
+        """Those that were run."""
+        trials = {row: records.trials(experiment, row[1], demonstrators=row[0]) for row in words}
+        return cls(words, {row: each for row, each in trials.items() if 0 in each})
+
+    @property
+    def first(self) -> Measured:
+        """Any of them, for what does not depend on the index."""
+        return next(iter(self.found.values()))[0]
+
+    def outcome(self, name: str, words: str, people: str = "people") -> list[str]:
+        """A table of correlations with one outcome, with intervals and controls."""
+        naive = self.found.get(list(self.words)[-1])
+        rows = []
+        for row, trials in self.found.items():
+            measured = trials[0]["correlations"][name]
+            others = [trial["correlations"][name]["correlation"] for trial in trials.values()]
+            rows.append(
+                [
+                    self.words[row],
+                    f"**{measured['correlation']:.2f}**",
+                    interval(measured["over_people"]),
+                    interval(measured["over_games"]),
+                    interval(measured["permuted"]),
+                    f"{measured['permuted_beyond']:.3f}",
+                    interval([min(others), max(others)]) if len(others) > 1 else "one seed",
+                    "" if naive is None or trials is naive else _minus(trials[0], naive[0], name),
+                ]
+            )
+        head = ["index", "rank correlation", f"95 % over {people}", f"over {people} and games"]
+        head += [f"permuted over {people}", "share of permutations as far from zero", "over seeds", "minus naive"]
+        return [
+            f"Spearman's rank correlation with {words}; {self.first['correlations'][name]['people']} {people}. "
+            f"Intervals are of a bootstrap that resamples {people}, or {people} and the games of each; the control "
+            f"permutes the outcome over {people}.",
+            markdown_table(head, rows),
+        ]
+
+    def by_partner(self) -> str:
+        """Correlations with the score of games with one partner, or in one place, at a time."""
+        first = self.first["correlations"]
+        partners = [name for name in first if name.startswith("score with ")]
+        rows = [
+            [self.words[row], *(f"{trials[0]['correlations'][name]['correlation']:.2f}" for name in partners)]
+            for row, trials in self.found.items()
+        ]
+        head = [f"{name.removeprefix('score with ')} ({first[name]['people']})" for name in partners]
+        return markdown_table(["index", *head], rows)
+
+    def verdict(self, chosen: Row) -> str:
+        """What the intervals say of the preferred model, of the plain one and of the naive index."""
+        every = list(self.words)
+        rows = [row for row in dict.fromkeys([chosen, every[0], every[-1]]) if row in self.found]
+        return "\n".join(
+            f"- {self.words[row]}: {join_words(_claims(self.found[row][0]['correlations']))}." for row in rows
+        )
+
+
+def model_choice(records: Records, experiment: str, demonstrators: str) -> tuple[Row, list[str]]:
+    """The index by the model that `ileed.compare` prefers, and what it found."""
+    trials = records.trials(experiment, "compare", demonstrators=demonstrators)
+    if 0 not in trials:
+        return (demonstrators, "uniform"), ["Not run."]
+    rows = [
+        [
+            f"`{row['model']}`" + (" (preferred)" if row["preferred"] else ""),
+            f"{row['nats_per_action']:.3f}",
+            f"{row['more_than_preferred']:+.3f} ± {row['standard_error']:.3f}",
+            "" if row["rank_correlation"] is None else f"{row['rank_correlation']:.2f}",
+        ]
+        for row in trials[0]["models"]
+    ]
+    return (demonstrators, _MODELS.get(trials[0]["preferred"], "uniform")), [
+        f"`ileed compare`, by held-out games: {trials[0]['sentence']}. The errors are standard errors of the "
+        "difference from the best; the last column is the rank correlation of everybody's expertise with that by the "
+        "preferred model.",
+        markdown_table(["model", "nats per action", "more than the preferred", "order"], rows),
+    ]
+
+
+def _claims(measured: Measured) -> list[str]:
+    return [_claim(measured[name], words) for name, words in _CLAIMED.items() if name in measured]
+
+
+def _claim(measured: Measured, words: str) -> str:
+    low, high = measured.get("over_games", measured["over_people"])
+    finding = "goes with" if low > 0 else "goes against" if high < 0 else "is not told from unrelated to"
+    return f"it {finding} {words} ({measured['correlation']:.2f}, {interval([low, high])})"
+
+
+def _minus(one: Measured, other: Measured, name: str) -> str:
+    """The difference of two indices' correlations, with a 95 % interval over people."""
+    column = _COLUMNS[name]
+    known = [k for k, person in enumerate(one["people"]) if person[column] is not None]
+    outcome = np.array([one["people"][k][column] for k in known])
+    mine, theirs = (np.array([each["people"][k]["expertise"] for k in known]) for each in (one, other))
+    random = np.random.default_rng(stream(0, "minus").initial_seed())
+    drawn = [random.integers(len(known), size=len(known)) for _ in range(_DRAWS)]
+    each = [rank_correlation(mine[d], outcome[d]) - rank_correlation(theirs[d], outcome[d]) for d in drawn]
+    own = rank_correlation(mine, outcome) - rank_correlation(theirs, outcome)
+    return f"{own:+.2f} ({interval(np.quantile(each, (0.025, 0.975)).tolist())})"
+
+
+def interval(ends: Sequence[float]) -> str:
+    """Two numbers to two places."""
+    low, high = (round(end, 2) + 0.0 for end in ends)
+    return f"{low:.2f} to {high:.2f}"
