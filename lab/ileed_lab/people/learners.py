@@ -14,6 +14,7 @@ from ileed.comparing import ModelComparison
 from ileed.demonstrations import Array
 from ileed.fitted.rating import Ratings
 from ileed.fitting import ProgressCallback
+from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.runtime import stream
 
 __all__ = ["METHOD", "Agreement", "Agreements", "Alone", "Compared", "CrossFitted", "RatedGames", "game_curves"]
@@ -186,6 +187,7 @@ class Compared:
     """Demonstrator models side by side, by held-out games."""
 
     method: Ileed
+    models: tuple[AbstractDemonstratorModel[Any], ...]
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def fit(
@@ -197,5 +199,7 @@ class Compared:
         progress: ProgressCallback | None = None,
     ) -> Any:
         began = time.monotonic()
-        found = compare(demonstrations, seed=seed, method=self.method, device=device, progress=progress)
+        found = compare(
+            demonstrations, seed=seed, models=self.models, method=self.method, device=device, progress=progress
+        )
         return Comparison(found, time.monotonic() - began)

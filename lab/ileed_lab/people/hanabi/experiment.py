@@ -46,7 +46,8 @@ MODELS: Mapping[str, AbstractDemonstratorModel[Any]] = {
     "persistent-biased": Persistent(biased=True),
     "confusion": Confusion(),
 }
-"""Those that `ileed.compare` compares."""
+COMPARED = (UniformMixture(), BiasedMixture(shared=True), Persistent(), BiasedMixture())
+"""Of these models the cost of held-out games is compared; the others take long with so many people."""
 
 
 @final
@@ -80,9 +81,13 @@ class Hanabi(AbstractExperiment):
         models = {name: CrossFitted(replace(METHOD, demonstrator=model)) for name, model in MODELS.items()}
         cloning = replace(METHOD, expertise=Perfect(), restarts=1)
         if setting["demonstrators"] == "people":
-            return {**models, "agreement": Agreement(cloning), "compare": Compared(METHOD)}
+            return {
+                **models,
+                "agreement": Agreement(cloning),
+                "compare": Compared(replace(METHOD, steps=1_000), COMPARED),
+            }
         if setting["demonstrators"] == "alone":
-            return {"cloned": Alone(cloning)}
+            return {"cloned": Alone(replace(cloning, held_out=0.2))}  # few games: it stops early
         return {"uniform": models["uniform"]}
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:

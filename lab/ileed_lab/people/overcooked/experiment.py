@@ -57,7 +57,11 @@ class Overcooked(AbstractExperiment):
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
         models = {name: CrossFitted(replace(METHOD, demonstrator=model)) for name, model in MODELS.items()}
         cloning = replace(METHOD, expertise=Perfect())
-        return {**models, "agreement": Agreement(cloning), "compare": Compared(METHOD)}
+        return {
+            **models,
+            "agreement": Agreement(cloning),
+            "compare": Compared(replace(METHOD, steps=1_000), tuple(MODELS.values())),
+        }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
         return [_data(self._path)] * len(trials)
