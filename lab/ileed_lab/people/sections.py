@@ -10,6 +10,7 @@ import numpy as np
 
 from ileed.runtime import stream
 from ileed_lab.comparison import Records, join_words, markdown_table
+from ileed_lab.people.measures import DRAWS
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured
 
@@ -69,7 +70,7 @@ class Indices:
                     interval(measured["over_people"]),
                     interval(measured["over_games"]),
                     interval(measured["permuted"]),
-                    f"{measured['permuted_beyond']:.3f}",
+                    _share(measured["permuted_beyond"]),
                     interval([min(others), max(others)]) if len(others) > 1 else "one seed",
                     "" if naive is None or trials is naive else _minus(trials[0], naive[0], name),
                 ]
@@ -123,6 +124,10 @@ def model_choice(records: Records, experiment: str, demonstrators: str) -> tuple
         "preferred model.",
         markdown_table(["model", "nats per action", "more than the preferred", "order"], rows),
     ]
+
+
+def _share(share: float) -> str:
+    return f"{share:.3f}" if share else f"none of {DRAWS:,}"
 
 
 def _claims(measured: Measured) -> list[str]:

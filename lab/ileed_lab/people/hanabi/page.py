@@ -60,10 +60,11 @@ to move saw and knew, and which of twenty moves was made (play or discard one of
 colours or ranks).
 
 Expertise is cross-fitted: every game is rated by policies that have not seen it. Games are chained to people by the
-data; the first {CAP} games of each count, since two of the chains hold more than half of all games. One of
-those two has answers to several surveys, so it may be more than one person. Settings, cap, seeds and measures were
-committed before any correlation was computed; the network's size and the steps were chosen by the likelihood of
-held-out games, without scores."""
+data; the first {CAP} games of each count, since two of the chains hold more than half of all games. One of those two
+has answers to several surveys, so it may be more than one person. Settings, cap, seeds and measures were committed
+before any correlation was computed; the size of the network and the number of steps are the best of four by held-out
+games, without scores. Two changes came later, on which no correlation depends: clones of one demonstrator stop early,
+and four models are compared by held-out games rather than all, since `Confusion` takes long with so many people."""
 
 
 def _sections(indices: Indices, records: Records) -> list[str]:
