@@ -34,7 +34,7 @@ _CLAIMED = {
     "other games": "the adjusted score of other games",
 }
 _COLUMNS = {"score": "score", "adjusted score": "adjusted", "experience": "experience"}
-_DRAWS = 500
+_DRAWS = 200
 
 
 @final
