@@ -68,6 +68,11 @@ COMMANDS: Mapping[str, Command] = {
         "Curate",
         "Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.",
     ),
+    "label": Command(
+        "ileed.cli.labelling",
+        "Label",
+        "Estimate the true label of every task and the expertise of every worker from a table of answers.",
+    ),
     "card": Command("ileed.cli.card", "Card", "Print the model card of a run, in Markdown."),
     "evaluate": Command(
         "ileed.cli.play",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,14 +9,13 @@ from typing import TYPE_CHECKING, Literal
 from rich.table import Column, Table
 from tyro.conf import OmitArgPrefixes, Positional
 
-from ileed.cli.console import Output, bar, plain, print_json
+from ileed.cli.console import Output, after_delay, bar, plain, print_json
 from ileed.cli.data import OfData
 
 if TYPE_CHECKING:
     from ileed.curation import Curated
 
 _SHOWN = 10  # episodes and people
-_DELAY = 2.0  # seconds
 _FORMATS = ("lerobot", "minari", "openpi", "robomimic")
 
 
@@ -83,7 +80,7 @@ class Curate:
         fitted = load(self.run)
         data = replace(self.episodes, anonymise=False).read()  # by their names the run knows people
         with bar("curating") as advance:
-            progress = _after_delay(advance)
+            progress = after_delay(advance)
             curated = curate(fitted, data, stretch=self.stretch, seed=self.seed, progress=progress, **options)
         if self.episodes.anonymise:
             curated = replace(curated, data=data.anonymise())
@@ -107,17 +104,6 @@ class Curate:
 
         name = None if self.episodes.columns.action else reader_of(self.episodes.data).name
         return name if name in _FORMATS else None
-
-
-def _after_delay(advance: Callable[..., None]) -> Callable[[int, int], None]:
-    """The same progress callback, silent for the first seconds, so that short work shows no bar."""
-    began = time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        if time.monotonic() - began > _DELAY:
-            advance(done, total)
-
-    return progress
 
 
 def _best(curated: Curated) -> Table:

@@ -71,8 +71,8 @@ class Answers:
     """(task,) the number of the true label, -1 where it is not known."""
 
     @classmethod
-    def of(cls, data: Demonstrations, *, repeats: Literal["error", "count"] = "error") -> Answers:
-        """The answers of demonstrations that `from_answers` has read; `repeats` is as in `Labelling`."""
+    def of(cls, data: Demonstrations, *, gold: bool = False, repeats: Literal["error", "count"] = "error") -> Answers:
+        """The answers of demonstrations that `from_answers` has read, with their gold labels where these are wanted."""
         if TASK not in data.skills or data.encoding is None or not data.encoding.labels:
             raise DemonstrationError("these demonstrations are no table of labels: read it with ileed.from_answers")
         task, worker, label = data.observations[:, 0], data.demonstrator, data.actions
@@ -85,8 +85,11 @@ class Answers:
             np.asarray(task, dtype=np.int64),
             np.asarray(worker, dtype=np.int64),
             np.asarray(label, dtype=np.int64),
-            _gold(data, task, len(tasks)),
+            _gold(data, task, len(tasks)) if gold else np.full(len(tasks), -1),
         )
+        for role, words in (("label", found.classes), ("task", found.tasks), ("worker", found.workers)):
+            if "" in words:
+                raise DemonstrationError(f"a {role} is empty, and an answer needs one: fill it in, or drop those rows")
         if repeats == "error":
             found._refuse_repeats()
         return found
@@ -125,7 +128,7 @@ class Answers:
 
     def per_cell(self, values: Array) -> Array:
         """(cell, label) sums over the answers of each cell, of values given by (task, label)."""
-        order, first, _ = self._by_cell
+        first = self._by_cell[1]
         return np.add.reduceat(values.take(self._task_by_cell, axis=0), first, axis=0)
 
     @cached_property
@@ -156,9 +159,9 @@ class Answers:
 
 def _gold(data: Demonstrations, task: Array, count: int) -> Array:
     """(task,) the number of the gold label, -1 where there is none; one that nobody has given is refused."""
-    found = np.full(count, -1, dtype=np.int64)
+    found = np.full(count, -1)
     if GOLD not in data.skills or data.encoding is None:
-        return found
+        raise DemonstrationError("there are no gold labels: pass gold= to ileed.from_answers, or leave gold out here")
     words = {str(label): number for number, label in enumerate(data.encoding.labels)} | {"": -1}
     distinct, inverse = np.unique(data.skills[GOLD], return_inverse=True)
     if unknown := [str(word) for word in distinct if str(word) not in words]:

@@ -11,7 +11,7 @@ import torch
 
 from ileed.demonstrations import Array
 
-__all__ = ["digamma", "gamma_log_density", "lgamma", "population_update"]
+__all__ = ["digamma", "gamma_log_density", "lgamma", "logit_moments", "population_update"]
 
 
 def digamma(values: Array) -> Array:
@@ -38,5 +38,13 @@ def population_update(prior: Array, gain: Array, total_gain: Array, mode: Array)
 
 
 def gamma_log_density(prior: Array, mode: Array) -> float:
-    """The logarithm of the Gamma prior of parameters, up to a constant: its rate is 1 and its mode is given."""
-    return float((mode * np.log(prior) - prior).sum())
+    """The log-density of parameters under their Gamma prior, whose rate is 1 and whose mode is given."""
+    return float((mode * np.log(prior) - prior - lgamma(mode + 1)).sum())
+
+
+def logit_moments(mean: Array, standard_deviation: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation of the logit of a variable that has a Beta distribution with these moments."""
+    total = mean * (1 - mean) / standard_deviation**2 - 1
+    both = torch.from_numpy(np.maximum(np.stack([mean * total, (1 - mean) * total]), 1e-3))
+    centre = torch.digamma(both[0]) - torch.digamma(both[1])
+    return centre.numpy(), torch.polygamma(1, both).sum(0).sqrt().numpy()

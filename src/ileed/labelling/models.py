@@ -25,9 +25,9 @@ __all__ = ["MODELS", "AbstractWorkers", "Confusion", "Mixture"]
 class AbstractWorkers(ABC):
     """Posteriors of what all workers do, given expected counts of true labels.
 
-    Laws: `log_likelihood` is E[log p(a | y, i)], with slips summed out, so that its exponential sums to at most one over
-    labels; an update with the counts that follow from it never lowers the bound on the evidence; workers who gave the
-    same answers to the same tasks are alike.
+    Laws: `log_likelihood` is E[log p(a | y, i)], with slips summed out, so that its exponential sums to at most one
+    over labels; an update with the counts that follow from it never lowers the bound on the evidence; workers who gave
+    the same answers to the same tasks are alike.
     """
 
     cells: Cells
