@@ -91,7 +91,7 @@ def _number(column: Column) -> tuple[tuple[str, ...], Array]:
     words = pc.unique(text).to_pylist()
     whole = all(word.removeprefix("-").isdecimal() and len(word) < 19 for word in words)
     names = tuple(sorted(words, key=(lambda word: (int(word), word)) if whole else None))
-    return names, np.asarray(pc.index_in(text, value_set=pa.array(names)).to_numpy(), dtype=np.int64)
+    return names, np.asarray(pc.index_in(text, value_set=pa.array(names, text.type)).to_numpy(), dtype=np.int64)
 
 
 def _gold(gold: Any, task: str, tasks: Sequence[str]) -> Array:
