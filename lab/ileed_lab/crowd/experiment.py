@@ -22,7 +22,7 @@ __all__ = ["CROWDKIT", "OURS", "SETS", "CrowdLabels", "CrowdSimulated", "spearma
 OURS = {"ileed": Ours(), "uniform": Ours("uniform"), "biased": Ours("biased"), "confusion": Ours("confusion")}
 CROWDKIT = {name: CrowdKit(name) for name in ("MajorityVote", "DawidSkene", "OneCoinDawidSkene", "GLAD", "MACE")}
 SETS = ("dog", "face")
-_SHUFFLED = ", shuffled"
+_SHUFFLED = " shuffled"
 
 
 def spearman(one: Array, other: Array) -> float:
@@ -88,7 +88,8 @@ class CrowdLabels(AbstractExperiment):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {"sets": list(SETS)}
+        known = {} if self.data is None else {"data": [read(self.data / name).fingerprint() for name in SETS]}
+        return {"sets": list(SETS)} | known
 
     def settings(self) -> Sequence[Setting]:
         return [{"data": name + end} for end in ("", _SHUFFLED) for name in SETS]

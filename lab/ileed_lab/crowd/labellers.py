@@ -46,7 +46,6 @@ class Ours:
     """`ileed.Labelling` with one model of workers, or the likeliest."""
 
     model: Literal["auto", "uniform", "biased", "confusion"] = "auto"
-    devices = ("cpu",)
 
     def fit(
         self,
@@ -68,7 +67,6 @@ class CrowdKit:
     """A method of crowd-kit by the name of its class, in the environment that tests/crowdkit_environment.sh makes."""
 
     method: str
-    devices = ("cpu",)
 
     def fit(
         self,
