@@ -104,9 +104,13 @@ class Tables:
     calibration: Path = Path("docs/calibration.md")
     """The same for the page about intervals."""
 
+    crowd: Path = Path("docs/crowd.md")
+    """The same for the page about crowds."""
+
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
+        from ileed_lab.crowd.page import write_crowd_page
         from ileed_lab.minigrid.page import write_page
         from ileed_lab.square.page import write_robot_page
 
@@ -114,4 +118,5 @@ class Tables:
         write_robot_page(self.results, self.robot)
         write_chess_page(self.results, self.chess)
         write_calibration_page(self.results, self.calibration)
-        Output().say(f"wrote {self.out}, {self.robot}, {self.chess} and {self.calibration}")
+        write_crowd_page(self.results, self.crowd)
+        Output().say(f"wrote {self.out}, {self.robot}, {self.chess}, {self.calibration} and {self.crowd}")
