@@ -65,10 +65,10 @@ crowd-kit that are used most, all in one run, crowd-kit with its own defaults in
 *face* are public tables with four labels and known answers, which no method sees.
 
 **What was chosen by looking at these two tables.** That the population of workers is learned, in place of a prior of
-fixed strength, and that workers are ranked by `accuracy` and not by `expertise`, was decided while the true labels of both were
-at hand; no part of them was held out from that. The constants of the prior on the population are those of the first
-version and were never varied. Which of the three models is used is decided by the evidence, without true labels, and
-was checked in simulation alone."""
+fixed strength, and that workers are ranked by `accuracy` and not by `expertise`, was decided with the true labels of
+both at hand; no part of them was held out from that. The constants of the prior on the population are those of the
+first version and were never varied. Which of the three models is used is decided by the evidence, without true labels,
+and was checked in simulation alone."""
 
 
 def _right(trials: Mapping[int, Measured]) -> Array:
