@@ -96,7 +96,7 @@ class Labelling:
             best.model,
             best.probabilities,
             best.workers,
-            {each.model: each.objective[-1] for each in found},
+            {each.model: each.evidence for each in found},
             best.objective,
             best.has_converged,
             _index(table, task, answers.tasks),

@@ -68,9 +68,17 @@ class Course:
         )
 
     @property
+    def evidence(self) -> float:
+        """The objective, less half the logarithm of the number of workers for each parameter of the population.
+
+        The population is a point estimate: what it costs to learn it is that of the Bayesian information criterion.
+        """
+        return self.objective[-1] - 0.5 * self.workers.population_size * float(np.log(self.workers.cells.workers))
+
+    @property
     def reach(self) -> float:
-        """A value of the objective that it will hardly exceed: twenty times the gain of the last ten iterations on."""
-        return self.objective[-1] + (0 if self.has_converged else 20 * (self.objective[-1] - self.objective[-11]))
+        """A value of the evidence that it will hardly exceed: twenty times the gain of the last ten iterations on."""
+        return self.evidence + (0 if self.has_converged else 20 * (self.objective[-1] - self.objective[-11]))
 
 
 def fit(
@@ -96,13 +104,13 @@ def fit(
             break
         if (number + 1) % _ROUND == 0:
             running = [each for model in models for each in _likelier_half(running, model)]
-            best = max(each.objective[-1] for each in running)
+            best = max(each.evidence for each in running)
             stopped += [each for each in running if each.reach < best]
             running = [each for each in running if each.reach >= best]
         if progress is not None:
             progress(number + 1, iterations)
     found = [_likelier_half([*running, *stopped], model, keep=1)[0] for model in models]
-    return sorted(found, key=lambda each: -each.objective[-1])
+    return sorted(found, key=lambda each: -each.evidence)
 
 
 def _likelier_half(running: Sequence[Course], model: str, keep: int | None = None) -> list[Course]:

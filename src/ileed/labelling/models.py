@@ -46,6 +46,11 @@ class AbstractWorkers(ABC):
     def divergence(self) -> float:
         """Kullback-Leibler divergence of posteriors from priors, minus the log-density of the population, in nats."""
 
+    @property
+    @abstractmethod
+    def population_size(self) -> int:
+        """How many parameters of the population are learned."""
+
     @abstractmethod
     def confusion(self) -> Array:
         """(worker, true label, label) posterior means of p(a | y, i)."""
@@ -107,6 +112,10 @@ class Confusion(AbstractWorkers):
         gain = _sum_of_gains(shown, self.counts) - _sum_of_gains(total, self._answers)
         population = gamma_log_density(self.prior, _confusion_mode(self.cells.labels))
         return float((self.counts * self.log_likelihood).sum()) - gain - population
+
+    @property
+    def population_size(self) -> int:
+        return self.prior.size
 
     def confusion(self) -> Array:
         found = np.tile(self.prior, (self.cells.workers, 1, 1))
@@ -221,6 +230,10 @@ class Mixture(AbstractWorkers):
             found += (self.slipped * self._log_slip).sum() - gain
             found -= gamma_log_density(self.slips, np.ones(self.cells.labels))
         return float(found)
+
+    @property
+    def population_size(self) -> int:
+        return self.skill.size + self.biased * self.slips.size
 
     def confusion(self) -> Array:
         rho, slips = self._rho[:, None, None], np.tile(self.slips, (self.cells.workers, 1))
