@@ -42,7 +42,7 @@ class Labels:
     posterior: AbstractWorkers
     """What is known of all workers."""
     log_evidence: Mapping[str, float]
-    """By model, in nats: the bound less the cost of the population; of a model that was stopped, what it had reached."""
+    """By model, in nats: the bound less the cost of the population; of a model that was stopped, as far as it got."""
     objective: tuple[float, ...]
     """The bound after each iteration."""
     converged: bool
