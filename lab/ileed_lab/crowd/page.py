@@ -80,7 +80,8 @@ def _resampled(values: Array) -> Estimate:
     """The mean with a 95 % bootstrap interval over tasks; the same resamples for every method."""
     chance = np.random.default_rng(0)
     draws = np.array([values[chance.integers(len(values), size=len(values))].mean() for _ in range(_RESAMPLES)])
-    return Estimate(float(values.mean()), *map(float, np.quantile(draws, (0.025, 0.975))), len(values))
+    low, high = np.quantile(draws, (0.025, 0.975)).tolist()
+    return Estimate(float(values.mean()), low, high, len(values))
 
 
 def _rank_difference(one: Mapping[int, Measured], other: Mapping[int, Measured]) -> Estimate:
@@ -92,7 +93,8 @@ def _rank_difference(one: Mapping[int, Measured], other: Mapping[int, Measured])
         own = chance.integers(len(true), size=len(true))
         draws.append(spearman(skills[0][own], true[own]) - spearman(skills[1][own], true[own]))
     mean = spearman(skills[0], true) - spearman(skills[1], true)
-    return Estimate(mean, *map(float, np.quantile(draws, (0.025, 0.975))), len(true))
+    low, high = np.quantile(draws, (0.025, 0.975)).tolist()
+    return Estimate(mean, low, high, len(true))
 
 
 def _public(records: Records) -> list[str]:
