@@ -21,12 +21,14 @@ def skills(method: Any, workers: Any) -> dict[str, float]:
         return dict(method.alphas_)
     if hasattr(method, "spamming_"):  # MACE: the probability of not spamming, by workers in order of appearance
         return dict(zip(workers.unique(), method.spamming_[:, 1].tolist(), strict=True))
-    if hasattr(method, "errors_") and hasattr(method, "priors_"):  # Dawid-Skene: the diagonal by label frequencies
+    if getattr(method, "skills_", None) is not None:  # majority vote, and Dawid-Skene with one coin
+        return dict(method.skills_)
+    if hasattr(method, "errors_"):  # Dawid-Skene: the diagonal by label frequencies
         found: dict[str, float] = {}
         for (worker, label), row in method.errors_.iterrows():
             found[worker] = found.get(worker, 0.0) + float(row.get(label, 0.0)) * float(method.priors_[label])
         return found
-    return dict(method.skills_)
+    raise ValueError(f"{method} says nothing of workers")
 
 
 def main() -> None:
