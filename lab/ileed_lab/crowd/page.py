@@ -134,7 +134,11 @@ def _verdict(found: Mapping[str, Mapping[int, Measured]]) -> str:
         gap = _resampled(ours - others[best])
         reached = "is not below" if gap.high >= 0 else "**is below**"
         words = f"{reached} the best of crowd-kit ({_NAMES[best]}) beyond the interval"
-        sentences.append(f"Our accuracy {words}: {format_estimate(gap, signed=True)}.")
+        sentences.append(f"Our accuracy {words}: {format_estimate(gap, digits=4, signed=True)}.")
+        alone = _right({0: first}) - others[best]
+        counts = f"{(alone > 0).sum()} tasks of {len(alone)} are gained and {(alone < 0).sum()} are lost"
+        interval = format_estimate(_resampled(alone), digits=4, signed=True)
+        sentences.append(f"With the default seed alone {counts}: {interval}.")
     if "MajorityVote" in others:
         gap = _resampled(ours - others["MajorityVote"])
         words = "above" if gap.mean > 0 else "**not above**"
@@ -168,7 +172,10 @@ def _control(records: Records, name: str) -> str:
             accuracy = Estimate.over(trial["accuracy"] for trial in found.values())
             rank = Estimate.over(trial["rank"] for trial in found.values())
             cells.append(f"{_NAMES[method]} {format_estimate(accuracy)}, ranks {format_estimate(rank)}")
-    return f"Control, labels permuted over all answers: accuracy of {join_words(cells)}."
+    return (
+        f"Control, labels permuted over all answers, with means and intervals over permutations: accuracy of "
+        f"{join_words(cells)}. How often each label is given remains in it, and so does who answers which kind of task."
+    )
 
 
 def _simulated(records: Records) -> list[str]:
