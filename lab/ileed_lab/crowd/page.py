@@ -198,7 +198,9 @@ def _simulated(records: Records) -> list[str]:
         "intervals of expertise that hold the truth.",
         markdown_table(head, rows),
         f"The model with the greatest evidence was, {'; '.join(choices)}.",
-        "A majority that errs alike cannot be seen in the answers alone: gold labels of some tasks are needed "
+        "In *alike*, one number a worker takes the majority for the truth and ranks workers the wrong way round; "
+        "confusion matrices can find the mistake where those who do not make it agree with each other. One that "
+        "everybody makes cannot be found in answers alone: gold labels of some tasks are needed "
         "([how to](howto/labels.md)).",
     ]
 
