@@ -57,7 +57,10 @@ def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None, by
         return None
     blocks: list[Block] = []
     for number, own in enumerate(finite):
-        joint = members(ensemble.joint, (number * len(own) + np.flatnonzero(own)).tolist())
+        kept = (number * len(own) + np.flatnonzero(own)).tolist()
+        if ensemble.joint.parts.demonstrator.actions_can_be_exchanged:  # not to be averaged
+            kept = ensemble.likeliest_first(kept)[:1]
+        joint = members(ensemble.joint, kept)
         steps = np.flatnonzero(fold[data.episode] == number)
         held_out = data.select(fold[data.episode] == number)
         own_blocks = blocks_of_fit(

@@ -52,6 +52,10 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     reads_every_action: bool = True
     """Whether `log_likelihood` reads the probability of every action; the memory that it takes grows with them."""
 
+    actions_can_be_exchanged: bool = False
+    """Whether a policy with its actions exchanged can be as likely, since the model's parameters make up for it. Of
+    members that are as likely, the one is then taken under which people follow the policy most."""
+
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module | None:
         """The model's own parameters, or None where it has none.
 
