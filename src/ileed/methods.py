@@ -22,7 +22,7 @@ from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
-from ileed.fitted.crossfit import deal_episodes, fold_weights, rate_folds
+from ileed.fitted.crossfit import Folds, deal_episodes, fold_weights
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
 from ileed.fitting.concurrency import optimise_both
@@ -47,6 +47,7 @@ _PARTS: dict[str, tuple[Any, str]] = {
     "expertise": (AbstractExpertise, "Embedded(), Constant(), Skills(column), or Perfect() for behaviour cloning"),
     "dynamics": (LatentDynamics | None, "LatentDynamics(), or None"),
 }
+_NO_FOLDS = "cross-fitting needs two episodes, and a model under which expertise is one number"
 FOLDS, MOST_PEOPLE = 5, 5_000
 """How many folds episodes are dealt into, unless a fit is told, and the number of people beyond which into none."""
 
@@ -217,7 +218,7 @@ class Ileed:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
         split = Split.of(data, seed=stages.seed)
         by_episode = np.ones(data.episode_count) if weights is None else np.atleast_2d(weights).mean(0)
-        by_episode = by_episode[data.episode[np.unique(split.data.episode, return_index=True)[1]]]
+        by_episode = by_episode[split.source]
         if not by_episode[split.kept].any() or not by_episode[~split.kept].any():
             return None
 
@@ -244,17 +245,34 @@ class Ileed:
         Each episode is rated by policies that have not seen it, which `Fitted.assess` cannot do for the data that a fit
         learned from. `fit` does the same for people. Where `policy` is None, the network is the paper's.
         """
+        found = self.fit_folds(demonstrations, seed=seed, device=device, progress=progress)
+        ratings = found.rate(temperature=self.temperature, by=by)
+        if ratings is None:
+            raise SettingsError(_NO_FOLDS)
+        return ratings
+
+    def fit_folds(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        progress: fitting.ProgressCallback | None = None,
+    ) -> Folds:
+        """Policies of each fold, which have not seen its episodes; `cross_fit` rates by them, `ileed.curate` too."""
         check_demonstrations(demonstrations)
         stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0)
-        found = replace(self, folds=self.folds or FOLDS)._cross_fitted(demonstrations, None, stages, by)
+        found = replace(self, folds=self.folds or FOLDS)._fit_folds(demonstrations, None, stages)
         if found is None:
-            raise SettingsError("cross-fitting needs two episodes, and a model under which expertise is one number")
+            raise SettingsError(_NO_FOLDS)
         return found
 
-    def _cross_fitted(
-        self, data: Demonstrations, weights: Array | None, stages: Stages, by: str = "demonstrator"
-    ) -> Ratings | None:
+    def _cross_fitted(self, data: Demonstrations, weights: Array | None, stages: Stages) -> Ratings | None:
         """Everybody rated by policies that have not seen their episodes; None where that cannot be, or is not asked."""
+        folds = self._fit_folds(data, weights, stages)
+        return None if folds is None else folds.rate(temperature=self.temperature)
+
+    def _fit_folds(self, data: Demonstrations, weights: Array | None, stages: Stages) -> Folds | None:
         parts = self.parts(data)
         usual = FOLDS if parts.policy.length == 1 and len(data.names) <= MOST_PEOPLE else 0
         count = min(usual if self.folds is None else self.folds, data.episode_count)
@@ -267,8 +285,7 @@ class Ileed:
         if (each.sum(1) == 0).any():
             return None
         method = replace(self, restarts=len(each), ensemble=1)
-        found = method._fit_members(data, each, stages.stage("cross-fitting", "folds"))
-        return rate_folds(found, fold, temperature=self.temperature, by=by)
+        return Folds(method._fit_members(data, each, stages.stage("cross-fitting", "folds")), fold)
 
     def fit_each(
         self,

@@ -69,7 +69,9 @@ class Curate:
     stretch: int = 20
     """The number of steps of a stretch."""
     seed: int = 0
-    """The seed of the sample that states are compared with, and of clusters."""
+    """The seed of the sample that states are compared with, of clusters, and of folds."""
+    cross_fit: bool = False
+    """Judge each episode by policies that have not seen it, which takes about as long as the fit did."""
 
     def __call__(self) -> None:
         from ileed.curation import Rule, curate
@@ -84,7 +86,8 @@ class Curate:
         data = replace(self.episodes, anonymise=False).read()  # by their names the run knows people
         with bar("curating") as advance:
             progress = _after_delay(advance)
-            curated = curate(fitted, data, stretch=self.stretch, seed=self.seed, progress=progress, **options)
+            options |= {"stretch": self.stretch, "seed": self.seed, "cross_fit": self.cross_fit}
+            curated = curate(fitted, data, progress=progress, **options)
         if self.episodes.anonymise:
             curated = replace(curated, data=data.anonymise())
         read_as = self._format_of_data()
@@ -96,6 +99,7 @@ class Curate:
             return
         console = Output()
         console.say(curated.sentence)
+        console.say(f"judged by {curated.judged_by}")
         console.print(_best(curated))
         console.print(_people(curated))
         console.say(curated.length_correlation.sentence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg
@@ -118,6 +118,8 @@ class Inspect(OfData):
     A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature. Where a file
     does not say who demonstrated, the places that may are listed, with the option that names each.
     """
+
+    imports: ClassVar[str] = "ileed.readers"  # and not torch, which takes longer than to read a large file
 
     def __call__(self) -> None:
         try:

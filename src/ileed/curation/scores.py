@@ -12,7 +12,7 @@ All three are means or posterior means with intervals, and none is a sum of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple, final
@@ -86,15 +86,15 @@ class Settings(NamedTuple):
     level: float
     seed: int
     progress: Progress = lambda done, total: None
+    blocks: Iterable[Block] | None = None
+    """The steps as policies judge them that have not seen them; None for the fit's own policy."""
 
 
 def score(
     fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches, settings: Settings
 ) -> tuple[Scores, Scores]:
     """The scores of episodes, and those of stretches; `inputs` are the normalised observations, (input, step)."""
-    known = fit.expertise.ratings
-    temperature = 1.0 if known is None else known.by.temperature
-    curves, agreement = _judge(fit, data, stretches, temperature, settings.progress)
+    curves, agreement = _judge(fit, data, stretches, settings)
     by_episode = np.zeros((data.episode_count, curves.shape[1]))
     np.add.at(by_episode, stretches.episode, curves)
     spread = _dispersion(curves[:, 1:-1], stretches.episode, settings.seed)
@@ -136,21 +136,21 @@ def reference_expertise(fit: Fitted) -> float:
 
 
 @torch.no_grad()
-def _judge(
-    fit: Fitted, data: Demonstrations, stretches: Stretches, temperature: float, progress: Progress
-) -> tuple[Array, Array]:
+def _judge(fit: Fitted, data: Demonstrations, stretches: Stretches, settings: Settings) -> tuple[Array, Array]:
     """(stretch, point) log-likelihood of each stretch over expertise, and (step,) the agreement of each step."""
-    blocks = judged_steps(fit, data)
+    known, done = fit.expertise.ratings, 0
+    temperature = 1.0 if known is None else known.by.temperature
     ends = torch.tensor([float(np.clip(reference_expertise(fit), 0.05, 0.9)), 1.0], dtype=torch.float64)
     summed = torch.zeros(len(stretches.steps), len(_POINTS), dtype=torch.float64)
     agreement = np.empty(len(data))
-    for number, block in enumerate(blocks):
+    for block in judged_steps(fit, data) if settings.blocks is None else settings.blocks:
         average, expert = block.at(ends, temperature).double()
         agreement[block.steps] = torch.sigmoid(expert - average).numpy()
         index = torch.from_numpy(stretches.of_step[block.steps])
         for part, likelihood in _likelihood(block, temperature):
             summed[:, part] = summed[:, part].index_add(0, index, likelihood.T.contiguous())
-        progress(number + 1, len(blocks))
+        done += len(block.steps)
+        settings.progress(done, len(data))
     return summed.numpy(), agreement
 
 

@@ -191,7 +191,7 @@ def blocks_of_people(fit: Fitted, data: Demonstrations) -> list[Block]:
             f"{strangers[0]!r}: fit with a demonstrator model that has none, or with data of that person"
         )
     who = np.array([known.get(name, 0) for name in data.names])[data.demonstrator]
-    return blocks_of_fit(fit.joint, fit.normaliser, data, who, fit.expertise.skill_names)
+    return list(blocks_of_fit(fit.joint, fit.normaliser, data, who, fit.expertise.skill_names))
 
 
 def _check_actions(fit: Fitted, data: Demonstrations) -> None:

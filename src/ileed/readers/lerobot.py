@@ -23,7 +23,7 @@ from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, UnnamedDemonstratorError, brief, refuse_damage
 from ileed.readers.episode_table import by_episode_table, episode_tables
-from ileed.readers.parquet import ParquetFile, as_numpy, read_encoding
+from ileed.readers.parquet import ParquetFile, as_numpy, numbers, read_encoding
 from ileed.readers.reader import Candidate, Labeller, Reader, by_column, by_one, read_notes, shape_as_noted
 from ileed.wording import counted, did_you_mean, printable
 
@@ -325,7 +325,7 @@ def _as_rows(name: str, column: pa.ChunkedArray) -> Array:
         array, rows = column.combine_chunks(), len(column)
         array = array.storage if isinstance(array, pa.ExtensionArray) else array
         while isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
-            lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False))
+            lengths = np.unique(numbers(array.value_lengths()))
             if array.null_count or len(lengths) > 1:
                 raise DemonstrationError(f"column {name!r} has lists of {len(lengths)} lengths: all must have the same")
             array = array.flatten()
