@@ -92,7 +92,7 @@ class Curate:
             curated = replace(curated, data=data.anonymise())
         read_as = self._format_of_data()
         format = read_as if self.format is None else None if self.format == "tables" else self.format  # noqa: A001
-        source = self.episodes.data if format is not None and format == read_as else None
+        source = self.episodes.place if format is not None and format == read_as else None
         written = curated.write(self.out, format=format, source=source, overwrite=self.overwrite)
         if self.episodes.json:
             print_json(summary(curated) | {"files": [str(path) for path in written]})
@@ -109,7 +109,7 @@ class Curate:
         """The format of the data, where there is a trainer that reads it."""
         from ileed.readers.reader import reader_of
 
-        name = None if self.episodes.columns.action else reader_of(self.episodes.data).name
+        name = None if self.episodes.columns.action else reader_of(self.episodes.place).name
         return name if name in _FORMATS else None
 
 

@@ -85,7 +85,8 @@ class OfData:
     """A command about a data set."""
 
     data: Positional[Path]
-    """A file (.parquet, .hdf5, .h5, .npz), a folder (LeRobot, Minari, ...), or with --action a table (.csv, .tsv)."""
+    """A file (.parquet, .hdf5, .h5, .npz), a folder (LeRobot, Minari, ...), or with --action a table (.csv, .tsv); or
+    hf://datasets/OWNER/NAME[@REVISION][/PATH], for which --repo-id OWNER/NAME may stand in its place."""
     columns: OmitArgPrefixes[Columns] = Columns()
     """The columns of a table."""
     anonymise: bool = False
@@ -95,19 +96,26 @@ class OfData:
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()
     """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders."""
 
+    @property
+    def place(self) -> Path:
+        """Where the data lie: those of the Hugging Face hub are downloaded once."""
+        from ileed.readers.hub import local_copy
+
+        return Path(local_copy(self.data))
+
     def read(self) -> Demonstrations:
         """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
         from ileed.readers import read
 
         columns, labeller = self.columns, self.robomimic.labeller(self.columns.demonstrator)
         if columns.action:
-            data = columns.read(self.data)
+            data = columns.read(self.place)
         elif columns.episode or columns.features or columns.skills:
             raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
         else:
             options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
             given: dict[str, Any] = {name: value for name, value in options.items() if value}
-            data = read(self.data, demonstrator=labeller, **given)
+            data = read(self.place, demonstrator=labeller, **given)
         return data.anonymise() if self.anonymise else data
 
 
@@ -145,7 +153,7 @@ class Inspect(OfData):
         """The places of the file that may say who demonstrated; without any, the error itself."""
         from ileed.readers import reader_of
 
-        candidates = reader_of(self.data).candidates(self.data)
+        candidates = reader_of(self.place).candidates(self.place)
         if self.json:
             print_json({"candidates": [each._asdict() for each in candidates]})
             return

@@ -98,10 +98,10 @@ def _judged_by(fitted: Fitted, data: Demonstrations) -> str:
 
 def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, Folds]:
     """The fit with the ratings of folds of the data, and these folds."""
-    method: Ileed = replace(fitted.method, policy=fitted.joint.parts.policy)
-    folds = method.fit_folds(data, seed=seed, device="cpu")
     if set(data.names) - set(fitted.expertise.names):
         raise DemonstrationError("the data have people who are not in the fit: cross_fit needs the data of the fit")
+    method: Ileed = replace(fitted.method, policy=fitted.joint.parts.policy)
+    folds = method.fit_folds(data, seed=seed, device="cpu")
     ratings = folds.rate(temperature=method.temperature)
     if ratings is None:
         raise SettingsError("every member of a fold became non-finite: fit with a lower learning_rate, or set clip")
