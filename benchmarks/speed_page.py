@@ -61,8 +61,8 @@ LARGE_FOLDER = """
 ## A LeRobot folder
 
 A simulated folder through the command: inspected, fitted by default and curated, each in a process of its own
-(`benchmarks/lerobot_folder.py`). Processor time is that of both cores together; a load average above 0 is other work on the
-machine, which lengthens the seconds.
+(`benchmarks/lerobot_folder.py`). Processor time is that of both cores together; a load average above 0 is other work on
+the machine, which lengthens the seconds.
 """
 
 
@@ -85,6 +85,7 @@ def page() -> str:
         + restarts
         + (DEFAULT_FIT + "".join(map(_default_fit, defaults)) if defaults else "")
         + _folder(games.with_name("lerobot-folder-cpu.json"))
+        + _report(games.with_name("report-size.json"))
         + ROLLOUTS
         + _rollouts(rollouts)
         + _square(square)
@@ -150,10 +151,24 @@ def _folder(path: Path) -> str:
         "| process | seconds | processor seconds | peak memory, MB | load before |",
         "|---|---:|---:|---:|---:|",
         *(f"| {row} |" for row in rows),
-        f"\nSeconds within the fit: {stages}; the rest is ratings and summaries. Where there are two cores, cross-fitting runs "
-        "beside the fit, and its seconds are what is left of it when the fit ends.",
+        f"\nSeconds within the fit: {stages}; the rest is ratings and summaries. Where there are two cores, "
+        "cross-fitting runs beside the fit, and its seconds are what is left of it when the fit ends.",
     ]
     return LARGE_FOLDER + "\n".join(lines) + "\n"
+
+
+def _report(path: Path) -> str:
+    if not path.exists():
+        return ""
+    record = json.loads(path.read_text())
+    made, found = record["provenance"], record["report"]
+    opened = f"{found['seconds to open']:.2f} s" if "seconds to open" in found else "not measured"
+    return (
+        f"\n## A large report\n\nThe report of {found['people']:,} people and {found['steps']:,} steps with their data "
+        f"(`benchmarks/report_size.py`): {found['bytes'] / 1e6:.2f} MB, written in {found['seconds to write']:.0f} s; "
+        f"headless Chromium opens it in {opened} (the fastest of three); {made['machine']}, load {record['load']:.1f}; "
+        f"commit {made['commit']}, {made['date'][:10]}.\n"
+    )
 
 
 def _square(record: dict[str, Any]) -> str:

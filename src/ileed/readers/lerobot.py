@@ -23,6 +23,7 @@ from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, UnnamedDemonstratorError, brief, refuse_damage
 from ileed.readers.episode_table import by_episode_table, episode_tables
+from ileed.readers.folders import leads_out
 from ileed.readers.parquet import ParquetFile, as_numpy, numbers, read_encoding
 from ileed.readers.reader import Candidate, Labeller, Reader, by_column, by_one, read_notes, shape_as_noted
 from ileed.wording import counted, did_you_mean, printable
@@ -104,12 +105,13 @@ class _Folder:
         if not self.files:
             raise DemonstrationError(f"{path} has no data/chunk-000/*.parquet: copy or download the folder whole")
         self.columns: list[str] = self.files[0].schema.names
+        if repeated := next((name for name in self.columns if self.columns.count(name) > 1), None):
+            raise DemonstrationError(f"the data of {path} have two columns {brief(repeated)}: keep one of them")
 
     def file(self, name: str) -> Path:
         """A file of the folder; a link out of it is followed only where the Hub's cache keeps its files."""
-        file, home = self.path / name, self.path.resolve()
-        places = [home, *([home.parents[1] / "blobs"] if home.parent.name == "snapshots" else [])]
-        if not any(file.resolve().is_relative_to(place) for place in places):
+        file = self.path / name
+        if leads_out(file, self.path):
             raise DemonstrationError(
                 f"{brief(name)} is a link out of {self.path}, which is not followed: copy the file"
             )
