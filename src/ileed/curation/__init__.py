@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch.utils.data import WeightedRandomSampler
 
 from ileed._torch import stream
@@ -25,10 +26,11 @@ from ileed.curation.states import Kinds, kinds_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
-from ileed.fitted.crossfit import Folds
+from ileed.fitted.crossfit import FoldPolicies
 from ileed.fitted.policy import network_inputs
 from ileed.fitted.ratings import checked_level
-from ileed.methods import Ileed
+from ileed.fitting.stages import Stages
+from ileed.methods import FOLDS, Ileed
 
 __all__ = ["Correlation", "Curated", "Rule", "curate"]
 
@@ -96,15 +98,21 @@ def _judged_by(fitted: Fitted, data: Demonstrations) -> str:
     return "the policy of the fit, which has learned from other data"
 
 
-def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, Folds]:
+def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, FoldPolicies]:
     """The fit with the ratings of folds of the data, and these folds."""
     if set(data.names) - set(fitted.expertise.names):
         raise DemonstrationError("the data have people who are not in the fit: cross_fit needs the data of the fit")
-    method: Ileed = replace(fitted.method, policy=fitted.joint.parts.policy)
-    folds = method.fit_folds(data, seed=seed, device="cpu")
-    ratings = folds.rate(temperature=method.temperature)
-    if ratings is None:
-        raise SettingsError("every member of a fold became non-finite: fit with a lower learning_rate, or set clip")
+    method: Ileed = replace(
+        fitted.method, policy=fitted.joint.parts.policy, demonstrator=fitted.joint.parts.demonstrator
+    )
+    method = replace(method, folds=method.folds or FOLDS)
+    folds = method.fit_folds(data, None, Stages(seed, torch.device("cpu"), None, None, 0.0))
+    ratings = None if folds is None else folds.rate(temperature=method.temperature)
+    if folds is None or ratings is None:
+        raise SettingsError(
+            "cross_fit needs two episodes, a model under which expertise is one number, and folds that stay finite: "
+            "leave it out"
+        )
     return fitted.with_ratings(ratings), folds
 
 

@@ -51,7 +51,7 @@ def fold_weights(data: Demonstrations, fold: Array, weights: Array, *, members: 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Folds:
+class FoldPolicies:
     """Members that have learned from all folds but one each, and (episode,) the fold of each episode.
 
     All members of some fold may have become non-finite: `judge_every_episode` is false then.

@@ -19,6 +19,7 @@ from ileed.checking import path_of, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
+from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
 from ileed.fitted.ratings import Ratings
@@ -75,6 +76,8 @@ class Fitted:
     """The parameters of these members."""
     normaliser: Normaliser
     width: WidthComparison | None = None
+    comparison: ModelComparison | None = None
+    """Demonstrator models by held-out episodes, where the fit chose among them (`demonstrator="auto"`)."""
     checkpoints: tuple[Checkpoint, ...] = ()  # from which this fit can be continued until it is saved
     ensemble: Ensemble | None = None
     """Every member of the fit, with the data, to choose others from; None for a fit that was loaded."""
@@ -92,6 +95,18 @@ class Fitted:
     def estimates_expertise(self) -> bool:
         """Whether this is more than behaviour cloning, under which everybody's expertise is one by assumption."""
         return self.joint.parts.expertise.estimates_expertise
+
+    @property
+    @torch.no_grad()
+    def slips(self) -> dict[str, Array]:
+        """What people do where they do not follow the policy, as the demonstrator model learned it; the members' mean.
+
+        "slip" is each person's habit (person, action), "repeat" the probability of going on with the previous action,
+        "confused" (person, meant, done) which action is taken for which. Empty where the model has no parameters.
+        """
+        parts, module = self.joint.parts, self.joint.demonstrator
+        found = {} if module is None else parts.demonstrator.slips(module)
+        return {name: values.mean(0).numpy() for name, values in found.items()}
 
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
