@@ -85,8 +85,7 @@ class OfData:
     """A command about a data set."""
 
     data: Positional[Path]
-    """A file (.parquet, .hdf5, .h5, .npz), a folder (LeRobot, Minari, ...), or with --action a table (.csv, .tsv); or
-    hf://datasets/OWNER/NAME[@REVISION][/PATH], for which --repo-id OWNER/NAME may stand in its place."""
+    """A file, a folder, with --action a table (.csv, .tsv), or hf://datasets/OWNER/NAME (or --repo-id OWNER/NAME)."""
     columns: OmitArgPrefixes[Columns] = Columns()
     """The columns of a table."""
     anonymise: bool = False
