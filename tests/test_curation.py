@@ -165,6 +165,23 @@ def test_the_coarse_grid_of_expertise_gives_the_estimates_of_the_fine_one():
         np.testing.assert_allclose(one, other, atol=2e-3)
 
 
+@pytest.mark.parametrize("steps", [20, 300])
+@pytest.mark.parametrize("rho", [0.5, 0.05, 0.01, 0.003, 0.001])
+def test_the_coarse_grid_finds_an_expertise_close_to_zero_by_continuous_actions(steps, rho):
+    """The log-likelihood of 14 dimensions with a variance of 1 / rho; posterior means agree within 2 %."""
+    from ileed.curation.scores import _POINTS, _on_grid
+    from ileed.fitted.posterior import INSIDE
+
+    def log_likelihood(points):
+        return (7 * steps * (np.log(points) - points / rho))[None]
+
+    likelihoods = (
+        np.exp(each - each.max()) for each in (_on_grid(log_likelihood(_POINTS))[:, 1:-1], log_likelihood(INSIDE))
+    )
+    coarse, fine = (float((each @ INSIDE / each.sum()).item()) for each in likelihoods)
+    assert coarse == pytest.approx(fine, rel=0.02)
+
+
 def test_episodes_of_better_people_have_greater_expertise_and_agreement():
     for data, fitted, best in ((population(), fit(), [0, 1]), (*robot(), [0])):
         curated = ileed.curate(fitted, data)

@@ -30,7 +30,10 @@ from ileed.fitted.rating import judged_steps
 
 BOUNDS: Mapping[str, float] = {"expertise": 1.0, "agreement": 0.5, "typicality": 0.5}
 """The scores, and the bound of each that `above` is about unless a rule names another."""
-_POINTS = np.concatenate([INSIDE[:1], COARSE_POINTS, INSIDE[-1:]])
+_LOW = 0.02  # below which the likelihood of continuous actions is smooth in the logarithm of expertise alone
+_BETWEEN = np.exp(np.arange(np.log(INSIDE[0]), np.log(_LOW), 0.5))
+_POINTS = np.unique(np.concatenate([_BETWEEN, COARSE_POINTS, INSIDE[-1:]]))
+_COARSE = np.searchsorted(_POINTS, COARSE_POINTS)
 _POINTS_AT_ONCE = 16
 _UNITS_AT_ONCE = 4096
 _ENOUGH_EPISODES = 1_000  # to learn how the stretches of one differ
@@ -97,7 +100,7 @@ def score(
     curves, agreement = _judge(fit, data, stretches, settings)
     by_episode = np.zeros((data.episode_count, curves.shape[1]))
     np.add.at(by_episode, stretches.episode, curves)
-    spread = _dispersion(curves[:, 1:-1], stretches.episode, settings.seed)
+    spread = _dispersion(curves[:, _COARSE], stretches.episode, settings.seed)
     by_episode, curves = by_episode / spread, curves / spread
     people, mean = _people(fit, data, by_episode)
     columns = {"agreement": agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
@@ -197,7 +200,10 @@ def _expertise(curves: Array, who: Array, people: Array, mean: float, settings: 
 
 
 def _on_grid(curves: Array) -> Array:
-    """(unit, point of GRID) log-likelihoods from those at `_POINTS`, by the cubic through the four nearest in angle."""
+    """(unit, point of GRID) log-likelihoods from those at `_POINTS`, by the cubic through the four nearest.
+
+    Nearest in angle, or below `_LOW` in the logarithm.
+    """
     return np.pad(curves @ _INTERPOLATION, ((0, 0), (1, 1)))  # both ends of the grid, which no posterior reads
 
 
@@ -212,7 +218,11 @@ def _cubic(nodes: Array, at: Array) -> Array:
     return weights
 
 
-_INTERPOLATION = _cubic(np.arcsin(np.sqrt(_POINTS)), np.arcsin(np.sqrt(INSIDE)))
+_INTERPOLATION = np.where(
+    INSIDE < _LOW,
+    _cubic(np.log(_POINTS), np.log(INSIDE)),
+    _cubic(np.arcsin(np.sqrt(_POINTS)), np.arcsin(np.sqrt(INSIDE))),
+)
 assert len(GRID) == len(INSIDE) + 2
 
 
