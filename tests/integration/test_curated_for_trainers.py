@@ -74,7 +74,7 @@ def test_robomimics_training_script_trains_on_the_episodes_that_curate_kept(tmp_
     config = merged(config, json.loads((curated / "robomimic_keep.json").read_text()))
     (tmp_path / "config.json").write_text(json.dumps(config))
     words = [ROBOMIMIC, "-m", "robomimic.scripts.train", "--config", tmp_path / "config.json"]
-    environment = {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONUTF8": "1"}
+    environment = {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     found = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=400, cwd=tmp_path)
     printed = found.stdout + found.stderr
     assert "finished run successfully!" in printed, printed[-3000:]

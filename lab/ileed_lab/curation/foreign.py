@@ -193,7 +193,6 @@ def _start(trainer: Trainer, folder: Path, seed: int) -> subprocess.Popen[bytes]
     environment = {
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
         "PYTHONPATH": str(Path(__file__).parent),
-        "PYTHONUTF8": "1",
         "HOME": str(folder),
         "HF_HOME": str(folder / "hub"),
         "HF_HUB_OFFLINE": "1",
