@@ -92,9 +92,7 @@ def score(
     fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches, settings: Settings
 ) -> tuple[Scores, Scores]:
     """The scores of episodes, and those of stretches; `inputs` are the normalised observations, (input, step)."""
-    known = fit.expertise.ratings
-    temperature = 1.0 if known is None else known.by.temperature
-    curves, agreement = _judge(fit, data, stretches, temperature, settings.progress)
+    curves, agreement = _judge(fit, data, stretches, temperature_of(fit), settings.progress)
     by_episode = np.zeros((data.episode_count, curves.shape[1]))
     np.add.at(by_episode, stretches.episode, curves)
     spread = _dispersion(curves[:, 1:-1], stretches.episode, settings.seed)
@@ -141,17 +139,35 @@ def _judge(
 ) -> tuple[Array, Array]:
     """(stretch, point) log-likelihood of each stretch over expertise, and (step,) the agreement of each step."""
     blocks = judged_steps(fit, data)
-    ends = torch.tensor([float(np.clip(reference_expertise(fit), 0.05, 0.9)), 1.0], dtype=torch.float64)
     summed = torch.zeros(len(stretches.steps), len(_POINTS), dtype=torch.float64)
     agreement = np.empty(len(data))
     for number, block in enumerate(blocks):
-        average, expert = block.at(ends, temperature).double()
-        agreement[block.steps] = torch.sigmoid(expert - average).numpy()
+        agreement[block.steps] = _agreement(fit, block, temperature)
         index = torch.from_numpy(stretches.of_step[block.steps])
         for part, likelihood in _likelihood(block, temperature):
             summed[:, part] = summed[:, part].index_add(0, index, likelihood.T.contiguous())
         progress(number + 1, len(blocks))
     return summed.numpy(), agreement
+
+
+def _agreement(fit: Fitted, block: Block, temperature: float) -> Array:
+    ends = torch.tensor([float(np.clip(reference_expertise(fit), 0.05, 0.9)), 1.0], dtype=torch.float64)
+    average, expert = block.at(ends, temperature).double()
+    return np.asarray(torch.sigmoid(expert - average).numpy())
+
+
+@torch.no_grad()
+def agreement_of_steps(fit: Fitted, data: Demonstrations) -> Array:
+    """(step,) the probability that each step was taken by an expert rather than by the average person."""
+    found = np.empty(len(data))
+    for block in judged_steps(fit, data):
+        found[block.steps] = _agreement(fit, block, temperature_of(fit))
+    return found
+
+
+def temperature_of(fit: Fitted) -> float:
+    """The temperature of the fit's cross-fitted ratings; 1 where there are none."""
+    return 1.0 if fit.expertise.ratings is None else fit.expertise.ratings.by.temperature
 
 
 def _likelihood(block: Block, temperature: float) -> Iterator[tuple[slice, torch.Tensor]]:
