@@ -30,8 +30,9 @@ class Frames:
     images: Sequence[tuple[str, bytes]]
 
     def html(self) -> str:
+        source = "data:image/png;base64,"
         shown = "".join(
-            f'<li><img alt="{escape(words)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+            f'<li><img alt="observation at {escape(words)}" src="{source}{base64.b64encode(png).decode()}">'
             f"<span>{escape(words)}</span></li>"
             for words, png in self.images
         )

@@ -6,13 +6,13 @@ const token = new URLSearchParams(location.search).get("token") || "";
 const PART = 1000, ROWS = 200, POLL = 1500, PER_SECOND = 10;
 const SCORES = ["expertise", "agreement", "typicality"];
 const report = [...document.querySelectorAll("body > .skip, body > header, body > main")];
-const state = { rows: [], shown: ROWS, by: null, falling: true, marks: {}, pending: new Map(), version: -1, episode: null,
+const state = { rows: [], shown: ROWS, by: null, falling: true, marks: {}, pending: new Map(), version: -1, written: 0, episode: null,
   part: null, step: 0, timer: null, wanted: 0, frames: new Map(), saved: false };
 let data = null, queue = Promise.resolve(), moved = [];
 
 async function ask(path, body) {
   const options = { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" };
-  if (body !== undefined) Object.assign(options, { method: "POST", body: JSON.stringify(body) });
+  if (body !== undefined) Object.assign(options, { method: "POST", keepalive: true, body: JSON.stringify(body) });
   let answer;
   try { answer = await fetch(path, options); }
   catch { throw new Error("The server does not answer: start `ileed serve` again and open its new address; marks that were confirmed are kept."); }
@@ -58,6 +58,7 @@ function mark(episode, word) {
       const { version } = await (await ask("marks", { episode, mark: word })).json();
       if (word) state.marks[episode] = word; else delete state.marks[episode];
       if (version === state.version + 1) state.version = version;
+      state.written = version;
       say(`Episode ${data.key[episode]}: ${word ? `marked ${word}` : "no mark"}.`);
       complain(null);
     } catch (error) { complain(error); }
@@ -71,7 +72,7 @@ async function poll() {
     const answer = await ask(`marks?after=${state.version}`);
     if (answer.status === 204) return;
     const found = await answer.json();
-    if (found.version < state.version) return;
+    if (found.version < state.written) return; // asked for before a mark of ours was written
     const touched = new Set([...Object.keys(state.marks), ...Object.keys(found.marks)]);
     const changed = [...touched].filter((key) => state.marks[key] !== found.marks[key]).map(Number);
     Object.assign(state, { marks: found.marks, version: found.version });
@@ -148,7 +149,7 @@ function drawRows() {
   });
   $("#browse tbody").replaceChildren(...rows);
   $("#more").hidden = state.rows.length <= state.shown;
-  $("#shown").textContent = `${count(Math.min(state.shown, state.rows.length))} of ${count(state.rows.length)} episodes; point at a score for its interval.`;
+  $("#shown").textContent = `${count(Math.min(state.shown, state.rows.length))} of ${count(state.rows.length)} episodes. Intervals: point at a score, or open the episode.`;
   highlight(false);
 }
 function drawHead() {
@@ -332,7 +333,7 @@ function showStep() {
     facts.push(["action taken", `${data.actions[taken]}, to which the policy gives ${number(part.taken_probability[at])}`],
       ["the policy's choice", same ? "the same" : `${data.actions[chosen]}, to which it gives ${number(part.chosen_probability[at])}`]);
   }
-  facts.push(["agreement", `${number(part.agreement[at])} that this step is an expert's`]);
+  facts.push(["agreement", `${number(part.agreement[at])}, the probability that this is an expert's step`]);
   if (stretch) facts.push(["expertise", `${number(stretch.estimate)} (${number(stretch.low)} to ${number(stretch.high)}) in steps ${stretch.start} to ${stretch.end - 1}`]);
   if (part.rewards) facts.push(["reward", plain(part.rewards[at])]);
   $("#facts").replaceChildren(...facts.flatMap(([name, words]) => [element("dt", { textContent: name }), element("dd", { textContent: words })]));
@@ -390,6 +391,7 @@ function wire() {
   $("#previous").addEventListener("click", () => go(-1));
   $("#save").addEventListener("click", () => save(false));
   $("#trouble button").addEventListener("click", () => save(true));
+  addEventListener("beforeunload", (event) => { if (state.pending.size) event.preventDefault(); });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) poll(); });
 }
 (async () => {

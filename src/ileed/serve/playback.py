@@ -154,7 +154,7 @@ def _choices(fitted: Fitted, part: Demonstrations) -> dict[str, Any]:
     if policy.recurrent:
         chances = _in_turn(lambda *seen: _probabilities(*policy.next_distribution(*seen)), part)
     else:
-        chances = np.asarray(policy.distribution(part.observations, legal=part.legal).probs)
+        chances, _ = _probabilities(policy.distribution(part.observations, legal=part.legal), None)
     if part.legal is not None:
         chances = np.where(part.legal, chances, 0)
     rows, chosen = np.arange(len(part)), chances.argmax(1)
