@@ -106,7 +106,7 @@ class Window:
         return {int(number): words[2:] for number, words in self.page.evaluate(rows) if words[:1] in "✓✗"}
 
     def current(self):
-        return int(self.page.get_attribute("tr[aria-selected=true]", "data-episode"))
+        return int(self.page.get_attribute("tr[aria-current]", "data-episode"))
 
     def press(self, *keys):
         for key in keys:

@@ -18,9 +18,7 @@ async function ask(path, body) {
   catch { throw new Error("The server does not answer: start `ileed serve` again and open its new address; marks that were confirmed are kept."); }
   if (answer.ok) return answer;
   const told = await answer.text();
-  let message = told;
-  try { message = JSON.parse(told).message; } catch { /* plain text */ }
-  throw Object.assign(new Error(message), { status: answer.status });
+  throw new Error(told.startsWith("{") ? JSON.parse(told).message : told);
 }
 
 function element(name, properties = {}, ...children) {
@@ -34,13 +32,16 @@ function drawing(name, attributes = {}, ...children) {
   made.append(...children);
   return made;
 }
+function current(one, is, word) {
+  if (is) one.setAttribute("aria-current", word); else one.removeAttribute("aria-current");
+  return is;
+}
 const say = (text) => { $("#said").textContent = text; };
 function complain(error, offer) {
   $("#trouble span").textContent = error ? error.message : "";
-  $("#trouble button").hidden = !offer;
-  $("#trouble").hidden = !error;
+  [$("#trouble button").hidden, $("#trouble").hidden] = [!offer, !error];
 }
-const number = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−"));
+const number = (value) => (value === null ? "–" : value.toFixed(2).replace("-", "−"));
 const plain = (value) => (value === null ? "–" : String(Number(value.toPrecision(3))).replace("-", "−"));
 const count = (value) => value.toLocaleString("en");
 
@@ -102,7 +103,7 @@ function showMark(row) {
 async function save(replace) {
   $("#save").disabled = true;
   say("Saving …");
-  await queue;
+  await queue; // marks that are on their way
   try {
     const found = await (await ask("save", { replace: replace || state.saved })).json();
     state.saved = true;
@@ -121,10 +122,7 @@ const COLUMNS = [
   ["mark", (e) => (markOf(e) || (data.keep[e] ? "z1" : "z2"))], ["episode", (e) => data.key[e]], ["person", (e) => data.person[e]],
   ["steps", (e) => data.steps[e]], ...SCORES.map((name) => [name, (e) => data.scores[name].estimate[e]]),
 ];
-function compare(a, b) {
-  if (typeof a === "number" || typeof b === "number") return (a ?? -Infinity) - (b ?? -Infinity);
-  return a.localeCompare(b, undefined, { numeric: true });
-}
+const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : (a ?? -1) - (b ?? -1));
 function arrange() {
   const words = $("#find").value.trim().toLowerCase(), which = $("#which").value;
   const wanted = { all: () => true, none: (e) => !markOf(e), keep: (e) => markOf(e) === "keep", drop: (e) => markOf(e) === "drop",
@@ -169,15 +167,10 @@ function drawHead() {
   $("#browse thead").replaceChildren(element("tr", {}, ...heads));
 }
 function highlight(scroll) {
+  const box = $("#browse .rows");
   for (const row of $("#browse tbody").rows) {
-    const chosen = Number(row.dataset.episode) === state.episode;
-    if (chosen) row.setAttribute("aria-selected", "true"); else row.removeAttribute("aria-selected");
-    const box = $("#browse .rows");
-    if (chosen && scroll) {
-      const top = row.offsetTop - 40, bottom = row.offsetTop + row.offsetHeight;
-      if (top < box.scrollTop) box.scrollTop = top;
-      if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight;
-    }
+    const chosen = current(row, Number(row.dataset.episode) === state.episode, "true");
+    if (chosen && scroll) box.scrollTop = Math.max(Math.min(box.scrollTop, row.offsetTop - 40), row.offsetTop + row.offsetHeight - box.clientHeight);
   }
 }
 function go(offset) {
@@ -246,9 +239,8 @@ function plot(series, { low, high, height, labels = true, band = [] }) {
   });
   return box;
 }
-function figure(title, marks, box) {
-  return element("figure", {}, element("figcaption", {}, title, ...marks.map(([kind, words]) => element("i", { className: kind, textContent: words }))), box);
-}
+const figure = (title, marks, box) => element("figure", {},
+  element("figcaption", {}, title, ...marks.map(([kind, words]) => element("i", { className: kind, textContent: words }))), box);
 const range = (...lists) => {
   const values = lists.flat().filter((value) => value !== null);
   return { low: Math.min(...values), high: Math.max(...values) };
@@ -258,8 +250,7 @@ function drawPart() {
   moved = [];
   const expected = part.expected || [];
   const top = Math.max(1.2, ...part.stretches.map((each) => each.high), ...expected.filter((value) => value !== null));
-  const one = expected.map(() => 1);
-  const lines = [{ values: one.length ? one : part.agreement.map(() => 1), kind: "reference" }, ...(part.expected ? [{ values: expected, kind: "two" }] : [])];
+  const lines = [{ values: part.agreement.map(() => 1), kind: "reference" }, { values: expected, kind: "two" }];
   $("#along").replaceChildren(
     figure("Expertise (1 is the mean over people)", [["", "of the stretch, by what was done, with 95 % interval"], ...(part.expected ? [["two dashed", "of the person in such states, by the model"]] : [])],
       plot(lines, { low: 0, high: top, height: 110, band: part.stretches })),
@@ -313,8 +304,7 @@ function drawSight(part) {
     const dots = data.cloud.map((p) => drawing("circle", { class: "other", r: 2, cx: place(p)[0], cy: place(p)[1] }));
     const done = drawing("polyline", { class: "one" }), now = drawing("circle", { class: "now", r: 8 });
     moved.push((at) => {
-      const [cx, cy] = place(part.path[at]);
-      now.setAttribute("cx", cx); now.setAttribute("cy", cy);
+      [["cx", 0], ["cy", 1]].forEach(([name, k]) => now.setAttribute(name, place(part.path[at])[k]));
       done.setAttribute("points", line(part.path.slice(0, at + 1)));
     });
     const picture = drawing("svg", { viewBox: "0 0 800 270", role: "img", "aria-label": "The path of the episode through the states" },
@@ -329,9 +319,8 @@ function showStep() {
   const facts = [];
   if (data.discrete) {
     const taken = part.taken[at], chosen = part.chosen[at];
-    const same = taken === chosen;
     facts.push(["action taken", `${data.actions[taken]}, to which the policy gives ${number(part.taken_probability[at])}`],
-      ["the policy's choice", same ? "the same" : `${data.actions[chosen]}, to which it gives ${number(part.chosen_probability[at])}`]);
+      ["the policy's choice", taken === chosen ? "the same" : `${data.actions[chosen]}, to which it gives ${number(part.chosen_probability[at])}`]);
   }
   facts.push(["agreement", `${number(part.agreement[at])}, the probability that this is an expert's step`]);
   if (stretch) facts.push(["expertise", `${number(stretch.estimate)} (${number(stretch.low)} to ${number(stretch.high)}) in steps ${stretch.start} to ${stretch.end - 1}`]);
@@ -339,12 +328,11 @@ function showStep() {
   $("#facts").replaceChildren(...facts.flatMap(([name, words]) => [element("dt", { textContent: name }), element("dd", { textContent: words })]));
 }
 function pause() {
-  clearInterval(state.timer);
-  state.timer = null;
+  state.timer = clearInterval(state.timer) ?? null;
   $("#play").textContent = "Play";
 }
 function play() {
-  if (state.timer !== null) { pause(); return; }
+  if (state.timer !== null) return pause();
   if (state.step >= data.steps[state.episode] - 1) seek(0);
   $("#play").textContent = "Pause";
   state.timer = setInterval(() => {
@@ -357,9 +345,7 @@ function play() {
 function view(name) {
   $("#browse").hidden = name !== "browse";
   for (const each of report) each.hidden = name !== "report";
-  for (const button of document.querySelectorAll("[data-view]")) {
-    if (button.dataset.view === name) button.setAttribute("aria-current", "page"); else button.removeAttribute("aria-current");
-  }
+  for (const button of document.querySelectorAll("[data-view]")) current(button, button.dataset.view === name, "page");
   if (name !== "browse") pause();
 }
 const KEYS = { k: () => mark(state.episode, "keep"), d: () => mark(state.episode, "drop"), u: () => mark(state.episode, null),
@@ -400,8 +386,7 @@ function wire() {
   view(location.hash && !asked ? "report" : "browse");
   try { data = await (await ask("episodes")).json(); } catch (error) { complain(error); return; }
   $("#rule").textContent = `By the rule: ${data.rule}. A mark overrides the rule; marks are kept at once, and Save writes the result.`;
-  state.by = data.by;
-  state.falling = false;
+  Object.assign(state, { by: data.by, falling: false }); // those to look at come first
   wire();
   await poll();
   drawHead();
