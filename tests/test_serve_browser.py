@@ -238,6 +238,21 @@ def test_an_episode_is_played_and_scrubbed(window):
     assert opened.page.evaluate(step) == 10
 
 
+def test_the_report_links_to_the_player(window):
+    opened = window()
+    opened.page.click("text=Report")
+    assert not opened.page.is_visible("#player")
+    link = opened.page.locator("#episodes tbody th a").nth(3)
+    number = int(link.inner_text())
+    link.click()
+    playwright.expect(opened.page.locator("#player-h")).to_have_text(f"Episode {people().episode_keys[number]}")
+    assert opened.current() == number
+    opened.page.goto(opened.page.url.replace(f"#e{number}", "#ranking"))
+    opened.page.reload()
+    assert opened.page.is_visible("#ranking")
+    assert not opened.page.is_visible("#player")
+
+
 def test_episodes_are_sorted_and_filtered(window):
     opened = window()
 

@@ -135,7 +135,7 @@ function arrange() {
 }
 function drawRows() {
   const rows = state.rows.slice(0, state.shown).map((e) => {
-    const row = element("tr", {}, element("td"), element("th", { scope: "row", textContent: data.key[e], title: data.key[e] }),
+    const row = element("tr", {}, element("td"), element("th", { scope: "row", title: data.key[e] }, element("button", { type: "button", tabIndex: -1, textContent: data.key[e] })),
       element("td", { textContent: data.person[e], title: data.person[e] }), element("td", { className: "n", textContent: count(data.steps[e]) }));
     for (const name of SCORES) {
       const { estimate, low, high } = data.scores[name];
@@ -152,14 +152,12 @@ function drawRows() {
 }
 function drawHead() {
   const heads = COLUMNS.map(([name]) => {
-    const button = element("button", { type: "button", textContent: name });
-    const head = element("th", { scope: "col" }, button);
+    const button = element("button", { type: "button", textContent: name }), head = element("th", { scope: "col" }, button);
     if (name === state.by) head.setAttribute("aria-sort", state.falling ? "descending" : "ascending");
     button.addEventListener("click", () => {
       state.falling = state.by === name ? !state.falling : ["steps", ...SCORES].includes(name);
       state.by = name;
-      drawHead();
-      arrange();
+      drawHead(); arrange();
       [...$("#browse thead").querySelectorAll("button")].find((each) => each.textContent === name).focus();
     });
     return head;
@@ -194,7 +192,7 @@ async function open(episode) {
     const { estimate, low, high } = data.scores[name];
     return `${name} ${number(estimate[episode])} (${number(low[episode])} to ${number(high[episode])})`;
   });
-  $("#about").textContent = `${data.person[episode]}; ${count(data.steps[episode])} steps; ${scores.join(", ")}`;
+  $("#about").textContent = `${data.person[episode].slice(0, 60)}; ${count(data.steps[episode])} steps; ${scores.join(", ")}`;
   $("#step").max = data.steps[episode] - 1;
   highlight(true);
   showMarks([]);
@@ -347,6 +345,15 @@ function view(name) {
   for (const each of report) each.hidden = name !== "report";
   for (const button of document.querySelectorAll("[data-view]")) current(button, button.dataset.view === name, "page");
   if (name !== "browse") pause();
+  scrollTo(0, 0);
+}
+function asked() { // the episode that the address names
+  const found = location.hash.match(/^#e(\d{1,9})$/);
+  return found && data && Number(found[1]) < data.key.length ? Number(found[1]) : null;
+}
+async function show(episode) {
+  await open(episode);
+  $("#player-h").focus({ preventScroll: innerWidth >= 860 });
 }
 const KEYS = { k: () => mark(state.episode, "keep"), d: () => mark(state.episode, "drop"), u: () => mark(state.episode, null),
   j: () => go(1), n: () => go(1), ArrowDown: () => go(1), b: () => go(-1), p: () => go(-1), ArrowUp: () => go(-1),
@@ -363,37 +370,31 @@ document.addEventListener("keydown", (event) => {
 function wire() {
   for (const button of document.querySelectorAll("[data-view]")) button.addEventListener("click", () => view(button.dataset.view));
   for (const button of document.querySelectorAll("[data-mark]")) button.addEventListener("click", () => mark(state.episode, button.dataset.mark || null));
-  $("#browse tbody").addEventListener("click", async (event) => {
-    await open(Number(event.target.closest("tr").dataset.episode));
-    if (innerWidth < 860) $("#player").scrollIntoView();
-  });
+  $("#browse tbody").addEventListener("click", (event) => show(Number(event.target.closest("tr").dataset.episode)));
   $("#find").addEventListener("input", () => { state.shown = ROWS; arrange(); });
   $("#find").addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === "Escape") $("#find").blur(); });
   $("#which").addEventListener("change", () => { state.shown = ROWS; arrange(); });
-  $("#more").addEventListener("click", () => { state.shown += ROWS; drawRows(); });
   $("#step").addEventListener("input", () => { pause(); seek(Number($("#step").value)); });
-  $("#play").addEventListener("click", play);
-  $("#next").addEventListener("click", () => go(1));
-  $("#previous").addEventListener("click", () => go(-1));
-  $("#save").addEventListener("click", () => save(false));
-  $("#trouble button").addEventListener("click", () => save(true));
+  const clicks = { "#play": play, "#next": () => go(1), "#previous": () => go(-1), "#save": () => save(false),
+    "#trouble button": () => save(true), "#more": () => { state.shown += ROWS; drawRows(); } };
+  for (const [selector, work] of Object.entries(clicks)) $(selector).addEventListener("click", work);
+  for (const cell of document.querySelectorAll("#episodes tbody th[data-v]")) { // of the report
+    cell.replaceChildren(element("a", { href: `#e${cell.dataset.v}`, textContent: cell.textContent }));
+  }
+  addEventListener("hashchange", () => { if (asked() !== null) { view("browse"); show(asked()); } });
   addEventListener("beforeunload", (event) => { if (state.pending.size) event.preventDefault(); });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) poll(); });
 }
 (async () => {
   $("#live").hidden = false;
-  const asked = location.hash.match(/^#e(\d+)$/);
-  view(location.hash && !asked ? "report" : "browse");
+  view(/^#(?!e\d)/.test(location.hash) ? "report" : "browse");
   try { data = await (await ask("episodes")).json(); } catch (error) { complain(error); return; }
   $("#rule").textContent = `By the rule: ${data.rule}. A mark overrides the rule; marks are kept at once, and Save writes the result.`;
   Object.assign(state, { by: data.by, falling: false }); // those to look at come first
   wire();
   await poll();
-  drawHead();
-  arrange();
-  showMarks([]);
+  drawHead(); arrange(); showMarks([]);
   setInterval(() => { if (!document.hidden) poll(); }, POLL);
-  const first = asked && Number(asked[1]) < data.key.length ? Number(asked[1]) : state.rows[0];
-  if (first !== undefined) await open(first);
+  if (data.key.length) await open(asked() ?? state.rows[0]);
 })();
 })();
