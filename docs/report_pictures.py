@@ -60,7 +60,8 @@ def picture_of_the_live_page(opened: Browser, folder: Path, fitted: Fitted, data
             until(opened, "document.querySelectorAll('#facts dt').length")
             for key in keys:
                 name = "ArrowRight" if key == ">" else key
-                opened.value(f"document.body.dispatchEvent(new KeyboardEvent('keydown', {{key: '{name}', bubbles: true}}))")
+                event = f"new KeyboardEvent('keydown', {{key: '{name}', bubbles: true}})"
+                opened.value(f"document.body.dispatchEvent({event})")
             time.sleep(1)
         opened.picture(HOME / "images" / "serve.png", whole=False)
         print("wrote docs/images/serve.png")
