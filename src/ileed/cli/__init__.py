@@ -78,6 +78,11 @@ COMMANDS: Mapping[str, Command] = {
         "Label",
         "Estimate the true label of every task and the expertise of every worker from a table of answers.",
     ),
+    "serve": Command(
+        "ileed.cli.serve",
+        "Serve",
+        "Open the report with all episodes in a browser, to play and mark them; save as `curate` does.",
+    ),
     "card": Command("ileed.cli.card", "Card", "Print the model card of a run, in Markdown."),
     "evaluate": Command(
         "ileed.cli.play",
