@@ -1,4 +1,4 @@
-"""Differences between policies of the same trials, as the page about curation and its figures read them from records."""
+"""Differences between policies of the same trials, as the page about curation and its figures read them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from scipy.special import stdtrit
 
 from ileed_lab.comparison import Estimate, Records
 from ileed_lab.curation.experiment import COMPETENT, OURS, CurationMiniGrid
+from ileed_lab.curation.others import CurationTrainers
+from ileed_lab.curation.subsets import SELECTIONS
+from ileed_lab.grid import Setting
 from ileed_lab.records import Measured
 
 __all__ = ["Row", "over_trials", "paired", "rows_of", "verdict"]
@@ -57,7 +60,7 @@ class Row:
     demonstrators: Mapping[int, Measured]
 
     def rewards(self, selection: str) -> dict[int, float]:
-        """The reward of each trial; of ILEED's own policy, the best demonstrator or the expert where these are named."""
+        """The reward of each trial; also of ILEED's own policy, of the best demonstrator and of the expert."""
         if selection == "expert":
             return {number: trial["expert"] for number, trial in self.demonstrators.items()}
         beside = {"ileed": self.ileed, "demonstrator": self.demonstrators}
@@ -78,17 +81,17 @@ class Row:
 
 def rows_of(records: Records) -> Iterator[Row]:
     """Every trainer in every population, in the order of the page; those that were not run have no trials."""
-    experiment = CurationMiniGrid()
+    ours, others = CurationMiniGrid(), CurationTrainers()
     for trainer in OURS:
-        for setting in experiment.settings():
-            methods = [name for name in experiment.methods(setting) if name not in ("ileed", "demonstrators")]
-            found = {name: records.trials(experiment.name, name, **setting) for name in methods}
-            prefix = f"{trainer}-"
-            own = {name: found[f"{prefix}{name}"] for name in _selections(experiment, setting, trainer)}
-            beside = [records.trials(experiment.name, name, **setting) for name in ("ileed", "demonstrators")]
-            yield Row(trainer, setting["task"], setting["population"], own, *beside)
+        for setting in ours.settings():
+            found = {each: records.trials(ours.name, f"{trainer}-{each}", **setting) for each in SELECTIONS}
+            yield _row(records, trainer, setting, found)
+    for setting in others.settings():
+        found = {each: records.trials(others.name, each, **setting) for each in others.methods(setting)}
+        yield _row(records, setting["trainer"], setting, found)
 
 
-def _selections(experiment: CurationMiniGrid, setting: Mapping[str, str], trainer: str) -> list[str]:
-    found = experiment.methods(setting)
-    return [each.selection for name, each in found.items() if name.startswith(trainer) and each is not None]
+def _row(records: Records, trainer: str, setting: Setting, found: Mapping[str, Mapping[int, Measured]]) -> Row:
+    where = {name: setting[name] for name in ("task", "population")}
+    beside = [records.trials(CurationMiniGrid().name, name, **where) for name in ("ileed", "demonstrators")]
+    return Row(trainer, *where.values(), found, *beside)
