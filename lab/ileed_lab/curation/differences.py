@@ -16,7 +16,7 @@ from ileed_lab.curation.subsets import SELECTIONS
 from ileed_lab.grid import Setting
 from ileed_lab.records import Measured
 
-__all__ = ["Row", "over_trials", "paired", "rows_of", "verdict"]
+__all__ = ["VERDICTS", "Row", "over_trials", "paired", "rows_of"]
 
 
 def over_trials(values: Mapping[int, float]) -> Estimate | None:
@@ -37,13 +37,10 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Estimate | N
     return over_trials({trial: one[trial] - other[trial] for trial in sorted(one.keys() & other.keys())})
 
 
-def verdict(difference: Estimate | None) -> str:
-    """Better or worse where the whole interval is above or below zero."""
-    if difference is None:
-        return "not run"
-    if difference.low > 0:
-        return "better"
-    return "worse" if difference.high < 0 else "not told apart"
+VERDICTS = ("better", "nothing to gain", "not told apart", "worse")
+"""How a policy compares with another."""
+SATURATED = 0.99
+"""There is nothing to gain on a policy that earns this share, or more, of what the expert does."""
 
 
 @final
@@ -72,6 +69,17 @@ class Row:
         """Whether a demonstrator earns nearly what the expert does; None where nobody was measured."""
         best, expert = over_trials(self.rewards("demonstrator")), over_trials(self.rewards("expert"))
         return None if best is None or expert is None else best.mean >= COMPETENT * expert.mean
+
+    def verdict(self, one: str, other: str) -> str:
+        """How the policy of one selection compares with that of another: one of `VERDICTS`, or "not run"."""
+        difference, reached = paired(self.rewards(one), self.rewards(other)), over_trials(self.rewards(other))
+        if difference is None or reached is None:
+            return "not run"
+        if difference.low > 0 or difference.high < 0:
+            return "better" if difference.low > 0 else "worse"
+        expert = over_trials(self.rewards("expert"))
+        saturated = expert is not None and reached.mean >= SATURATED * expert.mean
+        return "nothing to gain" if saturated else "not told apart"
 
     @property
     def was_run(self) -> bool:
