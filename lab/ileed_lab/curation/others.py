@@ -65,6 +65,17 @@ class Taught:
         chosen = select(self.selection, demonstrations, curation=curation, skills=self.skills, seed=seed)
         return Prepared(demonstrations, chosen, seed)
 
+    def fit_each(
+        self,
+        datasets: Sequence[Demonstrations],
+        *,
+        seeds: Sequence[int],
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> list[Prepared]:
+        """One after the other; it is here so that cells of the same data run in one process, and share a curation."""
+        return [self.fit(data, seed=seed, device=device) for data, seed in zip(datasets, seeds, strict=True)]
+
 
 @final
 @dataclass(frozen=True)
@@ -73,7 +84,7 @@ class CurationTrainers(AbstractExperiment):
 
     name: str = "curation/trainers"
     trials: int = 5
-    block: ClassVar[int] = 1
+    block: ClassVar[int] = 2
 
     @property
     def plan(self) -> Mapping[str, Any]:
