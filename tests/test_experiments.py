@@ -255,7 +255,9 @@ def test_every_record_of_an_experiment_can_be_resumed(known):
 def test_every_record_belongs_to_a_cell():
     known = {cell.path(RESULTS) for each in EXPERIMENTS.values() for cell in cells(each)}
     assert {
-        path for family in ("minigrid", "robot", "chess", "calibration") for path in (RESULTS / family).rglob("*.json")
+        path
+        for family in ("minigrid", "robot", "chess", "calibration", "curation")
+        for path in (RESULTS / family).rglob("*.json")
     } <= known
 
 
