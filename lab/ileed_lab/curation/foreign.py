@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -135,9 +136,10 @@ class ForeignPolicy:
         return self._process.stdout
 
     def _failure(self, during: str) -> IleedError:
-        """What the process said last."""
-        said = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
-        return IleedError(f"{self._trainer.environment} ended during {during}, and said last: {said[0]}")
+        """What the process said last; the name of its error, if there is one, and not the bar of its progress."""
+        said = self._log.read_text(errors="replace").strip().splitlines() or ["nothing"]
+        named = [line for line in said if re.match(r"[\w.]+(Error|Exception)\b", line)]
+        return IleedError(f"{self._trainer.environment} ended during {during}, and said last: {(named or said)[-1]}")
 
     def __call__(self, observations: Array, starts: Array) -> Array:
         """The actions for (row, number) observations; `starts` says which rows begin an episode."""
@@ -197,7 +199,6 @@ def _start(trainer: Trainer, folder: Path, seed: int) -> subprocess.Popen[bytes]
         "WANDB_MODE": "disabled",
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
-        "OMP_THREAD_LIMIT": "1",  # robomimic asks torch for two
     }
     words = [str(trainer.python), "-m", f"trainers.{trainer.program}", str(folder), "--seed", str(seed)]
     with (folder / "log.txt").open("wb") as log:

@@ -2,7 +2,7 @@
 
 Its defaults are 100,000 batches of 8 for transformers of 512 numbers, made for images. Here states alone are seen, by one
 layer of 64 numbers; 5 actions are learned at once, of which the first is taken; the learning rate is 1e-3 (theirs is a
-hundredth of it) and there are 2,000 batches of 32, which take a minute on one core. Vectors with a one at the action's
+hundredth of it) and there are 800 batches of 32, which take a minute on one core. Vectors with a one at the action's
 place are not normalised.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from .answering import Array, Lesson, Trained, answer
 
-STEPS, BATCH_SIZE, LEARNING_RATE, CHUNK = 2_000, 32, 1e-3, 5
+STEPS, BATCH_SIZE, LEARNING_RATE, CHUNK = 800, 32, 1e-3, 5
 SIZES = {
     "dim_model": 64,
     "n_heads": 4,
