@@ -19,12 +19,12 @@ METHODS = {
     "mini-batches": ileed.Ileed(batch_size=64, held_out=0.2, restarts=3, steps=60),
     "Boltzmann": ileed.Ileed(demonstrator=ileed.Boltzmann(), restarts=3, steps=60),
     "cloning, clipped": ileed.bc(clip=1.0, restarts=3, steps=60),
-    "a habit of each person": ileed.Ileed(demonstrator=tiny_parts.BiasedMixture(), restarts=3, steps=60),
-    "the previous action": ileed.Ileed(demonstrator=tiny_parts.Persistent(), restarts=3, steps=60),
+    "a habit of each person": ileed.Ileed(demonstrator=tiny_parts.Habit(), restarts=3, steps=60),
+    "the previous action": ileed.Ileed(demonstrator=tiny_parts.Repeat(), restarts=3, steps=60),
     "the previous action, mini-batches": ileed.Ileed(
-        demonstrator=tiny_parts.Persistent(), batch_size=64, restarts=3, steps=60
+        demonstrator=tiny_parts.Repeat(), batch_size=64, restarts=3, steps=60
     ),
-    "a matrix of each person": ileed.Ileed(demonstrator=tiny_parts.Confusion(), restarts=3, steps=60),
+    "a matrix of each person": ileed.Ileed(demonstrator=tiny_parts.Matrix(), restarts=3, steps=60),
 }
 
 

@@ -98,7 +98,7 @@ def confused(random, person, right, previous):
 def test_the_habit_of_each_person_is_found():
     """1,500 steps each, of which 60 % are slips of the biased: a standard error below 0.02, and 0.06 is three."""
     data = simulated(biased, people=3)
-    fitted = fit(data, tiny_parts.BiasedMixture())
+    fitted = fit(data, tiny_parts.Habit())
     found = parameter(fitted, "habit").softmax(0).T.detach().numpy()
     np.testing.assert_allclose(found[1:], HABITS[1:], atol=0.06)
     np.testing.assert_allclose(list(fitted.expertise.by_demonstrator().values()), SKILL, atol=0.08)
@@ -109,7 +109,7 @@ def test_the_habit_of_each_person_is_found():
 def test_the_probability_that_a_slip_repeats_the_previous_action_is_found(batch_size):
     """3,000 steps of people who slip six times in ten: a standard error near 0.015; mini-batches add their noise."""
     data = simulated(persistent, people=3)
-    fitted = fit(data, tiny_parts.Persistent(), batch_size=batch_size)
+    fitted = fit(data, tiny_parts.Repeat(), batch_size=batch_size)
     assert parameter(fitted, "repeats").sigmoid().item() == pytest.approx(0.6, abs=0.06)
     np.testing.assert_allclose(list(fitted.expertise.by_demonstrator().values()), SKILL, atol=0.08)
     assert fitted.nats(data).mean() == pytest.approx(fitted.nats_per_action, abs=2e-3)
@@ -118,7 +118,7 @@ def test_the_probability_that_a_slip_repeats_the_previous_action_is_found(batch_
 def test_a_matrix_of_each_person_is_found_and_defines_expertise():
     """1,500 steps each, 500 in a row of the matrix: a standard error below 0.02, and 0.07 is three."""
     data = simulated(confused, people=3)
-    fitted = fit(data, tiny_parts.Confusion(), expertise=ileed.Embedded())
+    fitted = fit(data, tiny_parts.Matrix(), expertise=ileed.Embedded())
     found = parameter(fitted, "logits").softmax(1).permute(2, 0, 1).detach().numpy()
     np.testing.assert_allclose(found, MATRICES, atol=0.07)
     diagonal = found.diagonal(axis1=1, axis2=2).mean(-1)
@@ -156,7 +156,7 @@ def test_a_recurrent_policy_over_discrete_actions_learns_what_depends_on_the_pas
     done = [int(fitted.policy.act(np.eye(ACTIONS)[[each]])[0]) for each in state[:20]]
     inside = np.arange(20) % 5 > 0  # the hidden state begins anew every five steps, as in learning
     assert (np.array(done)[inside] == right[:20][inside]).mean() == 1.0
-    with_context = fit(data, tiny_parts.Persistent(), policy=tiny_parts.CategoricalLSTM(), steps=20, batch_size=64)
+    with_context = fit(data, tiny_parts.Repeat(), policy=tiny_parts.CategoricalLSTM(), steps=20, batch_size=64)
     assert np.isfinite(with_context.nats(data)).all()
 
 
@@ -164,9 +164,9 @@ def test_a_recurrent_policy_over_discrete_actions_learns_what_depends_on_the_pas
 
 
 MODELS = {
-    "biased": (tiny_parts.BiasedMixture(), biased),
-    "persistent": (tiny_parts.Persistent(), persistent),
-    "confusion": (tiny_parts.Confusion(), confused),
+    "biased": (tiny_parts.Habit(), biased),
+    "persistent": (tiny_parts.Repeat(), persistent),
+    "confusion": (tiny_parts.Matrix(), confused),
 }
 each_model = pytest.mark.parametrize(("model", "act"), MODELS.values(), ids=MODELS)
 
@@ -243,9 +243,9 @@ def small_fit(**parts):
 
 
 PARTS = {
-    "BiasedMixture": {"demonstrator": tiny_parts.BiasedMixture()},
-    "Persistent": {"demonstrator": tiny_parts.Persistent()},
-    "Confusion": {"demonstrator": tiny_parts.Confusion()},
+    "Habit": {"demonstrator": tiny_parts.Habit()},
+    "Repeat": {"demonstrator": tiny_parts.Repeat()},
+    "Matrix": {"demonstrator": tiny_parts.Matrix()},
     "AtLeast": {"expertise": tiny_parts.AtLeast(floor=0.2)},
     "CategoricalLSTM": {"policy": tiny_parts.CategoricalLSTM(units=3, length=4)},
 }
@@ -308,16 +308,16 @@ def test_the_command_fits_with_parts_of_another_package(tmp_path):
         "--expertise",
         "AtLeast(floor=0.25)",
         "--demonstrator-model",
-        "biasedmixture",
+        "habit",
         *words,
     )
     assert said.returncode == 0, said.stderr
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
-    assert settings["parts"]["demonstrator"] == {"kind": "BiasedMixture"}
+    assert settings["parts"]["demonstrator"] == {"kind": "Habit"}
     assert settings["parts"]["expertise"] == {"kind": "AtLeast", "floor": 0.25}
-    wrong = command("fit", str(tmp_path / "data.parquet"), "--expertise", "BiasedMixture()")
+    wrong = command("fit", str(tmp_path / "data.parquet"), "--expertise", "Habit()")
     assert wrong.returncode == 2
-    assert "'BiasedMixture()' is not one of Perfect|Constant|Embedded|Skills" in wrong.stderr.replace("\n", " ")
+    assert "'Habit()' is not one of Perfect|Constant|Embedded|Skills" in wrong.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize("value", ["simulated", "PARTS"])

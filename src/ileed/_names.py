@@ -14,6 +14,7 @@ from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, 
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
+from ileed.model.slips import BiasedMixture, Confusion, Persistent
 from ileed.readers import (
     by_column,
     by_episode_metadata,

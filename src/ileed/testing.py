@@ -61,6 +61,8 @@ def check_demonstrator_model(model: AbstractDemonstratorModel[Any], *, actions: 
             _check_total(_sums(found, row), f"at expertise {rho} the probabilities of actions must sum to one", 1e-7)
         if rho == 1 and not model.defines_expertise:
             _close(found, policy.taken(batch), "at expertise 1 the policy itself must be observed")
+    if module is not None:
+        _check_prior(model, module)
     if model.defines_expertise:
         _hold(module is not None, "a model that defines expertise must have parameters, and `build` returned None")
         _check_range(model.expertise(batch, module), len(batch.weight))  # type: ignore[arg-type]
@@ -69,6 +71,20 @@ def check_demonstrator_model(model: AbstractDemonstratorModel[Any], *, actions: 
     elif model.knows_legal_actions:
         _check_legal_actions(model, sizes, seed)
     _check_edges(model, sizes, seed)
+
+
+def _check_prior(model: AbstractDemonstratorModel[Any], module: nn.Module) -> None:
+    """The prior is one finite number for each member, and what a person reads has the members first."""
+    for name, value in model.slips(module).items():
+        finite = len(value) == _MEMBERS and bool(torch.isfinite(value).all())
+        _hold(finite, f"{name} of slips must be finite, with the member as its first axis")
+    prior = model.log_prior(module)
+    if prior is None:
+        return
+    _hold(prior.shape == (_MEMBERS,), f"log_prior must be (member,), and its shape is {tuple(prior.shape)}")
+    gradients = torch.autograd.grad(prior.sum(), list(module.parameters()), allow_unused=True)
+    finite = all(bool(torch.isfinite(each).all()) for each in (prior, *gradients) if each is not None)
+    _hold(finite, "log_prior and its gradient must be finite")
 
 
 def _check_legal_actions(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> None:
@@ -276,9 +292,16 @@ def _generators(seed: int, restarts: Sequence[int] = range(_MEMBERS)) -> list[to
     return [stream(seed, "init", restart) for restart in restarts]
 
 
+@torch.no_grad()
 def _module(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> nn.Module | None:
+    """A model's own parameters, as an optimisation may find them: away from where they begin."""
     built = model.build(sizes, _generators(seed))
-    return None if built is None else built.double()
+    if built is None:
+        return None
+    generator = stream(seed, "moved")
+    for parameter in built.double().parameters():
+        parameter += torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+    return built
 
 
 def _everybody(rho: float, batch: Batch) -> Tensor:

@@ -31,9 +31,9 @@ MODELS = (
     *DISCRETE_MODELS,
     *CONTINUOUS_MODELS,
     ileed.VarianceScaling(exempt=(1,)),
-    tiny_parts.BiasedMixture(),
-    tiny_parts.Persistent(),
-    tiny_parts.Confusion(),
+    tiny_parts.Habit(),
+    tiny_parts.Repeat(),
+    tiny_parts.Matrix(),
 )
 HEADS = (
     ileed.CategoricalMLP(hidden=(4, 3)),

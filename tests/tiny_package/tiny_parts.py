@@ -29,7 +29,7 @@ from ileed.tasks.gymnasium import GymnasiumTask
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasedMixture(AbstractDemonstratorModel[Categorical]):
+class Habit(AbstractDemonstratorModel[Categorical]):
     """Slips follow a habit of each person's own: p(a | s, i) = rho pi(a | s) + (1 - rho) b_i(a), with b_i learned."""
 
     discrete = True
@@ -43,7 +43,7 @@ class BiasedMixture(AbstractDemonstratorModel[Categorical]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Persistent(AbstractDemonstratorModel[Categorical]):
+class Repeat(AbstractDemonstratorModel[Categorical]):
     """Slips repeat the previous action with one probability q for everybody, and are uniform otherwise.
 
     p(a | s, a', i) = rho pi(a | s) + (1 - rho) (q [a = a'] + (1 - q) / |A|); uniform at the first step of an episode.
@@ -65,7 +65,7 @@ class Persistent(AbstractDemonstratorModel[Categorical]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Confusion(AbstractDemonstratorModel[Categorical]):
+class Matrix(AbstractDemonstratorModel[Categorical]):
     """Each person takes one action for another: p(a | s, i) = sum over b of pi(b | s) M_i(b, a), with M_i learned.
 
     A person's expertise is the mean of the diagonal of M_i (Dawid and Skene, 1979).

@@ -93,6 +93,18 @@ class Fitted:
         """Whether this is more than behaviour cloning, under which everybody's expertise is one by assumption."""
         return self.joint.parts.expertise.estimates_expertise
 
+    @property
+    @torch.no_grad()
+    def slips(self) -> dict[str, Array]:
+        """What people do where they do not follow the policy, as the demonstrator model learned it; the members' mean.
+
+        "slip" is each person's habit (person, action), "repeat" the probability of going on with the previous action,
+        "confused" (person, meant, done) which action is taken for which. Empty where the model has no parameters.
+        """
+        parts, module = self.joint.parts, self.joint.demonstrator
+        found = {} if module is None else parts.demonstrator.slips(module)
+        return {name: values.mean(0).numpy() for name, values in found.items()}
+
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
         """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""

@@ -23,6 +23,7 @@ from ileed.deprecation import renamed_arguments
 from ileed.errors import SettingsError
 from ileed.fitted.ensemble import Fitted
 from ileed.fitted.likelihood import Block, blocks_of_fit, blocks_of_policy, curves, dispersion
+from ileed.fitted.newcomers import joint_with_newcomers
 from ileed.fitted.posterior import Population, likeliest, mean_and_interval, peak, posterior, tails
 from ileed.fitted.ratings import Estimates, RatedBy, Rating, Ratings, Units, checked_level
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
@@ -183,15 +184,14 @@ _MODELS = "pass UniformMixture(), OneVersusRest() or Boltzmann()"
 
 def blocks_of_people(fit: Fitted, data: Demonstrations) -> list[Block]:
     """The steps of people, known to the fit or not, judged by its policy."""
-    known = {name: number for number, name in enumerate(fit.expertise.names)}
-    strangers = [name for name in data.names if name not in known]
-    if strangers and fit.joint.demonstrator is not None:
-        raise SettingsError(
-            f"{type(fit.joint.parts.demonstrator).__name__} has parameters for each person, and the fit has none for "
-            f"{strangers[0]!r}: fit with a demonstrator model that has none, or with data of that person"
-        )
-    who = np.array([known.get(name, 0) for name in data.names])[data.demonstrator]
-    return blocks_of_fit(fit.joint, fit.normaliser, data, who, fit.expertise.skill_names)
+    number = {name: number for number, name in enumerate(fit.expertise.names)}
+    known = np.array([number.get(name, -1) for name in data.names])
+    skills = fit.expertise.skill_names
+    if (known >= 0).all() or fit.joint.demonstrator is None:
+        who = known.clip(min=0)[data.demonstrator]
+        return blocks_of_fit(fit.joint, fit.normaliser, data, who, skills)
+    joint = joint_with_newcomers(fit.joint, fit.normaliser, data, known, skills)
+    return blocks_of_fit(joint, fit.normaliser, data, data.demonstrator, skills)
 
 
 def _check_actions(fit: Fitted, data: Demonstrations) -> None:

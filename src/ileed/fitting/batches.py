@@ -141,6 +141,7 @@ class MiniBatches(Sampler):
         self._observation_index, self._action = tensor(index, device), tensor(data.actions, device)
         self._demonstrator = tensor(data.demonstrator, device)
         self._weight = tensor(training_data.step_weight, device)
+        self._data_weight = self._weight.sum(-1)
         self._held_out = None if training_data.held_out is None else tensor(training_data.held_out, device)
         self._legal = None if collapsed.legal is None else tensor(collapsed.legal.T, device)
         self._skills = None if collapsed.skills is None else tensor(collapsed.skills.T, device)
@@ -195,6 +196,7 @@ class MiniBatches(Sampler):
             skills=None if self._skills is None else self._skills.index_select(1, index),
             transitions=transitions,
             context=with_features(context, self._seen),
+            data_weight=self._data_weight,
         )
 
 

@@ -107,6 +107,7 @@ class Windows(Sampler):
             legal=None if self._legal is None else self._at(steps, self._legal)[0].T,
             skills=None if self._skills is None else self._at(steps, self._skills).mT,
             context=with_features(context, self._seen.mT),
+            data_weight=self._weight.sum(-1),
         )
 
     def _at(self, steps: Int[Tensor, "group row"], column: Tensor) -> Tensor:

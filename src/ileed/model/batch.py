@@ -122,10 +122,17 @@ class Batch:
     transitions: Transitions | None = None
     context: Mapping[str, Tensor] = field(default_factory=dict)
     """(*group, count) or (*group, value, count) columns that the demonstrator model declares in its `context`."""
+    data_weight: Float[Tensor, "*member"] | None = None
+    """The weight of all the data, where the batch is a part of them."""
 
     @property
     def total_weight(self) -> Float[Tensor, "*member"]:
         return self.weight.sum(-1)
+
+    @property
+    def whole_weight(self) -> Float[Tensor, "*member"]:
+        """The weight of all the data that the batch is a part of."""
+        return self.total_weight if self.data_weight is None else self.data_weight
 
     @cached_property
     def share(self) -> Float[Tensor, "*member count"]:
@@ -199,6 +206,18 @@ class Batch:
         known = [batch.transitions for batch in batches if batch.transitions is not None]
         transitions = Transitions.side_by_side(known, members=members, device=device) if known else None
         return replace(whole, context=context, transitions=transitions)
+
+    @cached_property
+    def action_index(self) -> Pick:
+        """The action of each count, where actions are discrete."""
+        assert self.taken is not None
+        return Pick.drawn(self.action, self.taken.entries // self.observations.shape[-1])
+
+    @cached_property
+    def action_by_person(self) -> Pick:
+        """(action, demonstrator) of each count, flat, where actions are discrete."""
+        people = self.demonstrator.entries
+        return Pick.drawn(self.action * people + self.demonstrator.index, self.action_index.entries * people)
 
     @cached_property
     def log_choices(self) -> Float[Tensor, " count"] | None:

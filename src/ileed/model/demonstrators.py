@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
+from ileed._torch import Float
 from ileed.checking import one_of, whole_numbers
 from ileed.demonstrations import Demonstrations
 from ileed.demonstrations.collapsing import check_context
@@ -76,11 +77,19 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
         """rho of every count, where the model `defines_expertise`."""
         raise NotImplementedError(f"{type(self).__name__} says that it defines expertise: give it this method too")
 
+    def log_prior(self, module: nn.Module) -> Float[Tensor, " member"] | None:
+        """Logarithm of the prior density of the model's own parameters, up to a constant; None for a flat one."""
+        return None
+
+    def slips(self, module: nn.Module) -> dict[str, Tensor]:
+        """The model's own parameters as a person would read them, (member, demonstrator, *value) each."""
+        return {}
+
     def check(self, sizes: Sizes) -> None:
         """Refuse data that the model does not describe."""
         if self.discrete != sizes.discrete:
             own, found = ("discrete", "continuous") if self.discrete else ("continuous", "discrete")
-            use = "UniformMixture, OneVersusRest or Boltzmann" if sizes.discrete else "VarianceScaling"
+            use = "UniformMixture, BiasedMixture, Persistent or Confusion" if sizes.discrete else "VarianceScaling"
             raise SettingsError(f"{type(self).__name__} models {own} actions but the data's are {found}: use {use}")
         if sizes.has_legal_actions and not self.knows_legal_actions:
             found = f"{type(self).__name__} knows no legal actions but the data have them"

@@ -92,10 +92,17 @@ class Joint(nn.Module):
         """Mean negative log-likelihood over the batch, with the auxiliary loss where there is one."""
         embedding = beside(batch.observations.device, lambda: self.expertise.embedding(batch))
         cost = batch.mean_cost(self._log_likelihood(batch, embedding))
+        total = cost if (prior := self._log_prior()) is None else cost - prior / batch.whole_weight
         if self.dynamics is None or self.parts.dynamics is None or batch.transitions is None:
-            return Objective(cost, None, cost)
+            return Objective(cost, None, total)
         latent = self.dynamics(embedding(), batch.transitions)
-        return Objective(cost, latent, cost + self.parts.dynamics.weight * latent)
+        return Objective(cost, latent, total + self.parts.dynamics.weight * latent)
+
+    def _log_prior(self) -> Float[Tensor, " member"] | None:
+        """Logarithm of the prior of the demonstrator model's own parameters, or None where it has none."""
+        if self.demonstrator is None or not self.parts.expertise.estimates_expertise:
+            return None
+        return self.parts.demonstrator.log_prior(self.demonstrator)
 
     def expertise_at(self, batch: Batch) -> PerCount:
         """rho of every count."""

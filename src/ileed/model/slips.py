@@ -1,0 +1,261 @@
+"""Demonstrator models whose slips are learned: what people do where they do not follow the policy.
+
+Each is `UniformMixture` with another distribution of slips, p(a | s, i) = rho pi(a | s) + (1 - rho) slip(a). What the
+slips follow is learned with all the rest, under a prior towards slips that are uniform, or alike for everybody: a
+person with few steps is then not taken for one of peculiar habits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical
+
+from ileed._torch import Float
+from ileed.checking import number, true_or_false
+from ileed.model.batch import Batch, PerCount, Sizes, per_member
+from ileed.model.context import NO_CONTEXT, Context
+from ileed.model.demonstrators import AbstractDemonstratorModel, categorical
+from ileed.model.distributions import Choice
+from ileed.nets import Generators
+
+_RULE = "it counts slips that are assumed beforehand: pass a number, zero or more"
+
+
+class _Slips(nn.Module):
+    """The parameters of a model by name, all zero at first: slips are then uniform, and the same for everybody."""
+
+    def __init__(self, members: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        super().__init__()
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.zeros(members, *shape)))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BiasedMixture(AbstractDemonstratorModel[Choice]):
+    """With probability `expertise` follow the policy, otherwise act by a habit of one's own, whatever the state.
+
+    p(a | s, i) = rho pi(a | s) + (1 - rho) b_i(a), with b_i learned for each person, or one b for all (`shared`). The
+    prior of b_i is a Dirichlet distribution with its mode at uniform slips, of `pseudo_counts` assumed slips for each
+    action. Without states this is MACE: Hovy et al., "Learning whom to trust with MACE", NAACL 2013.
+    """
+
+    shared: bool = False
+    """Whether all people have the same habit."""
+    pseudo_counts: float = 1.0
+    """Slips to each action that are assumed beforehand; 0 for none."""
+    discrete = True
+    reads_every_action = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shared", true_or_false("shared", self.shared))
+        object.__setattr__(self, "pseudo_counts", _pseudo_counts(self.pseudo_counts))
+
+    def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
+        return _Slips(len(generators), {"slip": (sizes.actions, *([] if self.shared else [sizes.demonstrators]))})
+
+    def log_prior(self, module: nn.Module) -> Float[Tensor, " member"]:
+        return self.pseudo_counts * module.get_parameter("slip").log_softmax(1).flatten(1).sum(1)
+
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
+        slip = _of_rows("slip", self.shared, context).softmax(-1)
+        return categorical(torch.lerp(slip.expand_as(policy.probs), policy.probs, expertise.unsqueeze(-1)))
+
+    def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
+        slip = _slip_taken(module.get_parameter("slip"), self.shared, batch)
+        return _log(torch.lerp(slip, policy.taken(batch).exp(), expertise))
+
+    def slips(self, module: nn.Module) -> dict[str, Tensor]:
+        return {"slip": _people_first(module.get_parameter("slip").softmax(1))}
+
+    def at_expertise_zero(self, sizes: Sizes) -> str:
+        return "by habit alone"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Persistent(AbstractDemonstratorModel[Choice]):
+    """With probability `expertise` follow the policy, otherwise go on with the previous action, or act at random.
+
+    p(a | s, i, a') = rho pi(a | s) + (1 - rho) (kappa [a = a'] + (1 - kappa) b(a)), where a' is the action before in
+    the episode; at its first step a slip follows b. The probability kappa of repeating is learned, one for all people
+    or one for each (`per_person`); b is uniform, or with `biased` a habit of each person's own as in `BiasedMixture`.
+    Repeated actions are the "action persistence" of Metelli et al., ICML 2020, here as a person's slip.
+    """
+
+    per_person: bool = False
+    """Whether each person has a probability of repeating of their own."""
+    biased: bool = False
+    """Whether slips that do not repeat follow a habit of each person's own."""
+    pseudo_counts: float = 1.0
+    """Slips of each kind that are assumed beforehand; 0 for none."""
+    discrete = True
+    reads_every_action = False
+    context = ("previous_action",)
+
+    def __post_init__(self) -> None:
+        for name in ("per_person", "biased"):
+            object.__setattr__(self, name, true_or_false(name, getattr(self, name)))
+        object.__setattr__(self, "pseudo_counts", _pseudo_counts(self.pseudo_counts))
+
+    def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
+        people = sizes.demonstrators
+        shapes: dict[str, tuple[int, ...]] = {"repeat": (people if self.per_person else 1,)}
+        if self.biased:
+            shapes["slip"] = (sizes.actions, people)
+        return _Slips(len(generators), shapes)
+
+    def log_prior(self, module: nn.Module) -> Float[Tensor, " member"]:
+        repeat = module.get_parameter("repeat")
+        found = torch.nn.functional.logsigmoid(repeat) + torch.nn.functional.logsigmoid(-repeat)
+        total = found.sum(1)
+        if self.biased:
+            total = total + module.get_parameter("slip").log_softmax(1).flatten(1).sum(1)
+        return self.pseudo_counts * total
+
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
+        actions, previous = policy.probs.shape[-1], context["previous_action"]
+        again = torch.nn.functional.one_hot(previous.clamp_min(0), actions).to(policy.probs)
+        other = _of_rows("slip", False, context).softmax(-1) if self.biased else torch.full_like(again, 1 / actions)
+        repeat = _of_rows("repeat", not self.per_person, context).sigmoid() * (previous >= 0)
+        slip = torch.lerp(other, again.expand_as(policy.probs), repeat.unsqueeze(-1))
+        return categorical(torch.lerp(slip, policy.probs, expertise.unsqueeze(-1)))
+
+    def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
+        previous, members = batch.context["previous_action"], len(expertise)
+        again = (batch.action == previous).to(expertise.dtype)
+        known = (previous >= 0).to(expertise.dtype)
+        if previous.ndim == 2:
+            again, known = per_member(again, members), per_member(known, members)
+        repeat = module.get_parameter("repeat").sigmoid()
+        repeat = (batch.demonstrator(repeat) if self.per_person else repeat) * known
+        other: Tensor = expertise.new_full((), 1 / policy.log_probs.shape[-2])
+        if self.biased:
+            other = _slip_taken(module.get_parameter("slip"), False, batch)
+        slip = repeat * again + (1 - repeat) * other
+        return _log(torch.lerp(slip, policy.taken(batch).exp(), expertise))
+
+    def slips(self, module: nn.Module) -> dict[str, Tensor]:
+        found = {"repeat": _people_first(module.get_parameter("repeat").sigmoid(), shared=not self.per_person)}
+        if self.biased:
+            found["slip"] = _people_first(module.get_parameter("slip").softmax(1))
+        return found
+
+    def at_expertise_zero(self, sizes: Sizes) -> str:
+        return "the previous action again, or at random"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Confusion(AbstractDemonstratorModel[Choice]):
+    """Take an action for another: which one depends on the person, and on what the policy would do.
+
+    p(a | s, i) = sum over y of pi(y | s) C_i[y, a], with C_i[y, y] = rho e^d / (rho e^d + 1 - rho), d = d_i[y], and
+    C_i[y, a] = (1 - C_i[y, y]) B_i[y, a] elsewhere. The confusion matrix C_i is that of Dawid and Skene, "Maximum
+    likelihood estimation of observer error-rates using the EM algorithm", Applied Statistics 1979, where every state
+    is a task; expertise rho is the level about which a person's own diagonal varies, by offsets d_i that sum to zero
+    over actions. Priors: `pseudo_counts` assumed slips in each row of each B_i, as the population's matrix has them,
+    and a standard normal distribution of d_i[y].
+    """
+
+    pseudo_counts: float = 5.0
+    """Slips from each action that are assumed beforehand, distributed as those of all people; 0 for none."""
+    discrete = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pseudo_counts", _pseudo_counts(self.pseudo_counts))
+
+    def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
+        actions, people = sizes.actions, sizes.demonstrators
+        shapes = {"population": (actions, actions), "own": (actions, actions, people), "diagonal": (actions, people)}
+        return _Slips(len(generators), shapes)
+
+    def log_prior(self, module: nn.Module) -> Float[Tensor, " member"]:
+        population, each = _confusions(module)
+        expected = population.detach().exp().masked_fill(population == -inf, 0).unsqueeze(-1)
+        agreement = (expected * each.masked_fill(each == -inf, 0)).flatten(1).sum(1)
+        return self.pseudo_counts * agreement - 0.5 * _centred(module).square().flatten(1).sum(1)
+
+    def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
+        assert context.module is not None
+        assert context.demonstrator is not None
+        confused = context.demonstrator(_confusions(context.module)[1].exp()).movedim(-1, 1)
+        odds = context.demonstrator(_centred(context.module).exp()).movedim(-1, 1)
+        right, wrong = _split(expertise.unsqueeze(-1), odds)
+        mistaken = (policy.probs * wrong).unsqueeze(-2) @ confused  # (member, row, 1, action)
+        return categorical(policy.probs * right + mistaken.squeeze(-2))
+
+    def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
+        here = batch.observation_index(policy.log_probs).exp()  # (member, intended, count)
+        confused = batch.action_by_person(_confusions(module)[1].exp().flatten(2))  # (member, intended, count)
+        right, wrong = _split(expertise.unsqueeze(-2), batch.demonstrator(_centred(module).exp()))
+        meant = policy.taken(batch).exp() * _taken_of(right, batch, len(expertise))
+        return _log(meant + (here * wrong * confused).sum(-2))
+
+    def slips(self, module: nn.Module) -> dict[str, Tensor]:
+        return {"confused": _people_first(_confusions(module)[1].exp()), "diagonal": _people_first(_centred(module))}
+
+    def at_expertise_zero(self, sizes: Sizes) -> str:
+        return "always another action than meant"
+
+
+def _pseudo_counts(value: float) -> float:
+    return number("pseudo_counts", value, within=lambda count: 0 <= count < inf, rule=_RULE)
+
+
+def _log(probability: Tensor) -> Tensor:
+    """Logarithm that stays finite at zero, and so does its gradient, whatever the offsets of a confusion matrix."""
+    return (probability + 1e6 * torch.finfo(probability.dtype).tiny).log()
+
+
+def _of_rows(name: str, shared: bool, context: Context) -> Float[Tensor, "member row *value"]:
+    """A parameter for each row: its demonstrator's own, or the one that everybody shares."""
+    if not shared:
+        return context.own(name)
+    found = context.parameter(name)
+    return found if found.shape[1] == 1 else found.unsqueeze(1)
+
+
+def _slip_taken(slip: Tensor, shared: bool, batch: Batch) -> PerCount:
+    """The probability of every counted action as a slip, from logits (member, action, *demonstrator)."""
+    probabilities = slip.softmax(1)
+    return batch.action_index(probabilities) if shared else batch.action_by_person(probabilities.flatten(1))
+
+
+def _taken_of(values: Float[Tensor, "member action count"], batch: Batch, members: int) -> PerCount:
+    """The value that belongs to every counted action."""
+    action = batch.action if batch.action.ndim == 1 else per_member(batch.action, members)
+    return values.gather(-2, action.expand(len(values), -1).unsqueeze(-2)).squeeze(-2)
+
+
+def _confusions(module: nn.Module) -> tuple[Float[Tensor, "member intended action"], Tensor]:
+    """Logarithms of the population's and of everybody's matrix of slips, (member, intended, action, demonstrator)."""
+    population, own = module.get_parameter("population"), module.get_parameter("own")
+    itself = torch.eye(population.shape[-1], dtype=torch.bool, device=population.device)
+    both = population.unsqueeze(-1) + own
+    return (
+        population.masked_fill(itself, -inf).log_softmax(-1),
+        both.masked_fill(itself.unsqueeze(-1), -inf).log_softmax(-2),
+    )
+
+
+def _centred(module: nn.Module) -> Float[Tensor, "member intended demonstrator"]:
+    diagonal = module.get_parameter("diagonal")
+    return diagonal - diagonal.mean(1, keepdim=True)
+
+
+def _split(rho: Tensor, odds: Tensor) -> tuple[Tensor, Tensor]:
+    """The probability of doing as meant, and its complement, which rounding must not make negative."""
+    total = rho * odds + (1 - rho)
+    return rho * odds / total, (1 - rho) / total
+
+
+def _people_first(values: Tensor, *, shared: bool = False) -> Tensor:
+    """(member, *value, demonstrator) as (member, demonstrator, *value); what is shared as it is."""
+    return values if shared else values.movedim(-1, 1)
