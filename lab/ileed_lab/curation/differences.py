@@ -102,4 +102,4 @@ def rows_of(records: Records) -> Iterator[Row]:
 def _row(records: Records, trainer: str, setting: Setting, found: Mapping[str, Mapping[int, Measured]]) -> Row:
     where = {name: setting[name] for name in ("task", "population")}
     beside = [records.trials(CurationMiniGrid().name, name, **where) for name in ("ileed", "demonstrators")]
-    return Row(trainer, *where.values(), found, *beside)
+    return Row(trainer, setting["task"], setting["population"], found, ileed=beside[0], demonstrators=beside[1])

@@ -93,7 +93,7 @@ class CurationTrainers(AbstractExperiment):
     def settings(self) -> Sequence[Setting]:
         return [{"trainer": trainer, **setting} for trainer, settings in WHERE.items() for setting in settings]
 
-    def methods(self, setting: Setting) -> Mapping[str, Taught]:
+    def methods(self, setting: Setting) -> Mapping[str, Any]:
         selections = ["everything", "above", *(f"above-{other}" for other in OTHERS)]
         if foreign.TRAINERS[setting["trainer"]].takes_weights:
             selections.append("weighted")

@@ -188,9 +188,10 @@ def _differences(rows: Sequence[Row], rule: str) -> str:
 
 
 def _signed(difference: Estimate | None) -> str:
-    """In bold where it is told apart from zero."""
+    """In bold where it is told apart from zero, and is not zero to three places."""
     words = format_estimate(difference, signed=True)
-    return words if difference is None or difference.low <= 0 <= difference.high else f"**{words}**"
+    told = difference is not None and not difference.low <= 0 <= difference.high and round(difference.mean, 3) != 0
+    return f"**{words}**" if told else words
 
 
 _SHORT = {"length": "short", "ileed": "ILEED", "demonstrator": "best demonstrator"}
