@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,14 +70,14 @@ def answer(train: Callable[[Lesson], Trained]) -> None:
         write_array(answers, found.act(observations, starts))
 
 
-def read_array(source: BinaryIO) -> Array | None:
+def read_array(source: IO[bytes]) -> Array | None:
     """The next frame; None at the end of the input."""
     head = source.read(_LENGTH)
     content = source.read(int.from_bytes(head, "little")) if len(head) == _LENGTH else b""
     return np.load(io.BytesIO(content), allow_pickle=False) if content else None
 
 
-def write_array(target: BinaryIO, array: Array) -> None:
+def write_array(target: IO[bytes], array: Array) -> None:
     """Write one frame, and pass it on at once."""
     content = io.BytesIO()
     np.save(content, array, allow_pickle=False)

@@ -1,7 +1,7 @@
 """imitation's behaviour cloning (`imitation.algorithms.bc.BC`), with its own network, optimiser and batch size.
 
-It has no default of how long. Here it is 3,000 batches, ten passes through 10,000 steps, whatever the number of steps, so
-that fewer demonstrations are not learned from for a shorter time. Weights are those of a sampler that draws batches.
+It has no default of how long. Here it is 3,000 batches, ten passes through 10,000 steps, whatever the number of steps:
+fewer demonstrations are not learned from for a shorter time. Weights are those of a sampler that draws batches.
 """
 
 from __future__ import annotations

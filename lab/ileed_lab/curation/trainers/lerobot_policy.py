@@ -1,9 +1,9 @@
 """lerobot's action chunking with transformers (ACT), by its own training script.
 
-Its defaults are 100,000 batches of 8 for transformers of 512 numbers, made for images. Here states alone are seen, by one
-layer of 64 numbers; 5 actions are learned at once, of which the first is taken; the learning rate is 1e-3 (theirs is a
-hundredth of it) and there are 800 batches of 32, which take a minute on one core. Vectors with a one at the action's
-place are not normalised.
+Its defaults are 100,000 batches of 8 for transformers of 512 numbers, made for images. Here states alone are seen, by
+one layer of 64 numbers; 5 actions are learned at once, of which the first is taken; the learning rate is 1e-3 (theirs
+is a hundredth of it) and there are 800 batches of 32, which take a minute on one core. Observations are not normalised,
+and neither are actions that are vectors with a one at the action's place.
 """
 
 from __future__ import annotations

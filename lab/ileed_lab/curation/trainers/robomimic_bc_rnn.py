@@ -1,9 +1,9 @@
 """robomimic's recurrent behaviour cloning (BC-RNN), by the function that its training script runs.
 
 Its defaults are 200,000 batches for an LSTM of two layers of 400. Here it is one layer of 64 without further layers, a
-learning rate of 1e-3 (theirs is a tenth of it) and 1,000 batches of 100 stretches of 10 steps, which take half a minute on one
-core. Where actions are continuous its head is a mixture of Gaussians, as in robomimic's study; where they are vectors
-with a one at the action's place, least squares, whose answer is the probability of each action.
+learning rate of 1e-3 (theirs is a tenth of it) and 1,000 batches of 100 stretches of 10 steps, which take half a minute
+on one core. Where actions are continuous its head is a mixture of Gaussians, as in robomimic's study; where they are
+vectors with a one at the action's place, least squares, whose answer is the probability of each action.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def train(lesson: Lesson) -> Trained:
     from robomimic.utils.file_utils import policy_from_checkpoint
 
     config, asked = _config(lesson), torch.set_num_threads
-    torch.set_num_threads = lambda _: None  # robomimic takes two threads, whatever it is given
+    torch.set_num_threads = lambda nthreads: None  # robomimic takes two threads, whatever it is given
     try:
         train_script(config, torch.device("cpu"))
     finally:
@@ -35,7 +35,12 @@ def train(lesson: Lesson) -> Trained:
     (saved,) = (lesson.folder / "run").rglob("model_epoch_*.pth")
     loaded, _ = policy_from_checkpoint(ckpt_path=str(saved), device=torch.device("cpu"))
     torch.manual_seed(lesson.seed)
-    settings = {"epochs": EPOCHS, "batches_in_epoch": BATCHES_IN_EPOCH, "batch_size": BATCH_SIZE, "hidden": HIDDEN}
+    settings: dict[str, Any] = {
+        "epochs": EPOCHS,
+        "batches_in_epoch": BATCHES_IN_EPOCH,
+        "batch_size": BATCH_SIZE,
+        "hidden": HIDDEN,
+    }
     settings |= {"horizon": HORIZON, "learning_rate": LEARNING_RATE, "mixture": bool(config.algo.gmm.enabled)}
     return Trained(_Rows(loaded.policy), f"robomimic {robomimic.__version__}", settings)
 
@@ -67,8 +72,8 @@ def _config(lesson: Lesson) -> Any:
 class _Rows:
     """Rows that begin their episodes at different times; each does what robomimic's rollouts do.
 
-    robomimic begins with an empty memory every `HORIZON` steps of an episode, for all rows of a batch at once. Here each
-    row has its own count of steps.
+    robomimic begins with an empty memory every `HORIZON` steps of an episode, for all rows of a batch at once. Here
+    each row has its own count of steps.
     """
 
     def __init__(self, algorithm: Any) -> None:
