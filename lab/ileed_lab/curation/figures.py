@@ -69,8 +69,8 @@ def rewards_figure(results: Path) -> bytes:
             if found is not None:
                 drawn.append(_fields(row) | {"kind": words} | estimate_row(found))
     alt = require("altair", extra="report")
-    words = "; ".join(f"{name}: {_COLOURS[colour]}" for name, colour in _SELECTIONS.values())
-    caption = f"Mean episodic reward over trials, with Student's 95 % interval. {words.capitalize()}."
+    words = "; ".join(f"{_COLOURS[colour]}: {name}" for name, colour in _SELECTIONS.values())
+    caption = f"Mean episodic reward over trials, with Student's 95 % interval. Marks are {words}."
     return _drawn(alt, drawn, dict(_SELECTIONS.values()), "reward", "Which episodes make the best policy?", caption)
 
 
@@ -127,7 +127,7 @@ def _panel(
         *([zero.encode(x=x("zero:Q"))] if low <= 0 <= high else []),
         base.mark_rule(aria=False, strokeWidth=2).encode(x=x("low:Q"), x2="high:Q"),
         base.mark_point(filled=True, size=32, opacity=1).encode(x=x("mean:Q"), description="label:N"),
-        panel_heading(alt, trainer.split(",")[0] if "," not in trainer else trainer.split(", ")[1], _WIDTH),
+        panel_heading(alt, trainer.replace("BC of ours", "our BC").removesuffix(" network"), _WIDTH),
     ]
     return alt.layer(*layers).properties(width=_WIDTH, height=alt.Step(_STEP, **{"for": "position"}))
 

@@ -75,7 +75,8 @@ same episodes of the task. The populations are those of the [MiniGrid tables](re
 - **The best half**: `ileed.curate(fitted, data, keep=0.5, at_least=5)`.
 - **Weighted**: everything, each episode with a weight in proportion to its expertise (`weight=True`).
 - **Random**, **short**, **reward**, **oracle**: as many episodes as the rule keeps, by chance, the shortest, those of
-  the highest sum of rewards, those of the people of the highest true skill; among equals, by chance.
+  the highest sum of rewards, those of the people of the highest true skill; among equals, by chance. As many episodes
+  are not as many steps: those of unskilled people are often long, and random ones then have more steps.
 
 `fitted` is `ileed.Ileed().fit(data, seed=trial)` with all defaults, on the same data: episodes are judged by a policy
 that has seen them. ILEED's own policy is that of this fit. A population has a *competent* demonstrator where its best
@@ -91,6 +92,12 @@ _DIFFERENCES = (
     "Mean differences of episodic reward over trials, between policies of the same trainer: learned from what the rule "
     "keeps, less learned from other selections; and less ILEED's own policy and the best demonstrator. In bold: told "
     "apart from zero."
+)
+_ALIKE = (
+    "In beta-10 everybody is equally good. Hardly an episode is above the mean with that probability, and *above the "
+    "mean* keeps little beyond five episodes of each kind of state: too few where a task is hard. *The best half* does "
+    "not have this fault. `fitted.expertise.table()` says beforehand whether people can be told apart; where they "
+    "cannot, keep everything."
 )
 _SELECTIONS = (
     "Mean episodic reward over trials, with 95 % intervals. The best demonstrator plays with their own errors."
@@ -146,7 +153,8 @@ def _exceptions(rows: Sequence[Row]) -> list[str]:
         "everything or than random episodes, although there was something to gain."
     )
     head = ["trainer", "population", "rule", "", "difference", "the others earn", "the expert earns"]
-    return [sentence, markdown_table(head, lines)]
+    alike = any(row.population == "beta-10" and row.verdict("above", "everything") == "worse" for row in rows)
+    return [sentence, markdown_table(head, lines), _ALIKE if alike else ""]
 
 
 def _was_run(rows: Iterable[Row]) -> bool:
