@@ -8,11 +8,14 @@ from typing import Any, Protocol, TypeGuard, final
 
 import numpy as np
 
-from ileed import Demonstrations, Fitted, Ileed
+from ileed import Demonstrations, Fitted, Ileed, ModelComparison
 from ileed.fitted import Ensemble
+from ileed.fitted.model_choice import CANDIDATES, Folds
 from ileed.fitting import ProgressCallback
 
 __all__ = [
+    "Auto",
+    "Chosen",
     "Ensemble",
     "Fit",
     "FitsTogether",
@@ -128,3 +131,64 @@ class Rated:
     ) -> Fitted:
         method = replace(self.method, folds=self.folds)
         return method.fit(demonstrations, seed=seed, device=device, check_width=False, progress=progress)
+
+
+@final
+@dataclass(frozen=True)
+class Chosen:
+    """The restarts of a fit, and the comparison of demonstrator models before it."""
+
+    ensemble: Ensemble
+    comparison: ModelComparison
+
+    @property
+    def policy(self) -> Any:
+        return likeliest(self.ensemble).policy
+
+    @property
+    def seconds(self) -> float:
+        return fit_seconds(self.ensemble)
+
+
+@final
+@dataclass(frozen=True)
+class Auto:
+    """`Ileed(demonstrator="auto")` for several data sets side by side."""
+
+    method: Ileed
+
+    def fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> Chosen:
+        return self.fit_each([demonstrations], seeds=[seed], device=device, progress=progress)[0]
+
+    def fit_each(
+        self,
+        datasets: Sequence[Demonstrations],
+        *,
+        seeds: Sequence[int],
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> list[Chosen]:
+        folds = [Folds.of(data, seed=seed) for data, seed in zip(datasets, seeds, strict=True)]
+        models = [model for model in CANDIDATES if model.discrete]
+        nats: list[list[Any]] = [[] for _ in folds]
+        for model in models:
+            method = replace(self.method, demonstrator=model, restarts=len(folds[0].weights))
+            weights = [own.weights for own in folds]
+            found = method.fit_each([own.data for own in folds], seeds=seeds, device=device, weights=weights)
+            for costs, own, ensemble in zip(nats, folds, found, strict=True):
+                costs.append(own.nats(ensemble))
+        compared = [each.compared(models, costs) for each, costs in zip(folds, nats, strict=True)]
+        chosen: dict[int, Chosen] = {}
+        for number, model in enumerate(models):
+            here = [index for index, found in enumerate(compared) if found.chosen == number]
+            method = replace(self.method, demonstrator=model)
+            fits = method.fit_each([datasets[i] for i in here], seeds=[seeds[i] for i in here], device=device)
+            chosen |= {index: Chosen(fit, compared[index]) for index, fit in zip(here, fits, strict=True)}
+        return [chosen[index] for index in range(len(datasets))]

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 
+from ileed.comparing import ModelComparison, compare
 from ileed.curation import Curated, curate
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, IleedError, RunError, SettingsError
@@ -13,6 +14,7 @@ from ileed.methods import Ileed, bc, bc_rnn, load
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Embedded, Perfect, Skills
+from ileed.model.knowledge import Known
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.model.slips import BiasedMixture, Confusion, Persistent
 from ileed.readers import (

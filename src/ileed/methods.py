@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed import fitting, runs
+from ileed import fitting
 from ileed._torch import resolve_device, stream
-from ileed.checking import callable_or_none, instance_of, number, path_of, seed_of, shown, true_or_false, whole_number
+from ileed.checking import callable_or_none, instance_of, number, path_of, seed_of, true_or_false, whole_number
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.fitted import Ensemble, Fitted
+from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
 from ileed.fitted.crossfit import deal_episodes, fold_weights, rate_folds
+from ileed.fitted.model_choice import Model, applicable, compare_models
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
 from ileed.fitting.concurrency import optimise_both
@@ -33,6 +33,7 @@ from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture,
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Embedded, Perfect
 from ileed.model.joint import Joint, Parts
+from ileed.model.knowledge import Known
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
 
@@ -42,11 +43,12 @@ _PARTS: dict[str, tuple[Any, str]] = {
     "policy": (AbstractPolicyHead | None, "CategoricalMLP(...), MixtureMLP(...) or MixtureLSTM(...), or None"),
     "demonstrator": (
         AbstractDemonstratorModel | None,
-        "UniformMixture(), OneVersusRest(), Boltzmann() or VarianceScaling(), or None for the usual one",
+        'UniformMixture(), BiasedMixture(), VarianceScaling() or the like, "auto", or None for the usual one',
     ),
     "expertise": (AbstractExpertise, "Embedded(), Constant(), Skills(column), or Perfect() for behaviour cloning"),
     "dynamics": (LatentDynamics | None, "LatentDynamics(), or None"),
 }
+AUTO = "auto"
 FOLDS, MOST_PEOPLE = 5, 5_000
 """How many folds episodes are dealt into, unless a fit is told, and the number of people beyond which into none."""
 
@@ -63,8 +65,9 @@ class Ileed:
 
     policy: AbstractPolicyHead | None = None
     """The policy's network; None follows the kind of actions, and `fit` chooses its width by held-out episodes."""
-    demonstrator: AbstractDemonstratorModel[Any] | None = None
-    """How a person of given expertise acts; None is UniformMixture or VarianceScaling, by the kind of actions."""
+    demonstrator: AbstractDemonstratorModel[Any] | Literal["auto"] | None = None
+    """How a person of given expertise acts; None is UniformMixture or VarianceScaling, by the kind of actions. "auto"
+    takes the simplest of `ileed.comparing.CANDIDATES` within one standard error of the best on held-out episodes."""
     expertise: AbstractExpertise = Embedded()  # noqa: RUF009 (frozen)
     """What expertise depends on; Perfect makes this behaviour cloning."""
     dynamics: LatentDynamics | None = None
@@ -98,6 +101,8 @@ class Ileed:
 
     def __post_init__(self) -> None:
         for name, (kind, choices) in _PARTS.items():
+            if getattr(self, name) == AUTO and name == "demonstrator":
+                continue
             instance_of(name, getattr(self, name), kind, rule=f"pass {choices}")
         rule = "a fit needs a whole number of them, one or more"
         restarts = whole_number("restarts", self.restarts, least=1, rule=rule)
@@ -125,8 +130,13 @@ class Ileed:
     def parts(self, data: Demonstrations) -> Parts:
         """The model's parts, with what was left to the data filled in."""
         policy = self._head(data)
-        demonstrator = self.demonstrator or (UniformMixture() if data.discrete else VarianceScaling())
-        return Parts(policy, demonstrator.for_data(data), self.expertise, self.dynamics)
+        chosen = self.model or (UniformMixture() if data.discrete else VarianceScaling())
+        return Parts(policy, chosen.for_data(data), self.expertise, self.dynamics)
+
+    @property
+    def model(self) -> AbstractDemonstratorModel[Any] | None:
+        """The demonstrator model that is asked for; None where the data choose it."""
+        return self.demonstrator if isinstance(self.demonstrator, AbstractDemonstratorModel) else None
 
     def _head(self, data: Demonstrations) -> AbstractPolicyHead:
         return self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
@@ -142,6 +152,7 @@ class Ileed:
         progress: fitting.ProgressCallback | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 5.0,
+        gold: Sequence[str] | Mapping[str, float] | Known | None = None,
     ) -> Fitted:
         """Fit to the data; the same seed on the same machine gives the same bits.
 
@@ -155,6 +166,7 @@ class Ileed:
         `progress` is called with a `Progress` now and then. `checkpoint` names a file that is written every few seconds
         and from which an interrupted fit, called again with the same arguments, goes on. It is written at the end too,
         and stays until the fit is saved: `Fitted.save` removes it.
+        `gold` names people who are taken to be expert, softly; `Known` says how softly, and what else can be known.
         """
         check_demonstrations(demonstrations)
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
@@ -165,8 +177,9 @@ class Ileed:
         seed, chosen = seed_of(seed), resolve_device(device)
         weighed: Array | None = None
         if weights is not None:
-            weighed = fitting.checked_weights(_numbers(weights), demonstrations, self.restarts)
-        stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds)
+            weighed = fitting.checked_weights(weights, demonstrations, self.restarts)
+        known = gold if gold is None or isinstance(gold, Known) else Known(gold)
+        stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, known)
         method, width = self, None
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
             parts = self.parts(demonstrations)
@@ -174,11 +187,15 @@ class Ileed:
             width = self._compared_widths(demonstrations, weighed, stages)
             if self.policy is None and width is not None:
                 method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
+        comparison = None
+        if self.demonstrator == AUTO:
+            comparison = method.compare_models(demonstrations, stages, None, weighed)
+            method = replace(method, demonstrator=comparison.settings[comparison.chosen])
         ensemble, ratings = method._fit_and_folds(demonstrations, weighed, stages)
         ensemble = replace(ensemble, method=self)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
         fitted = kept.fitted() if ratings is None else kept.fitted().with_ratings(ratings)
-        return replace(fitted, width=width, checkpoints=tuple(stages.checkpoints))
+        return replace(fitted, width=width, comparison=comparison, checkpoints=tuple(stages.checkpoints))
 
     def _fit_and_folds(
         self, data: Demonstrations, weights: Array | None, stages: Stages
@@ -187,7 +204,7 @@ class Ileed:
         start = self._start(data, stages.seed, stages.device, weights)
 
         def fit(progress: fitting.ProgressCallback | None) -> Ensemble:
-            return self._fit_members(data, weights, replace(stages, progress=progress), start)
+            return self.fit_members(data, weights, replace(stages, progress=progress), start)
 
         def folds(progress: fitting.ProgressCallback | None) -> Ratings | None:
             return self._cross_fitted(data, weights, replace(stages, progress=progress))
@@ -197,13 +214,15 @@ class Ileed:
             return optimise_both(fit, folds, stages.progress)
         return fit(stages.progress), folds(stages.progress)
 
-    def _fit_members(
+    def fit_members(
         self, data: Demonstrations, weights: Array | None, stages: Stages, start: Start | None = None
     ) -> Ensemble:
         """Every restart, fitted and with its checkpoint."""
         start, file = start or self._start(data, stages.seed, stages.device, weights), None
+        if stages.known is not None:
+            start.joint.knowledge = stages.known.of(data).to(stages.device)
         if stages.checkpoint is not None:
-            fingerprint = _fingerprint(self, data, stages.seed, stages.device, weights)
+            fingerprint = stages.fingerprint(self, data, weights)
             file = fitting.Checkpoint(stages.checkpoint, fingerprint=fingerprint, seconds=stages.checkpoint_seconds)
             stages.checkpoints.append(file)
         joint = start.joint.to(stages.device)
@@ -224,11 +243,23 @@ class Ileed:
         def cost(hidden: tuple[int, ...]) -> Array:
             method = replace(self, policy=head.resized(hidden), restarts=min(RESTARTS, self.restarts), ensemble=1)
             stage, suffix = f"trying {layers(hidden)}", "-".join(map(str, hidden))
-            found = method._fit_members(split.data, by_episode * split.kept, stages.stage(stage, suffix))
+            found = method.fit_members(split.data, by_episode * split.kept, stages.stage(stage, suffix))
             return found.best().fitted().nats(split.held_out)
 
         candidates = LADDER if self.policy is None else wider_than(head.hidden)
         return compare_widths(split, candidates, cost, by_episode)
+
+    def compare_models(
+        self, data: Demonstrations, stages: Stages, models: Sequence[Model] | None, weights: Array | None = None
+    ) -> ModelComparison:
+        """What `ileed.compare` does, with stages that report progress and write checkpoints."""
+
+        def fit(model: Model, split: Demonstrations, each: Array, stage: Stages) -> Ensemble:
+            own = replace(self, demonstrator=model, restarts=len(each), ensemble=1)
+            return own.fit_members(split, each, stage)
+
+        candidates = applicable(models, sizes_of(data, replace(self, demonstrator=None).parts(data)))
+        return compare_models(data, fit, candidates, stages, weights)
 
     def cross_fit(
         self,
@@ -238,6 +269,7 @@ class Ileed:
         by: str = "demonstrator",
         device: str = "auto",
         progress: fitting.ProgressCallback | None = None,
+        gold: Sequence[str] | Mapping[str, float] | Known | None = None,
     ) -> Ratings:
         """Everybody, or with `by` each episode or kind of state as in `Fitted.assess`, rated by cross-fitting alone.
 
@@ -245,7 +277,8 @@ class Ileed:
         learned from. `fit` does the same for people. Where `policy` is None, the network is the paper's.
         """
         check_demonstrations(demonstrations)
-        stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0)
+        known = gold if gold is None or isinstance(gold, Known) else Known(gold)
+        stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, known)
         found = replace(self, folds=self.folds or FOLDS)._cross_fitted(demonstrations, None, stages, by)
         if found is None:
             raise SettingsError("cross-fitting needs two episodes, and a model under which expertise is one number")
@@ -267,7 +300,7 @@ class Ileed:
         if (each.sum(1) == 0).any():
             return None
         method = replace(self, restarts=len(each), ensemble=1)
-        found = method._fit_members(data, each, stages.stage("cross-fitting", "folds"))
+        found = method.fit_members(data, each, stages.stage("cross-fitting", "folds"))
         return rate_folds(found, fold, temperature=self.temperature, by=by)
 
     def fit_each(
@@ -277,21 +310,25 @@ class Ileed:
         seeds: Sequence[int],
         device: str = "auto",
         progress: fitting.ProgressCallback | None = None,
+        weights: Sequence[npt.ArrayLike] | None = None,
     ) -> list[Ensemble]:
         """Every member of the fit of each data set with its own seed; all data sets are fitted side by side.
 
         Each is as it would be alone, but for rounding: `ensemble.top(k).fitted()` is a fit that keeps k members. Data
         sets that cannot stand side by side (continuous actions, legal actions, given skills, mini-batches, held-out
         episodes) are fitted one after the other. Widths are not compared: where `policy` is None, the network is the
-        paper's.
+        paper's. `weights` has those of each data set, as in `fit`.
         """
         for data in datasets:
             check_demonstrations(data)
+        given = zip(datasets, [None] * len(datasets) if weights is None else weights, strict=True)
+        each = [None if own is None else fitting.checked_weights(own, data, self.restarts) for data, own in given]
         seeds = [seed_of(seed) for seed in seeds]
         chosen = resolve_device(device)
 
         def starts(prepared_on: torch.device) -> list[Start]:
-            return [self._start(data, seed, prepared_on) for data, seed in zip(datasets, seeds, strict=True)]
+            zipped = zip(datasets, seeds, each, strict=True)
+            return [self._start(data, seed, prepared_on, own) for data, seed, own in zipped]
 
         begun = starts(torch.device("cpu"))
         if not all(start.prepared.sampler.can_stand_beside for start in begun):
@@ -320,17 +357,6 @@ class Ileed:
         if prepared.action_scale is not None:
             joint.policy.measure(prepared.action_scale)
         return Start(prepared, joint)
-
-
-def _numbers(values: npt.ArrayLike) -> Array:
-    """Weights in double precision."""
-    try:
-        if not np.ma.is_masked(values):
-            return np.asarray(values, dtype=np.float64)
-        found = "hold masked values"
-    except (TypeError, ValueError, RuntimeError):
-        found = f"are {shown(values)}"
-    raise SettingsError(f"weights {found}: pass one number for each episode")
 
 
 def _ensemble(
@@ -372,12 +398,3 @@ def bc_rnn(**settings: Any) -> Ileed:
     """Behaviour cloning with a recurrent policy, as robomimic's BC-RNN: one fit of `MixtureLSTM`, in 20,000 steps."""
     usual: dict[str, Any] = {"policy": MixtureLSTM(), "expertise": Perfect(), "restarts": 1, "steps": 20_000}
     return Ileed(**(usual | settings))
-
-
-def _fingerprint(method: Ileed, data: Demonstrations, seed: int, device: torch.device, weights: Array | None) -> str:
-    """Names everything that an optimisation's bits depend on, but the number of threads, which its checkpoint holds."""
-    about = [runs.plain(method), data.fingerprint(), seed, device.type]
-    digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
-    if weights is not None:
-        digest.update(np.ascontiguousarray(weights).tobytes())
-    return digest.hexdigest()

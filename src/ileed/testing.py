@@ -300,7 +300,7 @@ def _module(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> n
         return None
     generator = stream(seed, "moved")
     for parameter in built.double().parameters():
-        parameter += torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
     return built
 
 

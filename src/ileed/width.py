@@ -114,7 +114,7 @@ def compare_widths(
     def compared() -> WidthComparison:
         means = [float(each.sum() / counts.sum()) for each in sums]
         best = sums[int(np.argmin(means))]
-        errors = tuple(_standard_error(each - best, counts) for each in sums)
+        errors = tuple(standard_error(each - best, counts) for each in sums)
         return WidthComparison(tuple(candidates[: len(sums)]), tuple(means), errors, len(held_out))
 
     for number, hidden in enumerate(candidates):
@@ -124,7 +124,7 @@ def compare_widths(
     return compared()
 
 
-def _standard_error(sums: Array, counts: Array) -> float:
+def standard_error(sums: Array, counts: Array) -> float:
     """Of the ratio of summed costs to summed steps over episodes (a ratio estimator's, by linearisation)."""
     return float(np.sqrt(np.square(sums - counts * sums.sum() / counts.sum()).sum()) / counts.sum())
 

@@ -46,7 +46,7 @@ class Coverage(AbstractExperiment):
         return [self._population(setting, trial).data for trial in trials]
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Fitted) -> Measured:
-        model = DESIGNS[setting["design"]].method.demonstrator
+        model = DESIGNS[setting["design"]].method.model
         return measured(fit, self._population(setting, trial), model)
 
     def _population(self, setting: Setting, trial: int) -> Population:

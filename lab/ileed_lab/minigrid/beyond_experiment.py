@@ -9,11 +9,24 @@ from typing import Any, final
 
 import numpy as np
 
-from ileed import Boltzmann, Constant, Demonstrations, Ileed, OneVersusRest, UniformMixture, bc, tasks
+from ileed import (
+    BiasedMixture,
+    Boltzmann,
+    Confusion,
+    Constant,
+    Demonstrations,
+    Ileed,
+    OneVersusRest,
+    Persistent,
+    UniformMixture,
+    bc,
+    tasks,
+)
 from ileed.simulation import POPULATIONS
 from ileed.tasks import AbstractTask
 from ileed_lab.grid import AbstractExperiment, Setting
-from ileed_lab.learners import Ensemble, likeliest
+from ileed_lab.learners import Auto, Chosen, Ensemble, Learner, likeliest
+from ileed_lab.minigrid import noise
 from ileed_lab.minigrid.measures import (
     EPISODES,
     STEPS,
@@ -22,7 +35,6 @@ from ileed_lab.minigrid.measures import (
     mean_reward,
     rank_loss_of,
 )
-from ileed_lab.minigrid.noise import Biased, Persistent
 from ileed_lab.records import Measured
 
 __all__ = ["GENERATORS", "HowMuch", "WrongModel"]
@@ -74,8 +86,8 @@ GENERATORS: Mapping[str, dict[str, Any]] = {
     "uniform": {"demonstrator": UniformMixture()},
     "one-versus-rest": {"demonstrator": OneVersusRest()},
     "boltzmann": {"demonstrator": Boltzmann(), "temperature": 3.0},
-    "persistent": {"demonstrator": Persistent()},
-    "biased": {"demonstrator": Biased((2,))},
+    "persistent": {"demonstrator": noise.Persistent()},
+    "biased": {"demonstrator": noise.Biased((2,))},
 }
 """How demonstrators are simulated: by one of our demonstrator models, or in a way that none of them describes."""
 
@@ -96,12 +108,18 @@ class WrongModel(AbstractExperiment):
         chosen = ("minigrid/obstacles", "minigrid/unlock")
         return [{"task": task, "generator": generator} for task, generator in product(chosen, GENERATORS)]
 
-    def methods(self, setting: Setting) -> Mapping[str, Ileed]:
+    def methods(self, setting: Setting) -> Mapping[str, Learner]:
         return {
             "bc": bc(),
             "uniform": Ileed(expertise=Constant(), demonstrator=UniformMixture()),
             "one-versus-rest": Ileed(expertise=Constant(), demonstrator=OneVersusRest()),
             "boltzmann": Ileed(expertise=Constant(), demonstrator=Boltzmann()),
+            "shared-habit": Ileed(expertise=Constant(), demonstrator=BiasedMixture(shared=True)),
+            "biased": Ileed(expertise=Constant(), demonstrator=BiasedMixture()),
+            "persistent": Ileed(expertise=Constant(), demonstrator=Persistent()),
+            "persistent-biased": Ileed(expertise=Constant(), demonstrator=Persistent(biased=True)),
+            "confusion": Ileed(expertise=Constant(), demonstrator=Confusion()),
+            "auto": Auto(Ileed(expertise=Constant())),
         }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
@@ -111,5 +129,10 @@ class WrongModel(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
-        return fit_measures(fit, self.task(setting), POPULATIONS["unif"], trial=trial)
+    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble | Chosen) -> Measured:
+        task, skills = self.task(setting), POPULATIONS["unif"]
+        if isinstance(fit, Ensemble):
+            return fit_measures(fit, task, skills, trial=trial)
+        found = fit.comparison
+        compared = {"chosen": found.preferred, "models": dict(zip(found.models, found.nats_per_action, strict=True))}
+        return fit_measures(fit.ensemble, task, skills, trial=trial) | compared

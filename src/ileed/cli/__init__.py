@@ -58,6 +58,11 @@ COMMANDS: Mapping[str, Command] = {
     "fit": Command(
         "ileed.cli.fitting", "Fit", "Fit a policy and the expertise of every demonstrator to a data set; save the run."
     ),
+    "compare": Command(
+        "ileed.cli.comparing",
+        "Compare",
+        "Compare demonstrator models by episodes that they were not fitted to: how people err.",
+    ),
     "rate": Command(
         "ileed.cli.play",
         "Rate",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from glob import escape
 from math import isnan
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from rich.table import Column, Table
 from tyro.conf import OmitArgPrefixes, arg
@@ -24,16 +24,19 @@ from ileed.fitting import ProgressCallback
 from ileed.integrations.loggers import check_logger, logger
 from ileed.methods import Ileed
 from ileed.model.demonstrators import AbstractDemonstratorModel
+from ileed.model.parts import parts_of_kind
 
-_MODELS = ("boltzmann", "oneversusrest", "uniformmixture", "variancescaling")
+_MODELS = tuple(part.__name__.lower() for part in parts_of_kind(AbstractDemonstratorModel))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Ileed):  # type: ignore[misc]  # final for users: here one option has another name, and nothing else
     """The settings of `ileed.Ileed`, with the demonstrator model as --demonstrator-model."""
 
-    demonstrator: Annotated[AbstractDemonstratorModel[Any] | None, arg(name="demonstrator-model")] = None
-    """How a person of given expertise acts; None is UniformMixture or VarianceScaling, by the kind of actions."""
+    demonstrator: Annotated[AbstractDemonstratorModel[Any] | Literal["auto"] | None, arg(name="demonstrator-model")] = (
+        None
+    )
+    """How a person of given expertise acts; auto chooses by held-out episodes, none is the paper's."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ class Fit(OfData):
             console.say(fitted.expertise.ratings.sentence())
         if fitted.width is not None:
             console.say(fitted.width_sentence)
+        if fitted.comparison is not None:
+            console.say(fitted.comparison.sentence())
         console.say(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}")
         console.say(f"saved in {out}; next: ileed report {out}")
 
@@ -128,6 +133,7 @@ def summary(fitted: Fitted) -> dict[str, Any]:
         "nats_per_action": fitted.nats_per_action,
         "outcome": fitted.outcome.value,
         "width": fitted.width_sentence or None,
+        "demonstrator_model": fitted.comparison.sentence() if fitted.comparison is not None else None,
         "restarts": [float(cost) for cost in fitted.restarts.nats_per_action],
         "seconds": fitted.provenance["seconds"],
     }

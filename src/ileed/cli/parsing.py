@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry
@@ -86,7 +86,9 @@ def _number(info: OptionType) -> OptionSpec[Any] | None:
 @_REGISTRY.primitive_rule
 def _model_part(info: OptionType) -> OptionSpec[Any] | None:
     """An option that takes a part of the model, as in Python, `Embedded(dim=3)`, or by its name, `constant`."""
-    bases = tuple(get_origin(kind) or kind for kind in get_args(info.type) or (info.type,))
+    given = get_args(info.type) or (info.type,)
+    words = tuple(word for kind in given if get_origin(kind) is Literal for word in get_args(kind))
+    bases = tuple(get_origin(kind) or kind for kind in given if get_origin(kind) is not Literal)
     if not any(getattr(base, "__module__", "").startswith("ileed.model.") for base in bases):
         return None
     from ileed.model.parts import PARTS, parts_of_kind  # torch is loaded where a setting is a part, and not elsewhere
@@ -94,6 +96,8 @@ def _model_part(info: OptionType) -> OptionSpec[Any] | None:
     own = [part.__name__ for base in bases for part in parts_of_kind(base)]
 
     def part(word: str) -> Any:
+        if word.lower() in words:
+            return word.lower()
         if word.lower() in ("auto", "none"):
             return None
         name = word.partition("(")[0].strip()
@@ -103,7 +107,7 @@ def _model_part(info: OptionType) -> OptionSpec[Any] | None:
             raise ValueError(f"{word!r} is not {rule}{did_you_mean(name, own)}")
         return _instance(kind, word)
 
-    return _option_of_one_word(part, "|".join(own), *bases)
+    return _option_of_one_word(part, "|".join([*own, *words]), *bases, words=words)
 
 
 def _instance(kind: type, word: str) -> Any:
@@ -124,12 +128,14 @@ def _instance(kind: type, word: str) -> Any:
         raise ValueError(f"{word!r} cannot be parsed{meant}: {takes}, written as in Embedded(dim=3)") from None
 
 
-def _option_of_one_word(value: Callable[[str], Any], metavar: str, *kinds: type) -> OptionSpec[Any]:
-    """An option whose value is made from one word: an instance of one of these kinds, or None."""
+def _option_of_one_word(
+    value: Callable[[str], Any], metavar: str, *kinds: type, words: tuple[str, ...] = ()
+) -> OptionSpec[Any]:
+    """An option whose value is made from one word: an instance of one of these kinds, None, or one of these words."""
     return OptionSpec(
         nargs=1,
         metavar=metavar,
         instance_from_str=lambda words: value(words[0]),
-        is_instance=lambda found: found is None or isinstance(found, kinds),
-        str_from_instance=lambda found: ["none" if found is None else repr(found)],
+        is_instance=lambda found: found is None or found in words or isinstance(found, kinds),
+        str_from_instance=lambda found: ["none" if found is None else found if found in words else repr(found)],
     )

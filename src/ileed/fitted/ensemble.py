@@ -19,6 +19,7 @@ from ileed.checking import path_of, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
+from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
 from ileed.fitted.ratings import Ratings
@@ -75,6 +76,8 @@ class Fitted:
     """The parameters of these members."""
     normaliser: Normaliser
     width: WidthComparison | None = None
+    comparison: ModelComparison | None = None
+    """Demonstrator models by held-out episodes, where the fit chose among them (`demonstrator="auto"`)."""
     checkpoints: tuple[Checkpoint, ...] = ()  # from which this fit can be continued until it is saved
     ensemble: Ensemble | None = None
     """Every member of the fit, with the data, to choose others from; None for a fit that was loaded."""

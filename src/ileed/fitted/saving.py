@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from ileed.checking import path_of
 from ileed.demonstrations import Encoding
 from ileed.demonstrations.encoding import Feature
 from ileed.errors import SettingsError, brief
+from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.ensemble import Fitted, Restarts
 from ileed.fitted.expertise import QUANTILES, Expertise, ExpertiseSummary
 from ileed.fitted.policy import Policy
@@ -37,7 +39,10 @@ _Kind = TypeVar("_Kind", bound=type)
 
 _KINDS: plugins.Registry[type] = plugins.Registry(
     plugins.PARTS,
-    {kind.__name__: kind for kind in (*OWN_PARTS, Parts, Sizes, Encoding, Feature, WidthComparison, RatedBy)},
+    {
+        kind.__name__: kind
+        for kind in (*OWN_PARTS, Parts, Sizes, Encoding, Feature, WidthComparison, ModelComparison, RatedBy)
+    },
     check_part,
 )
 _Costs = tuple[float | None, ...]  # None for a restart that became non-finite
@@ -56,6 +61,7 @@ _LATER = {  # which runs of earlier versions lack
     "kept": tuple[int, ...],
     "nats_per_action": float,
     "width": WidthComparison | None,
+    "comparison": ModelComparison | None,
     "encoding": Encoding | None,
     "ratings": RatedBy | None,
     "alternatives": tuple[tuple[float, ...], ...],
@@ -88,6 +94,7 @@ def write(fitted: Fitted, path: Path, *, overwrite: bool) -> None:
         "nats_per_action": fitted.nats_per_action,
         "outcome": fitted.outcome.name,
         "width": fitted.width,
+        "comparison": fitted.comparison and replace(fitted.comparison, settings=()),
         "encoding": fitted.policy.encoding,
         "ratings": ratings and ratings.by,
     }
@@ -139,6 +146,7 @@ def _fitted(run: runs.Run) -> Fitted:
         joint=joint,
         normaliser=normaliser,
         width=settings.get("width"),
+        comparison=settings.get("comparison"),
     )
 
 
@@ -196,6 +204,11 @@ def _check_sizes(settings: Mapping[str, Any]) -> None:
         counts = {len(width.hidden), len(width.nats_per_action), len(width.standard_errors)}
         are_widths = all(size > 0 for hidden in width.hidden for size in hidden) and width.held_out_steps >= 0
         _expect(len(counts) == 1 and min(counts) > 0 and are_widths, "width", width, "one cost and error a width")
+    if (models := settings.get("comparison")) is not None:
+        counts = {len(each) for each in (models.models, models.nats_per_action, models.standard_errors)}
+        people = {len(each) for each in models.expertise} <= {0, len(models.demonstrators)}
+        rows = len(models.expertise) == len(models.models) > 0
+        _expect(len(counts) == 1 and people and rows, "comparison", models, "one cost, error and order a model")
 
 
 def _restarts(settings: Mapping[str, Any]) -> Restarts:

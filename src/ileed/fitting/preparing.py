@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ileed._torch import available_memory, numpy_stream
-from ileed.checking import number, whole_number
+from ileed.checking import number, shown, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
 from ileed.fitting.batches import MiniBatches, Sampler, TrainingData, WholeBatch
@@ -154,8 +155,9 @@ def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
     return float(np.log(choices).mean())
 
 
-def checked_weights(weights: Array, data: Demonstrations, members: int) -> Array:
+def checked_weights(given: npt.ArrayLike, data: Demonstrations, members: int) -> Array:
     """Weights of episodes, (episode,) or (member, episode), or a sentence about what is wrong with them."""
+    weights = _numbers(given)
     if weights.shape not in ((data.episode_count,), (members, data.episode_count)):
         raise SettingsError(
             f"weights have shape {weights.shape}: pass one for each of the {data.episode_count} episodes, "
@@ -166,13 +168,24 @@ def checked_weights(weights: Array, data: Demonstrations, members: int) -> Array
     return weights
 
 
+def _numbers(values: npt.ArrayLike) -> Array:
+    """Weights in double precision."""
+    try:
+        if not np.ma.is_masked(values):
+            return np.asarray(values, dtype=np.float64)
+        found = "hold masked values"
+    except (TypeError, ValueError, RuntimeError):
+        found = f"are {shown(values)}"
+    raise SettingsError(f"weights {found}: pass one number for each episode")
+
+
 def _step_weights(
     data: Demonstrations, settings: OptimiserSettings, weights: Array | None, members: int, seed: int
 ) -> tuple[Array, Array | None]:
     """(*member, step) weights to learn from, and (step,) weights of what is held out."""
     by_episode = np.ones(data.episode_count)
     if weights is not None:
-        by_episode = checked_weights(weights, data, members).astype(np.float64)
+        by_episode = checked_weights(weights, data, members)
     if settings.held_out == 0:
         return by_episode[..., data.episode], None
     kept, out = data.split(settings.held_out, generator=numpy_stream(seed, "held out"))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
+import numpy as np
 import torch
 
+from ileed import runs
+from ileed.demonstrations import Array, Demonstrations
 from ileed.fitting.checkpoint import Checkpoint
 from ileed.fitting.results import Progress, ProgressCallback
+from ileed.model.knowledge import Known
 
 
 @final
@@ -24,6 +30,7 @@ class Stages:
     progress: ProgressCallback | None
     checkpoint: Path | None
     checkpoint_seconds: float
+    known: Known | None = None
     checkpoints: list[Checkpoint] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
@@ -32,6 +39,16 @@ class Stages:
         progress = self.progress and partial(_in_stage, self.progress, words)
         checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}-{suffix}")
         return replace(self, progress=progress, checkpoint=checkpoint)
+
+    def fingerprint(self, method: Any, data: Demonstrations, weights: Array | None) -> str:
+        """Names everything that a fit's bits depend on, but the number of threads, which its checkpoint holds."""
+        about = [runs.plain(method), data.fingerprint(), self.seed, self.device.type]
+        if self.known is not None:
+            about.append(repr(self.known))
+        digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
+        if weights is not None:
+            digest.update(np.ascontiguousarray(weights).tobytes())
+        return digest.hexdigest()
 
 
 def _in_stage(callback: ProgressCallback, stage: str, progress: Progress) -> None:

@@ -16,6 +16,7 @@ from ileed.model.batch import Batch, PerCount, Sizes, padded
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Perfect
+from ileed.model.knowledge import Knowledge
 from ileed.model.policies import AbstractPolicyHead
 from ileed.nets import Generators
 
@@ -82,6 +83,7 @@ class Joint(nn.Module):
         if parts.dynamics is not None and parts.embedding_dimension is not None:
             self.dynamics = parts.dynamics.build(parts.embedding_dimension, sizes, generators)
         self.demonstrator = parts.demonstrator.build(sizes, generators)
+        self.knowledge: Knowledge | None = None
 
     def log_likelihood(self, batch: Batch) -> PerCount:
         """log p(action | observation, demonstrator) of every count, in nats."""
@@ -93,6 +95,8 @@ class Joint(nn.Module):
         embedding = beside(batch.observations.device, lambda: self.expertise.embedding(batch))
         cost = batch.mean_cost(self._log_likelihood(batch, embedding))
         total = cost if (prior := self._log_prior()) is None else cost - prior / batch.whole_weight
+        if self.knowledge is not None and self.parts.expertise.estimates_expertise:
+            total = total + self.knowledge.cost(self.expertise(embedding(), batch), batch)
         if self.dynamics is None or self.parts.dynamics is None or batch.transitions is None:
             return Objective(cost, None, total)
         latent = self.dynamics(embedding(), batch.transitions)

@@ -1,0 +1,60 @@
+"""`ileed compare`: which demonstrator model explains held-out episodes best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.table import Column, Table
+from tyro.conf import OmitArgPrefixes
+
+from ileed._torch import resolve_device
+from ileed.cli.console import Output, fit_bar, print_json
+from ileed.cli.data import OfData
+from ileed.cli.fitting import Settings
+from ileed.comparing import ModelComparison, compare
+from ileed.methods import Ileed
+
+
+@dataclass(frozen=True)
+class Compare(OfData):
+    """Compare demonstrator models by episodes that they were not fitted to: how people err.
+
+    Each model is fitted to some of the episodes and judged by the others. Preferred is the simplest model within one
+    standard error of the best; `ileed fit DATA --demonstrator-model auto` fits with it.
+    """
+
+    seed: int = 0
+    """The seed of all random numbers: the same seed on the same machine gives the same bits."""
+    device: str = "auto"
+    """cpu, cuda, or auto for the best available."""
+    method: OmitArgPrefixes[Settings] = Settings()  # noqa: RUF009 (frozen)
+    """The settings of `ileed.Ileed`, written as in Python."""
+
+    def __call__(self) -> None:
+        resolve_device(self.device)  # an error now, not after a large file was read
+        data, method = self.read(), Ileed(**vars(self.method))
+        models = None if method.model is None else [method.model]
+        with fit_bar("comparing") as progress:
+            found = compare(data, seed=self.seed, models=models, method=method, device=self.device, progress=progress)
+        if self.json:
+            print_json({"models": found.table().to_pylist(), "preferred": found.preferred, "says": found.sentence()})
+            return
+        console = Output()
+        console.print(_table(found))
+        console.say(found.sentence())
+
+
+def _table(found: ModelComparison) -> Table:
+    """The models in the order in which they are preferred where the data cannot choose."""
+    title = f"nats per action on {found.held_out_steps:,} held-out steps, lower is better"
+    names = ("nats", "above preferred", "standard error", "order of people")
+    table = Table("model", *(Column(name, justify="right") for name in names), title=title)
+    for row in found.table().to_pylist():
+        mark = " (preferred)" if row["preferred"] else ""
+        numbers = (
+            f"{row['nats_per_action']:.4f}",
+            f"{row['more_than_preferred']:+.4f}",
+            f"{row['standard_error']:.4f}",
+        )
+        table.add_row(row["model"] + mark, *numbers, f"{row['rank_correlation']:.2f}")
+    return table

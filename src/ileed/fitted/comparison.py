@@ -1,0 +1,98 @@
+"""What a comparison of demonstrator models found: their costs on held-out episodes, and everybody's order by each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isnan, nan
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+
+_ALIKE = 0.9  # rank correlation above which two orders of people are called the same
+
+
+@final
+@dataclass(frozen=True)
+class ModelComparison:
+    """Demonstrator models by the cost of episodes that they were not fitted to; the simplest first.
+
+    `standard_errors` are of each cost's difference from the least, over episodes. `expertise` is everybody's by each
+    model, cross-fitted; empty where a model rates nobody by one number.
+    """
+
+    models: tuple[str, ...]
+    nats_per_action: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+    held_out_steps: int
+    demonstrators: tuple[str, ...]
+    expertise: tuple[tuple[float, ...], ...]
+    settings: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    """The models themselves; none where a comparison was loaded with a run."""
+
+    @property
+    def chosen(self) -> int:
+        """The number of the simplest model within one standard error of the best."""
+        least = min(self.nats_per_action)
+        near = zip(self.nats_per_action, self.standard_errors, strict=True)
+        return next(number for number, (cost, error) in enumerate(near) if cost <= least + error)
+
+    @property
+    def preferred(self) -> str:
+        """The name of the model that is chosen."""
+        return self.models[self.chosen]
+
+    @property
+    def rank_correlations(self) -> tuple[float, ...]:
+        """Of everybody's expertise by each model with that by the one that is chosen; NaN where there is none."""
+        chosen = self.expertise[self.chosen]
+        return tuple(_rank_correlation(own, chosen) if own and chosen else nan for own in self.expertise)
+
+    def table(self) -> pa.Table:
+        """One row for each model: its cost, how much more than the preferred, with a 95 % interval, and the order."""
+        base = self.nats_per_action[self.chosen]
+        more = [cost - base for cost in self.nats_per_action]
+        return pa.table(
+            {
+                "model": self.models,
+                "nats_per_action": self.nats_per_action,
+                "more_than_preferred": more,
+                "standard_error": self.standard_errors,
+                "rank_correlation": self.rank_correlations,
+                "preferred": [number == self.chosen for number in range(len(self.models))],
+            }
+        )
+
+    def sentence(self) -> str:
+        """Which model is preferred, by how much, and whether the order of people depends on the choice."""
+        chosen, costs = self.chosen, self.nats_per_action
+        words = f"{self.preferred} is preferred"
+        if len(costs) > 1:
+            simpler = [number for number in range(len(costs)) if number < chosen]
+            if simpler:
+                other = min(simpler, key=lambda number: costs[number])
+                words += (
+                    f": {costs[other] - costs[chosen]:.3f} nats per held-out action below {self.models[other]}, the "
+                    f"best of the simpler models (standard error {self.standard_errors[other]:.3f})"
+                )
+            else:
+                words += ": no model explains held-out actions better by more than one standard error"
+        return f"{words}; {self._order()}"
+
+    def _order(self) -> str:
+        near = [
+            correlation
+            for number, correlation in enumerate(self.rank_correlations)
+            if number != self.chosen and not isnan(correlation)
+        ]
+        if not near:
+            return "the order of people is of one model alone"
+        if min(near) >= _ALIKE:
+            return f"all models order people alike (rank correlations of {min(near):.2f} and more)"
+        return f"the order of people depends on the model (rank correlations from {min(near):.2f} on)"
+
+
+def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    ranks = np.stack([np.argsort(np.argsort(each)) for each in (first, second)])
+    return float(np.atleast_2d(np.corrcoef(ranks))[0, 1]) if len(first) > 1 else nan
