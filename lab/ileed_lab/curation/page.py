@@ -79,7 +79,7 @@ same episodes of the task. The populations are those of the [MiniGrid tables](re
   are not as many steps: those of unskilled people are often long, and random ones then have more steps.
 
 `fitted` is `ileed.Ileed().fit(data, seed=trial)` with all defaults, on the same data: episodes are judged by a policy
-that has seen them. ILEED's own policy is that of this fit. A population has a *competent* demonstrator where its best
+that has seen them (`cross_fit=False`, the default). ILEED's own policy is that of this fit. A population has a *competent* demonstrator where its best
 one earns at least 0.9 of what the expert does. Rules, trainers, trials (numbered from 1,000) and this bound were
 committed before anything was run on these trials.
 

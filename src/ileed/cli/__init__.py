@@ -119,7 +119,7 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: Non
             warnings.showwarning = _show_warning
             command = _parse_command(arguments)
             if command is not None:
-                import_module("ileed._names")  # the slow imports, which every command needs
+                import_module(getattr(command, "imports", "ileed._names"))  # slow, and needed by most commands
                 at_work()
                 command()
         _flush_output()

@@ -69,7 +69,9 @@ class Curate:
     stretch: int = 20
     """The number of steps of a stretch."""
     seed: int = 0
-    """The seed of the sample that states are compared with, and of clusters."""
+    """The seed of the sample that states are compared with, of clusters, and of folds."""
+    cross_fit: bool = False
+    """Judge each episode by policies that have not seen it, which takes about as long as the fit did."""
 
     def __call__(self) -> None:
         from ileed.curation import Rule, curate
@@ -84,18 +86,20 @@ class Curate:
         data = replace(self.episodes, anonymise=False).read()  # by their names the run knows people
         with bar("curating") as advance:
             progress = _after_delay(advance)
-            curated = curate(fitted, data, stretch=self.stretch, seed=self.seed, progress=progress, **options)
+            options |= {"stretch": self.stretch, "seed": self.seed, "cross_fit": self.cross_fit}
+            curated = curate(fitted, data, progress=progress, **options)
         if self.episodes.anonymise:
             curated = replace(curated, data=data.anonymise())
         read_as = self._format_of_data()
         format = read_as if self.format is None else None if self.format == "tables" else self.format  # noqa: A001
-        source = self.episodes.data if format is not None and format == read_as else None
+        source = self.episodes.place if format is not None and format == read_as else None
         written = curated.write(self.out, format=format, source=source, overwrite=self.overwrite)
         if self.episodes.json:
             print_json(summary(curated) | {"files": [str(path) for path in written]})
             return
         console = Output()
         console.say(curated.sentence)
+        console.say(f"judged by {curated.judged_by}")
         console.print(_best(curated))
         console.print(_people(curated))
         console.say(curated.length_correlation.sentence)
@@ -105,7 +109,7 @@ class Curate:
         """The format of the data, where there is a trainer that reads it."""
         from ileed.readers.reader import reader_of
 
-        name = None if self.episodes.columns.action else reader_of(self.episodes.data).name
+        name = None if self.episodes.columns.action else reader_of(self.episodes.place).name
         return name if name in _FORMATS else None
 
 

@@ -81,6 +81,7 @@ def summary(curated: Curated) -> dict[str, Any]:
     correlation = dict(zip(("value", "low", "high"), curated.length_correlation, strict=True))
     return {
         "rule": curated.sentence,
+        "judged_by": curated.judged_by,
         "score": curated.rule.by,
         "bounds": dict(curated.rule.bounds),
         "confidence_level": curated.confidence_level,

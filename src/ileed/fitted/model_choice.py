@@ -1,7 +1,8 @@
 """Demonstrator models by held-out episodes: each is fitted to some episodes and judged by others.
 
 The models of `CANDIDATES` stand in the order in which they are preferred where the data cannot tell them apart: the
-simplest first. `OneVersusRest` is not among them, since it is `UniformMixture` with expertise on another scale.
+simplest first. `OneVersusRest` is `UniformMixture` with expertise on another scale, but for people who do otherwise
+than the policy more often than chance would, whom it alone describes.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from ileed.checking import instance_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
 from ileed.fitted.comparison import ModelComparison
-from ileed.fitted.crossfit import deal_episodes, fold_weights, rate_folds
+from ileed.fitted.crossfit import FoldPolicies, deal_episodes, fold_weights
 from ileed.fitted.ensemble import Ensemble
 from ileed.fitting.stages import Stages
 from ileed.model.batch import Sizes
-from ileed.model.demonstrators import AbstractDemonstratorModel, Boltzmann, UniformMixture, VarianceScaling
+from ileed.model.demonstrators import (
+    AbstractDemonstratorModel,
+    Boltzmann,
+    OneVersusRest,
+    UniformMixture,
+    VarianceScaling,
+)
 from ileed.model.slips import BiasedMixture, Confusion, Persistent
 from ileed.width import Split, standard_error
 
@@ -30,6 +37,7 @@ FitFolds = Callable[[Model, Demonstrations, Array, Stages], Ensemble]
 
 CANDIDATES: tuple[Model, ...] = (
     UniformMixture(),
+    OneVersusRest(),
     Boltzmann(),
     BiasedMixture(shared=True),
     Persistent(),
@@ -101,7 +109,7 @@ def compare_models(
         label = f"trying {type(model).__name__} ({number + 1} of {len(candidates)})"
         found = fit(model, folds.data, folds.weights, stages.stage(label, f"model-{number}"))
         nats.append(folds.nats(found))
-        rated = None if model.defines_expertise else rate_folds(found, folds.fold, temperature=None, by="demonstrator")
+        rated = None if model.defines_expertise else FoldPolicies(found, folds.fold).rate(temperature=None)
         expertise.append(() if rated is None else tuple(rated.best.expertise.tolist()))
     return folds.compared(candidates, nats, expertise)
 
