@@ -37,7 +37,7 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Estimate | N
     return over_trials({trial: one[trial] - other[trial] for trial in sorted(one.keys() & other.keys())})
 
 
-VERDICTS = ("better", "nothing to gain", "not told apart", "worse")
+VERDICTS = ("better", "nothing to gain", "not told apart", "worse", "with one trial")
 """How a policy compares with another."""
 SATURATED = 0.99
 """There is nothing to gain on a policy that earns this share, or more, of what the expert does."""
@@ -75,6 +75,8 @@ class Row:
         difference, reached = paired(self.rewards(one), self.rewards(other)), over_trials(self.rewards(other))
         if difference is None or reached is None:
             return "not run"
+        if difference.trials == 1:
+            return "with one trial"
         if difference.low > 0 or difference.high < 0:
             return "better" if difference.low > 0 else "worse"
         expert = over_trials(self.rewards("expert"))

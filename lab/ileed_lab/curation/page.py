@@ -12,7 +12,7 @@ from ileed.wording import counted
 from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table, unique
 from ileed_lab.curation.differences import VERDICTS, Row, over_trials, paired, rows_of
 from ileed_lab.curation.subsets import OTHERS, RULES
-from ileed_lab.drawing import task_title
+from ileed_lab.drawing import count_range, task_title
 from ileed_lab.provenance import provenance
 
 __all__ = ["curation_page", "write_curation_page"]
@@ -79,9 +79,9 @@ same episodes of the task. The populations are those of the [MiniGrid tables](re
   are not as many steps: those of unskilled people are often long, and random ones then have more steps.
 
 `fitted` is `ileed.Ileed().fit(data, seed=trial)` with all defaults, on the same data: episodes are judged by a policy
-that has seen them (`cross_fit=False`, the default). ILEED's own policy is that of this fit. A population has a *competent* demonstrator where its best
-one earns at least 0.9 of what the expert does. Rules, trainers, trials (numbered from 1,000) and this bound were
-committed before anything was run on these trials.
+that has seen them (`cross_fit=False`, the default). ILEED's own policy is that of this fit. A population has a
+*competent* demonstrator where its best one earns at least 0.9 of what the expert does. Rules, trainers, trials
+(numbered from 1,000) and this bound were committed before anything was run on these trials.
 
 Differences are paired, since all policies of a trial have the same demonstrations and play the same 200 episodes; their
 95 % intervals are Student's over trials. *Better* and *worse* are said where the whole interval is on one side of zero:
@@ -222,9 +222,10 @@ def _rewards(rows: Sequence[Row], rule: str) -> str:
     lines = []
     for row in rows:
         if rule in row.selections:
-            lines.append([NAMES[row.trainer], _where(row), *(_reward(row, name) for name in names)])
+            trials = count_range(len(row.rewards(name)) for name in ("everything", rule, f"{rule}-random"))
+            lines.append([NAMES[row.trainer], _where(row), trials, *(_reward(row, name) for name in names)])
     head = ["everything", "weighted", _RULES[rule].lower(), *(_SHORT.get(other, other) for other in OTHERS)]
-    return markdown_table(["trainer", "population", *head, "ILEED", "best demonstrator", "expert"], lines)
+    return markdown_table(["trainer", "population", "trials", *head, "ILEED", "best demonstrator", "expert"], lines)
 
 
 def _reward(row: Row, name: str) -> str:
