@@ -35,7 +35,7 @@ def test_importing_changes_nothing():
 OPTIONAL = (
     "rich", "tyro", "gymnasium", "minigrid", "stable_baselines3", "sb3_contrib", "altair", "vl_convert", "h5py",
     "jaxtyping", "beartype", "scipy", "pandas", "matplotlib", "chess", "robosuite", "mujoco", "minari", "onnx",
-    "onnxscript", "ray", "envpool", "tensorboardX", "wandb", "trackio", "huggingface_hub",
+    "onnxscript", "ray", "envpool", "tensorboardX", "wandb", "trackio", "huggingface_hub", "starlette", "uvicorn",
 )  # fmt: skip
 
 ALONE = f"""

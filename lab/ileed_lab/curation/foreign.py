@@ -90,17 +90,17 @@ def train(
     if trainer not in TRAINERS:
         raise SettingsError(f"there is no trainer {trainer!r}; the trainers are {', '.join(TRAINERS)}")
     chosen = TRAINERS[trainer]
-    if not chosen.installed:
-        raise IleedError(
-            f"{trainer} needs an environment of {chosen.environment}'s own, and {chosen.python} is not there: run make "
-            f"{chosen.environment}"
-        )
     weights = None if episode_weights is None else np.asarray(episode_weights, dtype=np.float64)
     if weights is not None and not chosen.takes_weights:
         raise SettingsError(f"{trainer} takes no weights: pass None, or leave episodes out")
     if weights is not None and weights.shape != (demonstrations.episode_count,):
         found = f"{weights.shape} weights but {demonstrations.episode_count} episodes"
         raise SettingsError(f"{found}: pass one for each episode")
+    if not chosen.installed:
+        raise IleedError(
+            f"{trainer} needs an environment of {chosen.environment}'s own, and {chosen.python} is not there: run make "
+            f"{chosen.environment}"
+        )
     return ForeignPolicy(chosen, demonstrations, seed, weights)
 
 

@@ -73,6 +73,11 @@ COMMANDS: Mapping[str, Command] = {
         "Curate",
         "Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.",
     ),
+    "serve": Command(
+        "ileed.cli.serve",
+        "Serve",
+        "Open the report with all episodes in a browser, to play and mark them; save as `curate` does.",
+    ),
     "card": Command("ileed.cli.card", "Card", "Print the model card of a run, in Markdown."),
     "evaluate": Command(
         "ileed.cli.play",

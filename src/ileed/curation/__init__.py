@@ -6,7 +6,8 @@ in the formats of trainers, and never changes the data that it is about.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
@@ -31,6 +32,7 @@ from ileed.fitted.policy import network_inputs
 from ileed.fitted.ratings import checked_level
 from ileed.fitting.stages import Stages
 from ileed.methods import FOLDS, Ileed
+from ileed.wording import counted
 
 __all__ = ["Correlation", "Curated", "Rule", "curate"]
 
@@ -156,6 +158,30 @@ class Curated:
     confidence_level: float
     judged_by: str
     """Which policies judged the steps: the fit's own, or those of folds that have not seen them; in words."""
+    marks: Mapping[int, bool] = field(default_factory=dict)
+    """Episodes that somebody kept (True) or dropped (False) by hand, whatever the rule says of them."""
+
+    def marked(self, marks: Mapping[int, bool]) -> Curated:
+        """The same scores with some episodes kept (True) or dropped (False) by hand, all others by the rule.
+
+        `marks` are by the number of an episode in `data`; they replace earlier ones.
+        """
+        if strangers := [each for each in marks if each not in range(self.data.episode_count)]:
+            count = self.data.episode_count
+            raise SettingsError(
+                f"episode {strangers[0]!r} is marked, and episodes are numbered from 0 to {count - 1:,}"
+            )
+        scores, of_unit = self.scores, np.arange(self.data.episode_count)
+        if self.rule.unit == "stretch":
+            scores, of_unit = self.stretch_scores, self.stretches.episode
+        steps = np.bincount(self.unit)
+        by_hand = np.full(self.data.episode_count, -1)
+        by_hand[list(marks)] = list(marks.values())
+        own = by_hand[of_unit]
+        kept = np.where(own >= 0, own == 1, self.rule.choose(scores, steps, self.kinds))
+        if not kept.any():
+            raise SettingsError("every episode is dropped by hand or by the rule: keep one or more")
+        return replace(self, kept_units=kept, unit_weights=self.rule.weights(scores, steps, kept), marks=dict(marks))
 
     @property
     def unit(self) -> Array:
@@ -185,7 +211,13 @@ class Curated:
     @property
     def sentence(self) -> str:
         """The rule in words, with what it kept."""
-        return self.rule.sentence(self.kept_units, self.kinds)
+        told = self.rule.sentence(self.kept_units, self.kinds)
+        if not self.marks:
+            return told
+        keep = sum(self.marks.values())
+        return (
+            f"{told}; {counted(len(self.marks), 'episode')} by hand ({keep:,} kept, {len(self.marks) - keep:,} dropped)"
+        )
 
     @property
     def keys(self) -> Array:
@@ -226,6 +258,11 @@ class Curated:
             "keep": self.kept,
             "weight": np.bincount(data.episode, self.step_weights) / np.bincount(data.episode),
         }
+        if self.marks:
+            words = {True: "keep", False: "drop", None: None}
+            columns["by_hand"] = pa.array(
+                [words[self.marks.get(each)] for each in range(data.episode_count)], pa.string()
+            )
         if self.rule.unit == "episode":
             columns |= self._kinds
         for name, each in self.scores.items():

@@ -141,20 +141,37 @@ def reference_expertise(fit: Fitted) -> float:
 @torch.no_grad()
 def _judge(fit: Fitted, data: Demonstrations, stretches: Stretches, settings: Settings) -> tuple[Array, Array]:
     """(stretch, point) log-likelihood of each stretch over expertise, and (step,) the agreement of each step."""
-    known, done = fit.expertise.ratings, 0
-    temperature = 1.0 if known is None else known.by.temperature
-    ends = torch.tensor([float(np.clip(reference_expertise(fit), 0.05, 0.9)), 1.0], dtype=torch.float64)
+    temperature, done = temperature_of(fit), 0
     summed = torch.zeros(len(stretches.steps), len(_POINTS), dtype=torch.float64)
     agreement = np.empty(len(data))
     for block in judged_steps(fit, data) if settings.blocks is None else settings.blocks:
-        average, expert = block.at(ends, temperature).double()
-        agreement[block.steps] = torch.sigmoid(expert - average).numpy()
+        agreement[block.steps] = _agreement(fit, block, temperature)
         index = torch.from_numpy(stretches.of_step[block.steps])
         for part, likelihood in _likelihood(block, temperature):
             summed[:, part] = summed[:, part].index_add(0, index, likelihood.T.contiguous())
         done += len(block.steps)
         settings.progress(done, len(data))
     return summed.numpy(), agreement
+
+
+def _agreement(fit: Fitted, block: Block, temperature: float) -> Array:
+    ends = torch.tensor([float(np.clip(reference_expertise(fit), 0.05, 0.9)), 1.0], dtype=torch.float64)
+    average, expert = block.at(ends, temperature).double()
+    return np.asarray(torch.sigmoid(expert - average).numpy())
+
+
+@torch.no_grad()
+def agreement_of_steps(fit: Fitted, data: Demonstrations) -> Array:
+    """(step,) the probability that each step was taken by an expert rather than by the average person."""
+    found = np.empty(len(data))
+    for block in judged_steps(fit, data):
+        found[block.steps] = _agreement(fit, block, temperature_of(fit))
+    return found
+
+
+def temperature_of(fit: Fitted) -> float:
+    """The temperature of the fit's cross-fitted ratings; 1 where there are none."""
+    return 1.0 if fit.expertise.ratings is None else fit.expertise.ratings.by.temperature
 
 
 def _likelihood(block: Block, temperature: float) -> Iterator[tuple[slice, torch.Tensor]]:
