@@ -28,6 +28,7 @@ from ileed_lab.comparison import (
     format_estimate,
     verdict,
 )
+from ileed_lab.curation.page import curation_page
 from ileed_lab.minigrid.page import page, published_minigrid
 from ileed_lab.square.page import robot_page
 from ileed_lab.square.success_section import published_square
@@ -79,6 +80,8 @@ def test_the_page_about_chess_is_what_the_results_say():
     assert CHESS_PAGE.read_text() == chess_page(RESULTS), "docs/chess.md is stale: run `make reproduction-page`"
     page = (ROOT / "docs" / "calibration.md").read_text()
     assert page == calibration_page(RESULTS), "docs/calibration.md is stale: run `make reproduction-page`"
+    page = (ROOT / "docs" / "curation.md").read_text()
+    assert page == curation_page(RESULTS), "docs/curation.md is stale: run `make reproduction-page`"
 
 
 def test_every_published_number_about_square_stands_on_its_page():
@@ -273,6 +276,7 @@ def test_a_number_that_rounds_to_zero_has_no_sign(value):
 DECISIONS = ROOT / "docs" / "decisions"
 GENERATED = [
     ROOT / "docs" / "calibration.md",
+    ROOT / "docs" / "curation.md",
     PAGE,
     ROBOT_PAGE,
     CHESS_PAGE,

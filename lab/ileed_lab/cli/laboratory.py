@@ -104,9 +104,13 @@ class Tables:
     calibration: Path = Path("docs/calibration.md")
     """The same for the page about intervals."""
 
+    curation: Path = Path("docs/curation.md")
+    """The same for the page about curation."""
+
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
+        from ileed_lab.curation.page import write_curation_page
         from ileed_lab.minigrid.page import write_page
         from ileed_lab.square.page import write_robot_page
 
@@ -114,4 +118,5 @@ class Tables:
         write_robot_page(self.results, self.robot)
         write_chess_page(self.results, self.chess)
         write_calibration_page(self.results, self.calibration)
-        Output().say(f"wrote {self.out}, {self.robot}, {self.chess} and {self.calibration}")
+        write_curation_page(self.results, self.curation)
+        Output().say(f"wrote {self.out}, {self.robot}, {self.chess}, {self.calibration} and {self.curation}")
