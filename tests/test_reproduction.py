@@ -29,6 +29,7 @@ from ileed_lab.comparison import (
     verdict,
 )
 from ileed_lab.crowd.page import crowd_page
+from ileed_lab.curation.page import curation_page
 from ileed_lab.minigrid.page import page, published_minigrid
 from ileed_lab.square.page import robot_page
 from ileed_lab.square.success_section import published_square
@@ -82,6 +83,8 @@ def test_the_page_about_chess_is_what_the_results_say():
     assert page == calibration_page(RESULTS), "docs/calibration.md is stale: run `make reproduction-page`"
     page = (ROOT / "docs" / "crowd.md").read_text()
     assert page == crowd_page(RESULTS), "docs/crowd.md is stale: run `make reproduction-page`"
+    page = (ROOT / "docs" / "curation.md").read_text()
+    assert page == curation_page(RESULTS), "docs/curation.md is stale: run `make reproduction-page`"
 
 
 def test_every_published_number_about_square_stands_on_its_page():
@@ -277,6 +280,7 @@ DECISIONS = ROOT / "docs" / "decisions"
 GENERATED = [
     ROOT / "docs" / "calibration.md",
     ROOT / "docs" / "crowd.md",
+    ROOT / "docs" / "curation.md",
     PAGE,
     ROBOT_PAGE,
     CHESS_PAGE,

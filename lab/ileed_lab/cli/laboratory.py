@@ -107,10 +107,14 @@ class Tables:
     crowd: Path = Path("docs/crowd.md")
     """The same for the page about crowds."""
 
+    curation: Path = Path("docs/curation.md")
+    """The same for the page about curation."""
+
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
         from ileed_lab.crowd.page import write_crowd_page
+        from ileed_lab.curation.page import write_curation_page
         from ileed_lab.minigrid.page import write_page
         from ileed_lab.square.page import write_robot_page
 
@@ -119,4 +123,6 @@ class Tables:
         write_chess_page(self.results, self.chess)
         write_calibration_page(self.results, self.calibration)
         write_crowd_page(self.results, self.crowd)
-        Output().say(f"wrote {self.out}, {self.robot}, {self.chess}, {self.calibration} and {self.crowd}")
+        write_curation_page(self.results, self.curation)
+        pages = (self.out, self.robot, self.chess, self.calibration, self.crowd)
+        Output().say(f"wrote {', '.join(map(str, pages))} and {self.curation}")

@@ -16,7 +16,8 @@ __all__ = ["beyond_the_paper"]
 
 def beyond_the_paper(records: Records, show: Show) -> list[str]:
     """Paragraphs, tables and figures."""
-    return [*_calibration(records, show), *_how_much(records, show), *_wrong_model(records, show)]
+    found = [*_calibration(records, show), *_how_much(records, show), *_wrong_model(records, show)]
+    return [*found, *_majority(records)]
 
 
 def _calibration(records: Records, show: Show) -> list[str]:
@@ -240,3 +241,35 @@ def _cost_of_uniform_model(found: Mapping[str, Mapping[str, Mapping[int, Measure
 
 def _mean(field: str, trials: Mapping[int, Measured]) -> float:
     return fmean(trial[field] for trial in trials.values())
+
+
+def _majority(records: Records) -> list[str]:
+    experiment = EXPERIMENTS["minigrid/majority"]
+    settings = experiment.settings()
+    models = list(experiment.methods(settings[0]))
+    rows = [
+        [
+            "BC" if model == "bc" else model,
+            *(
+                _reward_and_order(records.trials(experiment.name, model, gold=setting["gold"]).values())
+                for setting in settings
+            ),
+        ]
+        for model in models
+    ]
+    return [
+        "### What if the majority errs alike?",
+        f"Obstacles, over {experiment.trials} trials: four people follow the expert in 9 of 10 steps, and otherwise "
+        "take any action; six do in 2 of 10, and otherwise step forward, and the last two of them have the same steps. "
+        "Reward of the policy, and the share of pairs of one of the four and one of the six that are in the wrong "
+        "order: with nobody known to be expert, and with one of the four (`gold`).",
+        markdown_table(["model", *(f"gold: {setting['gold']}" for setting in settings)], rows),
+    ]
+
+
+def _reward_and_order(trials: Iterable[Measured]) -> str:
+    measured = list(trials)
+    planned = EXPERIMENTS["minigrid/majority"].trials
+    reward = format_estimate(Estimate.over(trial["reward"] for trial in measured), planned=planned)
+    losses = [trial["rank_loss"] for trial in measured if "rank_loss" in trial]
+    return f"{reward}<br>wrong order {fmean(losses):.3f}" if losses else reward
