@@ -130,13 +130,14 @@ class WrongModel(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble | Chosen) -> Measured:
+    def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
         task, skills = self.task(setting), POPULATIONS["unif"]
-        if isinstance(fit, Ensemble):
+        if method != "auto":
             return fit_measures(fit, task, skills, trial=trial)
-        found = fit.comparison
+        chosen: Chosen = fit
+        found = chosen.comparison
         compared = {"chosen": found.preferred, "models": dict(zip(found.models, found.nats_per_action, strict=True))}
-        return fit_measures(fit.ensemble, task, skills, trial=trial) | compared
+        return fit_measures(chosen.ensemble, task, skills, trial=trial) | compared
 
 
 MAJORITY = {"good": 4, "alike": 6}
