@@ -291,6 +291,15 @@ def test_above_a_bound_with_a_probability_keeps_exactly_those():
     assert (stricter.kept <= curated.kept).all()
 
 
+def test_a_bound_that_keeps_next_to_nothing_says_that_everything_may_teach_more():
+    some, _ = keep_rows(above=1.0, probability=0.5)
+    above = np.sort(some.scores["expertise"].above)
+    few, _ = keep_rows(above=1.0, probability=float(above[-1]))
+    assert few.kept.mean() < 0.05
+    assert "everything may teach more" in few.sentence
+    assert "everything may teach more" not in some.sentence
+
+
 def test_a_budget_of_steps_is_not_exceeded_and_what_is_left_fits_no_further_episode():
     curated, _ = keep_rows(steps=130)
     lengths = np.bincount(population().episode)
