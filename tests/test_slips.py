@@ -210,3 +210,41 @@ def test_a_fit_with_gold_people_goes_on_from_its_own_checkpoint_alone(tmp_path):
     assert whole.nats_per_action == again.nats_per_action
     with pytest.raises(ileed.IleedError, match="belongs to a fit with other settings"):
         short.fit(data, **options)
+
+
+# --- difficulty
+
+
+def test_abilities_and_easiness_are_recovered_and_shrinkage_keeps_people_to_one_number():
+    """Three states are hard for everybody: people differ in ability alone, and the interaction stays small."""
+    ability, hard = (2.0, 0.5, -1.0), np.array([0.0, 0.0, 0.0, -2.0, -2.0, -2.0])
+    random = np.random.default_rng(0)
+    state, who = random.integers(6, size=9_000), np.repeat([0, 1, 2], 3_000)
+    rho = 1 / (1 + np.exp(-(np.array(ability)[who] + hard[state])))
+    right = state % ACTIONS
+    done = np.where(random.random(9_000) < rho, right, random.integers(ACTIONS, size=9_000))
+    data = ileed.Demonstrations(
+        observations=np.eye(6)[state],
+        actions=done,
+        demonstrator=who,
+        episode=np.arange(9_000) // 50,
+        names=("ann", "bob", "cy"),
+        action_count=ACTIONS,
+    )
+    expertise = ileed.Difficulty(dim=1, hidden=())
+    fitted = method(None, expertise=expertise, steps=1_500).fit(data, seed=0, device="cpu")
+    found = np.stack([fitted.expertise(np.eye(6), name) for name in data.names])
+    expected = 1 / (1 + np.exp(-(np.array(ability)[:, None] + hard)))
+    # The level of each state shares its scale with the policy there; ratios between people do not. With 500 steps at a
+    # hard state a share has a standard error of 0.03, by a mean of 0.25.
+    np.testing.assert_allclose(found / found.mean(0), expected / expected.mean(0), atol=0.35)
+    loose = method(None, expertise=ileed.Difficulty(dim=1, hidden=(), shrinkage=0.0), steps=1_500)
+    free = loose.fit(data, seed=0, device="cpu")
+    own, others = (each.joint.expertise.skill[0, 1:].abs().max() for each in (fitted, free))
+    assert own < others
+
+
+@pytest.mark.parametrize("shrinkage", [-1.0, float("nan")])
+def test_a_shrinkage_that_is_no_precision_is_refused(shrinkage):
+    with pytest.raises(ileed.SettingsError, match="shrinkage"):
+        ileed.Difficulty(shrinkage=shrinkage)
