@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures robomimic lerobot browser axe stockfish kills same-bits docs wheel-check clean
+.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures imitation robomimic lerobot browser axe stockfish kills same-bits docs wheel-check clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -50,6 +50,7 @@ reproduction-figures: $(READY)
 	$(BIN)/python -m ileed_lab.square.figures --out docs/images
 	$(BIN)/python -m ileed_lab.chess.figures --results results --out docs/images
 	$(BIN)/python -m ileed_lab.calibration.figures --results results --out docs/images
+	$(BIN)/python -m ileed_lab.curation.figures --results results --out docs/images
 
 # A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.
 $(READY): pyproject.toml lab/pyproject.toml constraints.txt
@@ -75,6 +76,10 @@ docs: $(READY)
 # The distributions as a user gets them: built, installed in fresh environments, and tried.
 wheel-check: $(READY)
 	$(BIN)/python tests/wheel_check.py
+
+# An environment of imitation's own, in .cache/imitation; without it the tests that ask imitation itself are skipped.
+imitation: $(READY)
+	tests/imitation_environment.sh
 
 # An environment of robomimic's own, in .cache/robomimic; without it the tests of our plug-in are skipped.
 robomimic: $(READY)

@@ -158,6 +158,7 @@ The paper's networks have two hidden layers of four units. That is enough for Mi
 decisions, and nothing in the cost of the fit says so. `Ileed()` therefore compares widths before it fits:
 
 - a fifth of everybody's episodes is held out (blocks of steps where nobody has two episodes);
+- of more than 100,000 steps about so many are compared by, in whole episodes that are drawn at random;
 - policies with two hidden layers of 4, 8 and 32 units are fitted to the rest, three restarts each, with the steps and
   settings of the fit itself; 128 units are tried where 32 are the choice so far;
 - of each, the likeliest restart is judged by the cost of the held-out steps, and the narrowest is taken whose cost is

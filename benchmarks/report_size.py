@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from time import monotonic
 import numpy as np
 
 import ileed
+from ileed import runs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -41,6 +43,7 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=5_000)
     parser.add_argument("--steps", type=int, default=1_000, help="of each person")
     parser.add_argument("--keep", type=Path, help="where to leave the page")
+    parser.add_argument("--out", type=Path, help="where to write the record")
     asked = parser.parse_args()
     data = people(asked.people, asked.steps)
     method = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(8,)), restarts=2, steps=40, folds=0)
@@ -60,6 +63,10 @@ def main() -> None:
                 found["seconds to open"] = round(min(opened.open(page) for _ in range(3)), 2)
                 found["requests"] = len(set(opened.requests)) - 1
     print(json.dumps(found))
+    if asked.out is not None:
+        load = round(os.getloadavg()[0], 1)
+        record = {"provenance": runs.provenance(), "load": load, "report": found}
+        asked.out.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

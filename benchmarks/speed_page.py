@@ -57,6 +57,15 @@ has two threads or more, cross-fitting runs beside the fit, and its row has what
 """
 
 
+LARGE_FOLDER = """
+## A LeRobot folder
+
+A simulated folder through the command: inspected, fitted by default and curated, each in a process of its own
+(`benchmarks/lerobot_folder.py`). Processor time is that of both cores together; a load average above 0 is other work on
+the machine, which lengthens the seconds.
+"""
+
+
 def page() -> str:
     """The page as Markdown."""
     records = [
@@ -75,6 +84,8 @@ def page() -> str:
         INTRODUCTION
         + restarts
         + (DEFAULT_FIT + "".join(map(_default_fit, defaults)) if defaults else "")
+        + _folder(games.with_name("lerobot-folder-cpu.json"))
+        + _report(games.with_name("report-size.json"))
         + ROLLOUTS
         + _rollouts(rollouts)
         + _square(square)
@@ -124,6 +135,40 @@ def _default_fit(record: dict[str, Any]) -> str:
         *(f"| {name} | {value:.1f} | {100 * value / seconds['whole']:.0f} % |" for name, value in stages.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _folder(path: Path) -> str:
+    if not path.exists():
+        return ""
+    record = json.loads(path.read_text())
+    made, settings, fitted = record["provenance"], record["settings"], record["fit"]
+    size = "{episodes:,} episodes x {frames} frames x {dimensions} dimensions, {people} people".format(**settings)
+    words = ("{seconds:.1f}", "{processor_seconds:.1f}", "{peak_megabytes:,.0f}", "{load:.1f}")
+    rows = [" | ".join([name, *(each.format(**cost) for each in words)]) for name, cost in record["costs"].items()]
+    stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in fitted["stages"].items())
+    lines = [
+        f"\n{size}; {made['machine']}; torch {made['torch']}; commit {made['commit']}, {made['date'][:10]}.\n",
+        "| process | seconds | processor seconds | peak memory, MB | load before |",
+        "|---|---:|---:|---:|---:|",
+        *(f"| {row} |" for row in rows),
+        f"\nSeconds within the fit: {stages}; the rest is ratings and summaries. Where there are two cores, "
+        "cross-fitting runs beside the fit, and its seconds are what is left of it when the fit ends.",
+    ]
+    return LARGE_FOLDER + "\n".join(lines) + "\n"
+
+
+def _report(path: Path) -> str:
+    if not path.exists():
+        return ""
+    record = json.loads(path.read_text())
+    made, found = record["provenance"], record["report"]
+    opened = f"{found['seconds to open']:.2f} s" if "seconds to open" in found else "not measured"
+    return (
+        f"\n## A large report\n\nThe report of {found['people']:,} people and {found['steps']:,} steps with their data "
+        f"(`benchmarks/report_size.py`): {found['bytes'] / 1e6:.2f} MB, written in {found['seconds to write']:.0f} s; "
+        f"headless Chromium opens it in {opened} (the fastest of three); {made['machine']}, load {record['load']:.1f}; "
+        f"commit {made['commit']}, {made['date'][:10]}.\n"
+    )
 
 
 def _square(record: dict[str, Any]) -> str:

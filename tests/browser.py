@@ -81,16 +81,16 @@ class Browser:
             self.console.append(json.dumps(told)[:500])
 
     def open(
-        self, path: Path, *, width: int = 1280, height: int = 800, dark: bool = False, paper: bool = False
+        self, page: Path | str, *, width: int = 1280, height: int = 800, dark: bool = False, paper: bool = False
     ) -> float:
-        """Show a file, and say how many seconds it took to load."""
+        """Show a file or an address, and say how many seconds it took to load."""
         phone = width < 600
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
         self.send("Emulation.setDeviceMetricsOverride", **size)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", media="print" if paper else "", features=scheme)
         self._loaded, began = False, monotonic()
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not self._loaded:
             self._next()
         self.value("document.body.offsetHeight")  # laid out as well

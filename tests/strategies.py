@@ -16,6 +16,7 @@ from ileed import (
     CategoricalMLP,
     Constant,
     Demonstrations,
+    Difficulty,
     Embedded,
     LatentDynamics,
     MixtureMLP,
@@ -42,6 +43,8 @@ EXPERTISES = (
     Embedded(dim=2, hidden=(3,)),
     Embedded(dim=2, hidden=(3,), shared=True),
     Skills("phase"),
+    Difficulty(dim=2, hidden=(3,)),
+    Difficulty(dim=0, hidden=()),
 )
 
 

@@ -395,3 +395,21 @@ def test_kinds_of_state_and_episodes_are_cross_fitted_on_request():
         assert min(own) - 0.05 <= whole[person] <= max(own) + 0.05
     with pytest.raises(SettingsError, match="two episodes"):
         method.cross_fit(data.select(data.episode == 0), seed=0, device="cpu")
+
+
+def test_many_continuous_steps_are_rated_as_few_are(monkeypatch):
+    """Beyond `MANY_STEPS` likelihoods are interpolated; some episodes choose the temperature, here all of them."""
+    data = DESIGNS["Gaussian mixture"].population(DEVELOPMENT_SEED).data
+    method = replace(DESIGNS["Gaussian mixture"].method, restarts=2, steps=100, folds=3)
+    by_person, by_episode = (method.cross_fit(data, seed=0, by=by, device="cpu") for by in ("demonstrator", "episode"))
+    monkeypatch.setattr("ileed.fitted.crossfit.MANY_STEPS", 10)
+    monkeypatch.setattr("ileed.fitted.crossfit.SOME_STEPS", len(data))
+    for by, exact in {"demonstrator": by_person, "episode": by_episode}.items():
+        found = method.cross_fit(data, seed=0, by=by, device="cpu")
+        assert found.by.temperature == exact.by.temperature
+        for part in ("expertise", "low", "high"):
+            # the grid itself has a spacing of 0.0016 in the arc sine of the root
+            np.testing.assert_allclose(getattr(found.best, part), getattr(exact.best, part), rtol=2e-3, atol=1e-4)
+    monkeypatch.setattr("ileed.fitted.crossfit.SOME_STEPS", len(data) // 3)
+    some = method.cross_fit(data, seed=0, device="cpu")
+    np.testing.assert_array_equal(some.best.expertise.argsort(), by_person.best.expertise.argsort())

@@ -57,6 +57,34 @@ def robot():
 # --- scores
 
 
+def test_an_episode_that_the_policy_remembers_is_found_by_policies_that_have_not_seen_it():
+    """Four of 24 episodes are random, and a wide network learns all of them by heart: in sample they are the best."""
+    random = np.random.default_rng(0)
+    seen, episode = random.normal(size=(240, 12)).astype(np.float32), np.repeat(np.arange(24), 10)
+    expert = (seen[:, 0] > 0).astype(int) + (seen[:, 1] > 0)
+    good = np.arange(24) % 7 > 0
+    acted = np.where(good[episode], expert, random.integers(0, 3, 240))
+    data = ileed.Demonstrations(observations=seen, actions=acted, demonstrator=episode % 6, episode=episode)
+    wide = ileed.CategoricalMLP(hidden=(64, 64))
+    method = quick(policy=wide, demonstrator=ileed.Boltzmann(), steps=1000, learning_rate=0.01, folds=5)
+    fitted = method.fit(data, seed=0, device="cpu")
+
+    def share_in_order(curated):
+        score = curated.scores["expertise"].estimate
+        return (score[good][:, None] > score[~good]).mean()
+
+    within, without = (ileed.curate(fitted, data, keep=20 / 24, cross_fit=each) for each in (False, True))
+    assert share_in_order(within) < 0.5
+    assert share_in_order(without) > 0.9
+    assert without.judged_by == "policies of 5 folds, none of which has seen the episodes that it judges"
+    assert within.judged_by == "the policy of the fit, which has learned from these episodes"
+    assert without.episodes.schema.metadata[b"judged_by"].decode() == without.judged_by
+    others = replace(data, actions=expert)
+    assert ileed.curate(fitted, others).judged_by == "the policy of the fit, which has learned from other data"
+    with pytest.raises(DemonstrationError, match="people who are not in the fit"):
+        ileed.curate(fitted, replace(data, names=tuple("uvwxyz")), cross_fit=True)
+
+
 @given(demonstrations(), st.integers(1, 9))
 def test_stretches_partition_the_steps_of_every_episode(data, length):
     cut = Stretches.of(data, length)
@@ -135,6 +163,23 @@ def test_the_coarse_grid_of_expertise_gives_the_estimates_of_the_fine_one():
     coarse = _on_grid(curves(blocks, data.episode, data.episode_count, points=_POINTS))
     for one, other in zip(*(mean_and_interval(posterior(each, None)[0], 0.95) for each in (fine, coarse)), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-3)
+
+
+@pytest.mark.parametrize("steps", [20, 300])
+@pytest.mark.parametrize("rho", [0.5, 0.05, 0.01, 0.003, 0.001])
+def test_the_coarse_grid_finds_an_expertise_close_to_zero_by_continuous_actions(steps, rho):
+    """The log-likelihood of 14 dimensions with a variance of 1 / rho; posterior means agree within 2 %."""
+    from ileed.curation.scores import _POINTS, _on_grid
+    from ileed.fitted.posterior import INSIDE
+
+    def log_likelihood(points):
+        return (7 * steps * (np.log(points) - points / rho))[None]
+
+    likelihoods = (
+        np.exp(each - each.max()) for each in (_on_grid(log_likelihood(_POINTS))[:, 1:-1], log_likelihood(INSIDE))
+    )
+    coarse, fine = (float((each @ INSIDE / each.sum()).item()) for each in likelihoods)
+    assert coarse == pytest.approx(fine, rel=0.02)
 
 
 def test_episodes_of_better_people_have_greater_expertise_and_agreement():
@@ -244,6 +289,15 @@ def test_above_a_bound_with_a_probability_keeps_exactly_those():
     assert (curated.kept == (curated.scores["expertise"].above >= 0.8)).all()
     stricter, _ = keep_rows(above=1.0, probability=0.99)
     assert (stricter.kept <= curated.kept).all()
+
+
+def test_a_bound_that_keeps_next_to_nothing_says_that_everything_may_teach_more():
+    some, _ = keep_rows(above=1.0, probability=0.5)
+    above = np.sort(some.scores["expertise"].above)
+    few, _ = keep_rows(above=1.0, probability=float(above[-1]))
+    assert few.kept.mean() < 0.05
+    assert "everything may teach more" in few.sentence
+    assert "everything may teach more" not in some.sentence
 
 
 def test_a_budget_of_steps_is_not_exceeded_and_what_is_left_fits_no_further_episode():

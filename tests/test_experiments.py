@@ -252,7 +252,7 @@ def test_every_record_of_an_experiment_can_be_resumed(known):
 
 def test_every_record_belongs_to_a_cell():
     known = {cell.path(RESULTS) for each in EXPERIMENTS.values() for cell in cells(each)}
-    families = ("minigrid", "robot", "chess", "calibration", "people")
+    families = ("minigrid", "robot", "chess", "calibration", "crowd", "curation", "people")
     assert {path for family in families for path in (RESULTS / family).rglob("*.json")} <= known
 
 
@@ -302,9 +302,11 @@ def test_methods_and_baselines_have_one_signature(learner: Learner):
     others = [each for name, each in fit.items() if name not in ("demonstrations", "seed")]
     assert all(each.default is not inspect.Parameter.empty for each in others)
     if fits_together(learner):
-        assert list(inspect.signature(learner.fit_each).parameters) == ["datasets", "seeds", "device", "progress"]
+        together = inspect.signature(learner.fit_each).parameters
+        assert list(together)[:4] == ["datasets", "seeds", "device", "progress"]
+        assert all(together[name].default is not inspect.Parameter.empty for name in list(together)[2:])
     assert runs_on(learner, "cpu")
-    assert runs_on(learner, "cuda") == (type(learner).__name__ != "Gail")
+    assert runs_on(learner, "cuda") == (type(learner).__name__ not in ("Gail", "Taught"))
 
 
 def test_an_experiment_takes_a_file_only_where_it_learns_from_one(tmp_path):

@@ -35,7 +35,7 @@ def test_importing_changes_nothing():
 OPTIONAL = (
     "rich", "tyro", "gymnasium", "minigrid", "stable_baselines3", "sb3_contrib", "altair", "vl_convert", "h5py",
     "jaxtyping", "beartype", "scipy", "pandas", "matplotlib", "chess", "robosuite", "mujoco", "minari", "onnx",
-    "onnxscript", "ray", "envpool", "tensorboardX", "wandb", "trackio", "huggingface_hub",
+    "onnxscript", "ray", "envpool", "tensorboardX", "wandb", "trackio", "huggingface_hub", "starlette", "uvicorn",
 )  # fmt: skip
 
 ALONE = f"""
@@ -97,3 +97,17 @@ def test_modules_can_be_reached_through_the_package_and_everything_by_a_star():
         "assert Ileed is ileed.Ileed and read is ileed.read\n"
     )
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_the_command_inspects_data_without_torch(tmp_path):
+    """It takes longer to import than a large file to read; and pandas half as long."""
+    data = ileed.Demonstrations(
+        observations=[[0.5]] * 4, actions=[[1.0]] * 4, demonstrator=[0, 0, 1, 1], episode=[0, 0, 1, 1]
+    )
+    ileed.write(data, tmp_path / "folder", format="lerobot")
+    found = run(
+        "import sys\nfrom ileed.cli import run\n"
+        f"assert run(['inspect', {str(tmp_path / 'folder')!r}]) == 0\n"
+        "assert not {'torch', 'pandas'} & sys.modules.keys()\n"
+    )
+    assert found.returncode == 0, found.stderr

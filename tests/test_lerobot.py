@@ -443,3 +443,49 @@ def test_convert_refuses_what_it_cannot_do_before_it_reads(tmp_path, capsys):
         assert said in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["a.parquet"]
     assert (tmp_path / "a.parquet").read_bytes() == before
+
+
+def test_a_link_to_itself_and_two_columns_of_a_name_are_refused_in_a_sentence(tmp_path):
+    data = ileed.Demonstrations(
+        observations=np.eye(4, dtype=np.float32),
+        actions=[0, 1, 0, 1],
+        demonstrator=["a", "a", "b", "b"],
+        episode=[0, 0, 1, 1],
+    )
+    for name in ("loop", "twice"):
+        ileed.write(data, tmp_path / name, format="lerobot")
+        (tmp_path / name / "meta/ileed.json").unlink()
+    file = tmp_path / "loop/meta/episodes/chunk-000/file-000.parquet"
+    file.unlink()
+    file.symlink_to(file.name)
+    frames = next((tmp_path / "twice/data").rglob("*.parquet"))
+    table = pq.read_table(frames)
+    pq.write_table(table.append_column("operator", table.column("operator")), frames)
+    with pytest.raises(DemonstrationError, match="is not a readable parquet file"):
+        ileed.read(tmp_path / "loop")
+    with pytest.raises(DemonstrationError, match="two columns 'operator': keep one"):
+        ileed.read(tmp_path / "twice")
+
+
+@pytest.mark.parametrize("kind", ["lerobot", "minari", "imitation"])
+def test_folders_are_read_from_the_cache_of_the_hub_whose_files_are_links(tmp_path, kind):
+    data = world([3, 4], discrete=True)
+    written, snapshot = tmp_path / "written-v0", tmp_path / "datasets--a--b" / "snapshots" / "abc" / "written-v0"
+    ileed.write(data, written, format=kind)
+    blobs = snapshot.parents[2] / "blobs"
+    blobs.mkdir(parents=True)
+    for number, file in enumerate(file for file in sorted(written.rglob("*")) if file.is_file()):
+        place = snapshot / file.relative_to(written)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(blobs / str(number))
+        place.symlink_to(blobs / str(number))
+    assert ileed.read(snapshot).fingerprint() == data.fingerprint()
+    outside = tmp_path / "outside"
+    linked = next(
+        file for file in sorted(snapshot.rglob("*")) if file.name in ("info.json", "metadata.json", "state.json")
+    )
+    linked.resolve().rename(outside)
+    linked.unlink()
+    linked.symlink_to(outside)
+    with pytest.raises(DemonstrationError):
+        ileed.read(snapshot)

@@ -419,3 +419,24 @@ def test_figures_are_files_of_their_own(run, tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SettingsError, match="'svg' or 'png'"):
         figures(run, tmp_path, format="gif")
+
+
+def test_the_report_says_how_people_err_and_which_model_was_preferred(tmp_path):
+    from test_slips import habitual, method
+    from test_third_party import simulated
+
+    data = simulated(habitual, people=4, episodes=20)
+    method("auto", steps=200, folds=2).fit(data, seed=0, device="cpu").save(tmp_path / "run")
+    page = ileed.report(tmp_path / "run").read_text()
+    assert "How people err" in page
+    assert "(preferred)" in page
+    assert "most frequent slip" in page
+
+
+def test_the_report_has_no_section_about_slips_where_there_is_nothing_to_say(tmp_path):
+    from test_slips import habitual, method
+    from test_third_party import simulated
+
+    data = simulated(habitual, people=4, episodes=5)
+    method(ileed.UniformMixture(), steps=20).fit(data, seed=0, device="cpu").save(tmp_path / "run")
+    assert "How people err" not in ileed.report(tmp_path / "run").read_text()

@@ -28,6 +28,8 @@ from ileed_lab.comparison import (
     format_estimate,
     verdict,
 )
+from ileed_lab.crowd.page import crowd_page
+from ileed_lab.curation.page import curation_page
 from ileed_lab.minigrid.page import page, published_minigrid
 from ileed_lab.people.hanabi.page import hanabi_page
 from ileed_lab.people.overcooked.page import overcooked_page
@@ -81,6 +83,10 @@ def test_the_page_about_chess_is_what_the_results_say():
     assert CHESS_PAGE.read_text() == chess_page(RESULTS), "docs/chess.md is stale: run `make reproduction-page`"
     page = (ROOT / "docs" / "calibration.md").read_text()
     assert page == calibration_page(RESULTS), "docs/calibration.md is stale: run `make reproduction-page`"
+    page = (ROOT / "docs" / "crowd.md").read_text()
+    assert page == crowd_page(RESULTS), "docs/crowd.md is stale: run `make reproduction-page`"
+    page = (ROOT / "docs" / "curation.md").read_text()
+    assert page == curation_page(RESULTS), "docs/curation.md is stale: run `make reproduction-page`"
 
 
 @pytest.mark.parametrize(("name", "made"), [("hanabi", hanabi_page), ("overcooked", overcooked_page)])
@@ -281,6 +287,8 @@ def test_a_number_that_rounds_to_zero_has_no_sign(value):
 DECISIONS = ROOT / "docs" / "decisions"
 GENERATED = [
     ROOT / "docs" / "calibration.md",
+    ROOT / "docs" / "crowd.md",
+    ROOT / "docs" / "curation.md",
     ROOT / "docs" / "hanabi.md",
     ROOT / "docs" / "overcooked.md",
     PAGE,

@@ -236,3 +236,20 @@ def test_a_fit_that_is_interrupted_while_widths_are_compared_goes_on_to_the_same
         assert torch.equal(value, resumed.joint.state_dict()[name]), name
     resumed.save(tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_of_many_steps_some_episodes_are_compared_by(monkeypatch):
+    data = rings(2400)
+    whole = Split.of(data, seed=0)
+    np.testing.assert_array_equal(whole.source, np.arange(data.episode_count))
+    monkeypatch.setattr("ileed.width._MOST_STEPS", 500)
+    split = Split.of(data, seed=0)
+    assert 300 < len(split.data) < 700
+    for number, source in enumerate(split.source):
+        np.testing.assert_array_equal(
+            split.data.observations[split.data.episode == number], data.observations[data.episode == source]
+        )
+    np.testing.assert_array_equal(split.kept, whole.kept[split.source])
+    weights = np.ones(data.episode_count)
+    weights[split.source[~split.kept]] = 0
+    assert quick(steps=5).fit(data, seed=0, weights=weights).width is None  # nothing of any weight is held out

@@ -21,6 +21,7 @@ __all__ = [
     "FitsTogether",
     "Learner",
     "Rated",
+    "Told",
     "fit_one",
     "fit_seconds",
     "fits_together",
@@ -131,6 +132,28 @@ class Rated:
     ) -> Fitted:
         method = replace(self.method, folds=self.folds)
         return method.fit(demonstrations, seed=seed, device=device, check_width=False, progress=progress)
+
+
+@final
+@dataclass(frozen=True)
+class Told:
+    """A method of the library that is told who is expert, each data set fitted for itself."""
+
+    method: Ileed
+    gold: tuple[str, ...] = ()
+
+    def fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> Fitted:
+        method = replace(self.method, folds=0)
+        return method.fit(
+            demonstrations, seed=seed, device=device, check_width=False, progress=progress, gold=list(self.gold) or None
+        )
 
 
 @final

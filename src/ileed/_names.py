@@ -10,10 +10,11 @@ from ileed.evaluation import Scores, evaluate, rank_loss
 from ileed.fitted import Expertise, Fitted, Policy
 from ileed.fitted.rating import rate
 from ileed.fitting import Outcome, Progress
+from ileed.labelling import Labelling, Labels, label
 from ileed.methods import Ileed, bc, bc_rnn, load
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import Constant, Embedded, Perfect, Skills
+from ileed.model.expertise import Constant, Difficulty, Embedded, Perfect, Skills
 from ileed.model.knowledge import Known
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.model.slips import BiasedMixture, Confusion, Persistent

@@ -31,7 +31,8 @@ def compare(
 
     `models` stand in the order in which they are preferred where the data cannot choose; by default all of
     `CANDIDATES` that describe the data. `method` has the other settings; `Ileed(demonstrator="auto")` compares in the
-    same way before its fit, and keeps what came out as `Fitted.comparison`.
+    same way before its fit, and keeps what came out as `Fitted.comparison`. Where `policy` is None, the network is the
+    paper's here.
     """
     check_demonstrations(demonstrations)
     method = method or Ileed()

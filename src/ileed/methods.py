@@ -21,7 +21,7 @@ from ileed.errors import SettingsError
 from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
-from ileed.fitted.crossfit import deal_episodes, fold_weights, rate_folds
+from ileed.fitted.crossfit import FoldPolicies, deal_episodes, fold_weights
 from ileed.fitted.model_choice import Model, applicable, compare_models
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
@@ -207,7 +207,8 @@ class Ileed:
             return self.fit_members(data, weights, replace(stages, progress=progress), start)
 
         def folds(progress: fitting.ProgressCallback | None) -> Ratings | None:
-            return self._cross_fitted(data, weights, replace(stages, progress=progress))
+            found = self.fit_folds(data, weights, replace(stages, progress=progress))
+            return None if found is None else found.rate(temperature=self.temperature)
 
         small = thread_count(start.joint, start.prepared, stages.device) == 1
         if small and stages.device.type == "cpu" and torch.get_num_threads() > 1:
@@ -236,7 +237,7 @@ class Ileed:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
         split = Split.of(data, seed=stages.seed)
         by_episode = np.ones(data.episode_count) if weights is None else np.atleast_2d(weights).mean(0)
-        by_episode = by_episode[data.episode[np.unique(split.data.episode, return_index=True)[1]]]
+        by_episode = by_episode[split.source]
         if not by_episode[split.kept].any() or not by_episode[~split.kept].any():
             return None
 
@@ -279,15 +280,14 @@ class Ileed:
         check_demonstrations(demonstrations)
         known = gold if gold is None or isinstance(gold, Known) else Known(gold)
         stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, known)
-        found = replace(self, folds=self.folds or FOLDS)._cross_fitted(demonstrations, None, stages, by)
+        folds = replace(self, folds=self.folds or FOLDS).fit_folds(demonstrations, None, stages)
+        found = None if folds is None else folds.rate(temperature=self.temperature, by=by)
         if found is None:
             raise SettingsError("cross-fitting needs two episodes, and a model under which expertise is one number")
         return found
 
-    def _cross_fitted(
-        self, data: Demonstrations, weights: Array | None, stages: Stages, by: str = "demonstrator"
-    ) -> Ratings | None:
-        """Everybody rated by policies that have not seen their episodes; None where that cannot be, or is not asked."""
+    def fit_folds(self, data: Demonstrations, weights: Array | None, stages: Stages) -> FoldPolicies | None:
+        """Policies of each fold, which have not seen its episodes; None where that cannot be, or is not asked."""
         parts = self.parts(data)
         usual = FOLDS if parts.policy.length == 1 and len(data.names) <= MOST_PEOPLE else 0
         count = min(usual if self.folds is None else self.folds, data.episode_count)
@@ -300,8 +300,7 @@ class Ileed:
         if (each.sum(1) == 0).any():
             return None
         method = replace(self, restarts=len(each), ensemble=1)
-        found = method.fit_members(data, each, stages.stage("cross-fitting", "folds"))
-        return rate_folds(found, fold, temperature=self.temperature, by=by)
+        return FoldPolicies(method.fit_members(data, each, stages.stage("cross-fitting", "folds")), fold)
 
     def fit_each(
         self,

@@ -20,6 +20,7 @@ RESTARTS = 3
 """Restarts of each width in the comparison: enough for a narrow network not to be judged by one poor start."""
 
 _HELD_OUT = 0.2  # share of everybody's episodes
+_MOST_STEPS = 100_000  # that are compared by
 _BLOCKS = 5  # into which the episodes are cut where nobody has two
 
 
@@ -72,18 +73,28 @@ def wider_than(given: Hidden) -> tuple[Hidden, ...]:
 @final
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Episodes to fit and episodes held out; `data` are cut into blocks where nobody has two episodes."""
+    """Episodes to fit and episodes held out; `data` are cut into blocks where nobody has two episodes.
+
+    Of more than 100,000 steps, about so many are taken, in whole episodes that are drawn at random.
+    """
 
     data: Demonstrations
     kept: Array  # (episode,) of `data`, true where it is fitted
+    source: Array  # (episode,) of `data`, the episode that it is or is a block of
 
     @classmethod
     def of(cls, data: Demonstrations, *, seed: int) -> Split:
+        source = np.arange(data.episode_count)
         if np.bincount(data.episode_demonstrator).max() < 2:
-            data = _in_blocks(data)
+            blocks = _in_blocks(data)
+            data, source = blocks, data.episode[np.unique(blocks.episode, return_index=True)[1]]
         if np.bincount(data.episode_demonstrator).max() < 2:  # a step each: nothing can be held out
-            return cls(data, np.ones(data.episode_count, dtype=bool))
-        return cls(data, data.split(_HELD_OUT, generator=numpy_stream(seed, "width"))[0])
+            return cls(data, np.ones(data.episode_count, dtype=bool), source)
+        kept, held_out = data.split(_HELD_OUT, generator=numpy_stream(seed, "width"))
+        some = numpy_stream(seed, "width, some episodes").random(data.episode_count) < _MOST_STEPS / len(data)
+        if len(data) <= _MOST_STEPS or not (kept & some).any() or not (held_out & some).any():
+            return cls(data, kept, source)
+        return cls(data.select(some[data.episode]), kept[some], source[some])
 
     @property
     def held_out(self) -> Demonstrations:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -360,3 +361,18 @@ def test_densities_and_gradients_stay_finite_at_the_edges(model, dtype, rho, dis
     found = model.log_likelihood(mixture(logits, means, spreads.exp()), own, batch)
     for tensor in (found, *torch.autograd.grad(found.sum(), (*tensors, own))):
         assert torch.isfinite(tensor).all(), tensor
+
+
+@each_continuous
+@pytest.mark.parametrize("exempt", [(), (0, 8)])
+def test_with_an_error_of_the_policy_the_likelihood_is_that_of_the_broadened_definition(model, exempt):
+    model = replace(model, exempt=exempt)
+    policy = random_mixture(members=1, unique_count=5, modes=3, dimensions=9)
+    generator = torch.Generator().manual_seed(3)
+    action, error = (torch.randn(*shape, 9, generator=generator, dtype=torch.float64) for shape in ((5,), (1, 5, 3)))
+    batch = continuous_batch(action, torch.arange(5), unique_count=5)
+    rho = torch.tensor([0.0, 1e-3, 0.4, 1.0], dtype=torch.float64)[:, None].expand(-1, 5)
+    expected = model.observed(policy, rho).broadened(error.square()).log_prob(action)
+    torch.testing.assert_close(
+        model.log_likelihood_with_error(policy, rho, batch, error.square()), expected, **ROUNDING
+    )

@@ -1,4 +1,4 @@
-"""Further readers to fuzz: data sets that are folders (Minari's, imitation's, crowd tables), and imitation's npz."""
+"""Further readers to fuzz: data sets that are folders (LeRobot's, Minari's, imitation's, crowd tables), and npz."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import fuzz_readers
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from fuzz_harness import Reader
 from fuzz_readers import (
     NASTY,
@@ -40,15 +41,26 @@ from fuzz_readers import (
     retyped,
     shuffled,
     use,
+    with_extremes,
     with_file,
     with_nulls,
+    with_table,
     with_text,
     within,
 )
 from strategies import world
 
 import ileed
-from ileed.readers import by_one, read_imitation, read_minari, write_imitation, write_minari
+from ileed.readers import (
+    by_column,
+    by_one,
+    read_imitation,
+    read_lerobot,
+    read_minari,
+    write_imitation,
+    write_lerobot,
+    write_minari,
+)
 
 
 def small_world(chance: Random) -> ileed.Demonstrations:
@@ -329,4 +341,72 @@ CROWD = Reader(
 )
 
 
-READERS = fuzz_readers.READERS | {reader.name: reader for reader in (MINARI, IMITATION, CROWD)}
+# --- LeRobot
+
+FRAMES, EPISODES = "data/chunk-000/*.parquet", "meta/episodes/chunk-000/file-000.parquet"
+
+
+def make_lerobot(path: Path, chance: Random) -> None:
+    """A folder of either version; two in three are as others write them, without our notes."""
+    write_lerobot(small_world(chance), path, version=chance.choice(["v3.0", "v2.1"]))
+    if chance.random() < 0.7:
+        (path / "meta/ileed.json").unlink()
+
+
+def in_frames(change: Any) -> Any:
+    """A change of a table of frames, or now and then of one in meta."""
+
+    def mutate(path: Path, chance: Random) -> None:
+        places = [*path.glob(FRAMES)] * 3 + [*path.glob(EPISODES), *path.glob("meta/tasks.parquet")]
+        with_table(change)(plain_file(chance.choice(sorted(places))), chance)
+
+    return mutate
+
+
+def other_lines(path: Path, chance: Random) -> None:
+    """A line of meta/*.jsonl, of a folder of v2.1; a value of meta/info.json of others."""
+    files = sorted(path.glob("meta/*.jsonl"))
+    if not files:
+        changed_text("meta/info.json")(path, chance)
+        return
+    file = plain_file(chance.choice(files))
+    lines = file.read_text().splitlines()
+    at = chance.randrange(len(lines))
+    words = [json.dumps(changed_json(json.loads(lines[at]), chance)), "", "{", "[]", nested(50_000), "3", lines[0]]
+    lines[at] = chance.choice(words)
+    file.write_text("\n".join(lines).encode("utf-8", "replace").decode())
+
+
+def other_part(path: Path, chance: Random) -> None:
+    files = [str(file.relative_to(path)) for file in sorted(path.rglob("*")) if file.is_file()]
+    other_file(*files)(path, chance)
+
+
+def parse_lerobot(path: Path) -> None:
+    json.loads(plain_file(path / "meta/info.json").read_bytes())
+    for file in sorted(path.glob(FRAMES)):
+        pq.read_table(io.BytesIO(plain_file(file).read_bytes()))
+
+
+def read_folder(path: Path, chance: Random) -> None:
+    place = chance.choice([None, by_column("operator"), by_column("operator"), by_one("ann"), by_column("task_index")])
+    use(read_lerobot(path, demonstrator=place), chance)
+
+
+LEROBOT = Reader(
+    name="lerobot",
+    suffixes=[""],
+    make=make_lerobot,
+    mutators={
+        **{f"{change.__name__} {k}": in_frames(change) for k, change in enumerate((*TABLES, with_extremes))},
+        **{f"info {k}": changed_text("meta/info.json") for k in range(3)},
+        "lines": other_lines,
+        "files": other_part,
+    },
+    parses=parse_lerobot,
+    read=read_folder,
+    commands=[["inspect", "FILE"], ["inspect", "FILE", "--json"], ["inspect", "FILE", "--demonstrator", "operator"]],
+)
+
+
+READERS = fuzz_readers.READERS | {reader.name: reader for reader in (MINARI, IMITATION, CROWD, LEROBOT)}

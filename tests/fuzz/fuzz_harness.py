@@ -137,9 +137,13 @@ def mutated(reader: Reader, room: Path, seed: int, place: Path) -> tuple[Path, l
 
 
 def change_bytes(path: Path, chance: Random) -> str:
-    """Flip, cut, repeat or blank some bytes; in a directory, those of one of its files."""
+    """Flip, cut, repeat or blank some bytes; in a directory, those of one of its files, or else of one below."""
     if path.is_dir():
-        path = chance.choice(sorted(item for item in path.iterdir() if item.is_file() and not item.is_symlink()))
+        here, below = (
+            sorted(item for item in items if item.is_file() and not item.is_symlink())
+            for items in (path.iterdir(), path.rglob("*"))
+        )
+        path = chance.choice(here or below)
     content = bytearray(path.read_bytes())
     size = max(1, len(content))
     kind = chance.choice(["flips", "cut", "splice", "zeros", "noise", "number"])

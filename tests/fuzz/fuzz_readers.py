@@ -662,7 +662,7 @@ def read_run(path: Path, chance: Random) -> None:
 
 def describe(fitted: Any) -> None:
     """The page with every sentence, number and chart."""
-    page("title", fitted, Content.of(fitted, {}, {}), command="ileed fit").encode("utf-8")
+    page("title", fitted, Content.of(fitted, {}, {}), command="ileed fit").html().encode("utf-8")
 
 
 RUN = Reader(

@@ -25,6 +25,7 @@ READERS = (
     "minari",
     "imitation",
     "crowd",
+    "lerobot",
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fuzz")]  # one process reads the files, for all of these tests

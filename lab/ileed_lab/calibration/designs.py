@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed import (
+    BiasedMixture,
     Boltzmann,
     CategoricalMLP,
+    Confusion,
     Constant,
     Demonstrations,
     Embedded,
@@ -23,8 +25,10 @@ from ileed import (
     MixtureLSTM,
     MixtureMLP,
     OneVersusRest,
+    Persistent,
     UniformMixture,
 )
+from ileed.model.demonstrators import AbstractDemonstratorModel
 
 __all__ = [
     "DESIGNS",
@@ -42,6 +46,7 @@ Array = npt.NDArray[Any]
 FIRST_SEED = 1_000
 """Those before it were used up: coverage was measured on them before the choice of temperature changed."""
 DEVELOPMENT_SEED = 100_000
+
 LOWEST, HIGHEST = 0.1, 0.95
 """Between which a person's expertise is drawn uniformly."""
 NEWCOMERS = (5, 5, 20, 20, 100, 100)
@@ -129,9 +134,9 @@ class Tabular(AbstractDesign):
 
     With `stochastic`, the expert draws from a softmax of Gaussian preferences with standard deviation 2 instead. With
     `by_state`, the expertise of a person is sigma(u_i + v_i f(s)), f a standard Gaussian feature of the state and v_i
-    standard Gaussian. With `persistence` and `bias`, people do not err uniformly, as every model of ours supposes: an
-    error repeats the person's last action with probability `persistence`, and is otherwise the person's favourite
-    action with probability `bias`.
+    standard Gaussian. With `persistence` and `bias`, people do not err uniformly: an error repeats the person's last
+    action with probability `persistence`, and is otherwise the person's favourite action with probability `bias`. With
+    `mistakes`, an error is one action for each person and best action with that probability.
 
     People act as `demonstrator` says: they err uniformly, or by any action but the expert's (`OneVersusRest`), or draw
     from the expert's softmax to the power of their expertise (`Boltzmann`).
@@ -144,7 +149,8 @@ class Tabular(AbstractDesign):
     by_state: bool = False
     persistence: float = 0.0
     bias: float = 0.0
-    demonstrator: UniformMixture | OneVersusRest | Boltzmann = field(default_factory=UniformMixture)
+    mistakes: float = 0.0
+    demonstrator: AbstractDemonstratorModel[Any] = field(default_factory=UniformMixture)
 
     @property
     def method(self) -> Ileed:
@@ -176,6 +182,8 @@ class Tabular(AbstractDesign):
             action = np.where(errs, (best + chance.integers(1, self.actions, size=len(who))) % self.actions, best)
         if self.demonstrator == Boltzmann():
             action = (expertise[:, None] * preferences[state] + noise).argmax(1)
+        if self.mistakes:
+            action = np.where(errs, self._mistakes(chance, who, best), best)
         if self.persistence:
             action = _repeated(action, episode, errs & (chance.random(len(who)) < self.persistence))
         return self._population(
@@ -193,6 +201,12 @@ class Tabular(AbstractDesign):
         uniform = chance.integers(self.actions, size=len(who))
         favourite = chance.integers(self.actions, size=self.everybody)[who]
         return np.where(chance.random(len(who)) < self.bias, favourite, uniform)
+
+    def _mistakes(self, chance: np.random.Generator, who: Array, best: Array) -> Array:
+        """(step,) another action than the best: one of the person's own for it, or any."""
+        own = chance.integers(1, self.actions, size=(self.everybody, self.actions))[who, best]
+        other = chance.integers(1, self.actions, size=len(who))
+        return (best + np.where(chance.random(len(who)) < self.mistakes, own, other)) % self.actions
 
 
 def _repeated(action: Array, episode: Array, repeats: Array) -> Array:
@@ -278,6 +292,9 @@ DESIGNS: dict[str, AbstractDesign] = {
     "1000 steps": Tabular(episodes=(20, 20)),
     "one versus rest": Tabular(demonstrator=OneVersusRest()),
     "Boltzmann": Tabular(demonstrator=Boltzmann()),
+    "habits": Tabular(bias=0.5, demonstrator=BiasedMixture()),
+    "persistent": Tabular(persistence=0.5, demonstrator=Persistent()),
+    "confusion": Tabular(mistakes=0.5, demonstrator=Confusion()),
 }
 """Six designs, of which the experts of the third, fourth and fifth are stochastic; the first with other numbers of
-steps a person; and the other demonstrator models."""
+steps a person; and the other demonstrator models, each with people as it describes them."""

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from ileed import Demonstrations, Fitted, rate
+from ileed import Demonstrations, Fitted, OneVersusRest, UniformMixture, rate
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed_lab.calibration.designs import DESIGNS, FIRST_SEED, Population
 from ileed_lab.grid import AbstractExperiment, Setting
@@ -83,8 +83,8 @@ def measured(fit: Fitted, population: Population, model: AbstractDemonstratorMod
 
 def _oracle(population: Population, model: AbstractDemonstratorModel[Any] | None) -> Measured:
     """Estimates of somebody who knows the best action of every state, where there is one."""
-    if population.best_action is None:
-        return {}
+    if population.best_action is None or not isinstance(model, UniformMixture | OneVersusRest | None):
+        return {}  # no oracle of the person's own habits
     policy = np.eye(population.data.action_count)[population.best_action]
     table = rate(policy, population.data, demonstrator=model).table()
     order = [table["demonstrator"].to_pylist().index(name) for name in population.data.names]

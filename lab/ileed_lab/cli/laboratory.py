@@ -104,6 +104,12 @@ class Tables:
     calibration: Path = Path("docs/calibration.md")
     """The same for the page about intervals."""
 
+    crowd: Path = Path("docs/crowd.md")
+    """The same for the page about crowds."""
+
+    curation: Path = Path("docs/curation.md")
+    """The same for the page about curation."""
+
     hanabi: Path = Path("docs/hanabi.md")
     """The same for the page about Hanabi."""
 
@@ -113,7 +119,8 @@ class Tables:
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
-        from ileed_lab.comparison import join_words
+        from ileed_lab.crowd.page import write_crowd_page
+        from ileed_lab.curation.page import write_curation_page
         from ileed_lab.minigrid.page import write_page
         from ileed_lab.people.hanabi.page import write_hanabi_page
         from ileed_lab.people.overcooked.page import write_overcooked_page
@@ -123,7 +130,9 @@ class Tables:
         write_robot_page(self.results, self.robot)
         write_chess_page(self.results, self.chess)
         write_calibration_page(self.results, self.calibration)
+        write_crowd_page(self.results, self.crowd)
+        write_curation_page(self.results, self.curation)
         write_hanabi_page(self.results, self.hanabi)
         write_overcooked_page(self.results, self.overcooked)
-        pages = (self.out, self.robot, self.chess, self.calibration, self.hanabi, self.overcooked)
-        Output().say(f"wrote {join_words([str(page) for page in pages])}")
+        pages = (self.out, self.robot, self.chess, self.calibration, self.crowd, self.curation, self.hanabi)
+        Output().say(f"wrote {', '.join(map(str, pages))} and {self.overcooked}")

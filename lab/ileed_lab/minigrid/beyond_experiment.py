@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ileed import (
     Confusion,
     Constant,
     Demonstrations,
+    Fitted,
     Ileed,
     OneVersusRest,
     Persistent,
@@ -25,7 +26,7 @@ from ileed import (
 from ileed.simulation import POPULATIONS
 from ileed.tasks import AbstractTask
 from ileed_lab.grid import AbstractExperiment, Setting
-from ileed_lab.learners import Auto, Chosen, Ensemble, Learner, likeliest
+from ileed_lab.learners import Auto, Chosen, Ensemble, Learner, Told, likeliest
 from ileed_lab.minigrid import noise
 from ileed_lab.minigrid.measures import (
     EPISODES,
@@ -37,7 +38,7 @@ from ileed_lab.minigrid.measures import (
 )
 from ileed_lab.records import Measured
 
-__all__ = ["GENERATORS", "HowMuch", "WrongModel"]
+__all__ = ["GENERATORS", "HowMuch", "Majority", "WrongModel"]
 
 
 @final
@@ -129,10 +130,80 @@ class WrongModel(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task(setting["task"])
 
-    def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble | Chosen) -> Measured:
+    def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
         task, skills = self.task(setting), POPULATIONS["unif"]
-        if isinstance(fit, Ensemble):
+        if method != "auto":
             return fit_measures(fit, task, skills, trial=trial)
-        found = fit.comparison
+        chosen: Chosen = fit
+        found = chosen.comparison
         compared = {"chosen": found.preferred, "models": dict(zip(found.models, found.nats_per_action, strict=True))}
-        return fit_measures(fit.ensemble, task, skills, trial=trial) | compared
+        return fit_measures(chosen.ensemble, task, skills, trial=trial) | compared
+
+
+MAJORITY = {"good": 4, "alike": 6}
+"""People of skill 0.9 who slip to any action, and people of skill 0.2 who all slip to the same one."""
+
+
+@final
+@dataclass(frozen=True)
+class Majority(AbstractExperiment):
+    """Six of ten people make the same mistake, and the last two of them copy each other: who is believed?
+
+    Four people follow the expert in 9 of 10 steps. Six do in 2 of 10, and step forward in the others; the tenth has the
+    same steps as the ninth. With `gold`, the first person is known to be expert.
+    """
+
+    name: str = "minigrid/majority"
+    trials: int = 5
+    block: ClassVar[int] = 1
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {"episodes": EPISODES, "steps": STEPS}
+
+    def settings(self) -> Sequence[Setting]:
+        return [{"gold": gold} for gold in ("nobody", "one person")]
+
+    def methods(self, setting: Setting) -> Mapping[str, Learner]:
+        models = {"uniform": UniformMixture(), "biased": BiasedMixture(), "confusion": Confusion()}
+        gold = ("demonstrator 1",) if setting["gold"] == "one person" else ()
+        told = {name: Told(Ileed(expertise=Constant(), demonstrator=model), gold) for name, model in models.items()}
+        return {"bc": Told(bc()), **told}
+
+    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
+        task = "minigrid/obstacles"
+        good, alike = ((0.9,) * MAJORITY["good"], (0.2,) * (MAJORITY["alike"] - 1))
+        some = demonstrations_of_trials(task, dict.fromkeys(trials, good))
+        others = demonstrations_of_trials(task, dict.fromkeys(trials, alike), demonstrator=noise.Biased((2,)))
+        return [_with_a_copy(first, second) for first, second in zip(some, others, strict=True)]
+
+    def task(self, setting: Setting) -> AbstractTask:
+        return tasks.task("minigrid/obstacles")
+
+    def measure(self, setting: Setting, method: str, trial: int, fit: Fitted) -> Measured:
+        measured: Measured = {
+            "reward": mean_reward(fit.policy, self.task(setting), trial=trial),
+            "nats_per_action": fit.nats_per_action,
+        }
+        if fit.estimates_expertise:
+            found = list(fit.expertise.by_demonstrator().values())
+            good = np.array(found[: MAJORITY["good"]])
+            measured["expertise"] = [round(value, 4) for value in found]
+            measured["rank_loss"] = float(np.mean([good <= value for value in found[MAJORITY["good"] :]]))
+        return measured
+
+
+def _with_a_copy(good: Demonstrations, alike: Demonstrations) -> Demonstrations:
+    """Both groups as one, and the last person of the second once more under another name."""
+    copy = alike.by(alike.names[-1])
+    parts = [good, alike, copy]
+    people = [len(part.names) for part in parts]
+    episodes = [part.episode_count for part in parts]
+    return Demonstrations(
+        observations=np.concatenate([part.observations for part in parts]),
+        actions=np.concatenate([part.actions for part in parts]),
+        demonstrator=np.concatenate([part.demonstrator + sum(people[:k]) for k, part in enumerate(parts)]),
+        episode=np.concatenate([part.episode + sum(episodes[:k]) for k, part in enumerate(parts)]),
+        names=tuple(f"demonstrator {number + 1}" for number in range(sum(people))),
+        action_count=good.action_count,
+    )

@@ -73,6 +73,16 @@ COMMANDS: Mapping[str, Command] = {
         "Curate",
         "Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.",
     ),
+    "label": Command(
+        "ileed.cli.labelling",
+        "Label",
+        "Estimate the true label of every task and the expertise of every worker from a table of answers.",
+    ),
+    "serve": Command(
+        "ileed.cli.serve",
+        "Serve",
+        "Open the report with all episodes in a browser, to play and mark them; save as `curate` does.",
+    ),
     "card": Command("ileed.cli.card", "Card", "Print the model card of a run, in Markdown."),
     "evaluate": Command(
         "ileed.cli.play",
@@ -119,7 +129,7 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: Non
             warnings.showwarning = _show_warning
             command = _parse_command(arguments)
             if command is not None:
-                import_module("ileed._names")  # the slow imports, which every command needs
+                import_module(getattr(command, "imports", "ileed._names"))  # slow, and needed by most commands
                 at_work()
                 command()
         _flush_output()

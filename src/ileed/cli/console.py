@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -86,3 +87,14 @@ def bar(words: str) -> Iterator[Callable[..., None]]:
         timer.join()
         if bars.live.is_started:
             bars.stop()
+
+
+def after_delay(advance: Callable[..., None]) -> Callable[[int, int], None]:
+    """The same progress callback, silent for the first seconds, so that short work shows no bar."""
+    began = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        if time.monotonic() - began > _BAR_DELAY:
+            advance(done, total)
+
+    return progress

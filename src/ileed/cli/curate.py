@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rich.table import Column, Table
 from tyro.conf import OmitArgPrefixes, Positional
 
-from ileed.cli.console import Output, bar, plain, print_json
+from ileed.cli.console import Output, after_delay, bar, plain, print_json
 from ileed.cli.data import OfData
 
 if TYPE_CHECKING:
     from ileed.curation import Curated
+    from ileed.demonstrations import Demonstrations
+    from ileed.fitted import Fitted
 
 _SHOWN = 10  # episodes and people
-_DELAY = 2.0  # seconds
 _FORMATS = ("lerobot", "minari", "openpi", "robomimic")
 
 
@@ -46,13 +45,20 @@ class RuleOptions:
     """What is kept or dropped: whole episodes, or stretches of them, to which the other options then apply."""
 
 
-@dataclass(frozen=True)
-class Curate:
-    """Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.
+class Scored(NamedTuple):
+    """Scored episodes, the fit that scored them, and how they are written."""
 
-    The data are never changed. Every episode, and every stretch within it, has three scores with intervals: expertise
-    of the person there, agreement with the policy, and typicality of its states.
-    """
+    fitted: Fitted
+    curated: Curated
+    data: Demonstrations
+    """As they were read, with names."""
+    format: str | None
+    source: Path | None
+
+
+@dataclass(frozen=True)
+class OfCuration:
+    """A command that scores episodes by a run."""
 
     run: Positional[Path]
     """A run directory of `ileed fit`."""
@@ -69,55 +75,71 @@ class Curate:
     stretch: int = 20
     """The number of steps of a stretch."""
     seed: int = 0
-    """The seed of the sample that states are compared with, and of clusters."""
+    """The seed of the sample that states are compared with, of clusters, and of folds."""
+    cross_fit: bool = False
+    """Judge each episode by policies that have not seen it, which takes about as long as the fit did."""
 
-    def __call__(self) -> None:
-        from ileed.curation import Rule, curate
-        from ileed.curation.outputs import check_destination, summary
-        from ileed.methods import load
+    def rule_settings(self) -> dict[str, Any]:
+        """The settings of the rule; what contradicts itself is refused before anything is read."""
+        from ileed.curation import Rule
 
         options, kinds = vars(self.rule), self.rule.kinds
         options = options | {"kinds": int(kinds) if kinds is not None and kinds.isdecimal() else kinds}
-        Rule.of(options)  # refuses what contradicts itself before anything is read
-        check_destination(self.out, overwrite=self.overwrite)
-        fitted = load(self.run)
+        Rule.of(options)
+        return options
+
+    def score(self) -> Scored:
+        """Read the run and the data, and score all episodes; with --anonymise the result has pseudonyms."""
+        from ileed.curation import curate
+        from ileed.methods import load
+
+        options, fitted = self.rule_settings(), load(self.run)
         data = replace(self.episodes, anonymise=False).read()  # by their names the run knows people
         with bar("curating") as advance:
-            progress = _after_delay(advance)
-            curated = curate(fitted, data, stretch=self.stretch, seed=self.seed, progress=progress, **options)
+            progress = after_delay(advance)
+            options |= {"stretch": self.stretch, "seed": self.seed, "cross_fit": self.cross_fit}
+            curated = curate(fitted, data, progress=progress, **options)
         if self.episodes.anonymise:
             curated = replace(curated, data=data.anonymise())
         read_as = self._format_of_data()
         format = read_as if self.format is None else None if self.format == "tables" else self.format  # noqa: A001
-        source = self.episodes.data if format is not None and format == read_as else None
-        written = curated.write(self.out, format=format, source=source, overwrite=self.overwrite)
-        if self.episodes.json:
-            print_json(summary(curated) | {"files": [str(path) for path in written]})
-            return
-        console = Output()
-        console.say(curated.sentence)
-        console.print(_best(curated))
-        console.print(_people(curated))
-        console.say(curated.length_correlation.sentence)
-        console.say(f"wrote {self.out}: {', '.join(path.name for path in written)}")
+        source = self.episodes.place if format is not None and format == read_as else None
+        return Scored(fitted, curated, data, format, source)
 
     def _format_of_data(self) -> str | None:
         """The format of the data, where there is a trainer that reads it."""
         from ileed.readers.reader import reader_of
 
-        name = None if self.episodes.columns.action else reader_of(self.episodes.data).name
+        name = None if self.episodes.columns.action else reader_of(self.episodes.place).name
         return name if name in _FORMATS else None
 
 
-def _after_delay(advance: Callable[..., None]) -> Callable[[int, int], None]:
-    """The same progress callback, silent for the first seconds, so that short work shows no bar."""
-    began = time.monotonic()
+@dataclass(frozen=True)
+class Curate(OfCuration):
+    """Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.
 
-    def progress(done: int, total: int) -> None:
-        if time.monotonic() - began > _DELAY:
-            advance(done, total)
+    The data are never changed. Every episode, and every stretch within it, has three scores with intervals: expertise
+    of the person there, agreement with the policy, and typicality of its states.
+    """
 
-    return progress
+    def __call__(self) -> None:
+        from ileed.curation.outputs import check_destination, summary
+
+        self.rule_settings()
+        check_destination(self.out, overwrite=self.overwrite)
+        scored = self.score()
+        curated = scored.curated
+        written = curated.write(self.out, format=scored.format, source=scored.source, overwrite=self.overwrite)
+        if self.episodes.json:
+            print_json(summary(curated) | {"files": [str(path) for path in written]})
+            return
+        console = Output()
+        console.say(curated.sentence)
+        console.say(f"judged by {curated.judged_by}")
+        console.print(_best(curated))
+        console.print(_people(curated))
+        console.say(curated.length_correlation.sentence)
+        console.say(f"wrote {self.out}: {', '.join(path.name for path in written)}")
 
 
 def _best(curated: Curated) -> Table:

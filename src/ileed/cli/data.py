@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg
@@ -85,7 +85,7 @@ class OfData:
     """A command about a data set."""
 
     data: Positional[Path]
-    """A file (.parquet, .hdf5, .h5, .npz), a folder (LeRobot, Minari, ...), or with --action a table (.csv, .tsv)."""
+    """A file, a folder, with --action a table (.csv, .tsv), or hf://datasets/OWNER/NAME (or --repo-id OWNER/NAME)."""
     columns: OmitArgPrefixes[Columns] = Columns()
     """The columns of a table."""
     anonymise: bool = False
@@ -95,19 +95,26 @@ class OfData:
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()
     """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders."""
 
+    @property
+    def place(self) -> Path:
+        """Where the data lie: those of the Hugging Face hub are downloaded once."""
+        from ileed.readers.hub import local_copy
+
+        return Path(local_copy(self.data))
+
     def read(self) -> Demonstrations:
         """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
         from ileed.readers import read
 
         columns, labeller = self.columns, self.robomimic.labeller(self.columns.demonstrator)
         if columns.action:
-            data = columns.read(self.data)
+            data = columns.read(self.place)
         elif columns.episode or columns.features or columns.skills:
             raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
         else:
             options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
             given: dict[str, Any] = {name: value for name, value in options.items() if value}
-            data = read(self.data, demonstrator=labeller, **given)
+            data = read(self.place, demonstrator=labeller, **given)
         return data.anonymise() if self.anonymise else data
 
 
@@ -118,6 +125,8 @@ class Inspect(OfData):
     A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature. Where a file
     does not say who demonstrated, the places that may are listed, with the option that names each.
     """
+
+    imports: ClassVar[str] = "ileed.readers"  # and not torch, which takes longer than to read a large file
 
     def __call__(self) -> None:
         try:
@@ -143,7 +152,7 @@ class Inspect(OfData):
         """The places of the file that may say who demonstrated; without any, the error itself."""
         from ileed.readers import reader_of
 
-        candidates = reader_of(self.data).candidates(self.data)
+        candidates = reader_of(self.place).candidates(self.place)
         if self.json:
             print_json({"candidates": [each._asdict() for each in candidates]})
             return

@@ -33,13 +33,19 @@ def parse(kind: type, program: str, words: Sequence[str]) -> Any:
     message, config = io.StringIO(), (tyro.conf.FlagCreatePairsOff,)
     try:
         with contextlib.redirect_stderr(message):
-            return tyro.cli(kind, prog=program, args=list(words), config=config, registry=_REGISTRY)
+            return tyro.cli(kind, prog=program, args=_with_addresses(words), config=config, registry=_REGISTRY)
     except SystemExit as stopped:
         if not stopped.code:
             return None
         if (error := _cause_of_ours(stopped)) is not None:
             raise error from None
     raise SettingsError(f"{_sentence(message.getvalue())}: see {program} --help")
+
+
+def _with_addresses(words: Sequence[str]) -> list[str]:
+    """The words with `--repo-id OWNER/NAME` as the address of a data set, which stands where the path of one does."""
+    text = "\0".join(words)  # which no word can hold
+    return re.sub(r"(?<![^\0])--repo-id[\0=]([^\0]*)", r"hf://datasets/\1", text).split("\0") if words else []
 
 
 def _cause_of_ours(error: BaseException | None) -> IleedError | None:

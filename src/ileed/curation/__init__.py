@@ -6,7 +6,8 @@ in the formats of trainers, and never changes the data that it is about.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
@@ -14,19 +15,24 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch.utils.data import WeightedRandomSampler
 
 from ileed._torch import stream
-from ileed.checking import callable_or_none, instance_of, path_of, seed_of, whole_number
+from ileed.checking import callable_or_none, instance_of, path_of, seed_of, true_or_false, whole_number
 from ileed.curation import outputs
 from ileed.curation.rules import Rule
 from ileed.curation.scores import Progress, Scores, Settings, Stretches, score
 from ileed.curation.states import Kinds, kinds_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
-from ileed.errors import DemonstrationError
+from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
+from ileed.fitted.crossfit import FoldPolicies
 from ileed.fitted.policy import network_inputs
 from ileed.fitted.ratings import checked_level
+from ileed.fitting.stages import Stages
+from ileed.methods import FOLDS, Ileed
+from ileed.wording import counted
 
 __all__ = ["Correlation", "Curated", "Rule", "curate"]
 
@@ -40,6 +46,7 @@ def curate(
     stretch: int = STRETCH,
     confidence_level: float = 0.95,
     seed: int = 0,
+    cross_fit: bool = False,
     progress: Progress | None = None,
     **rule: Any,
 ) -> Curated:
@@ -51,10 +58,12 @@ def curate(
 
     The data may be those that the fit learned from, or others of the same kind. In the first case its policy has seen
     the steps that it judges: the temperature, the dispersion and everybody's mean expertise are cross-fitted then, but
-    the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these.
+    the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these. With
+    `cross_fit` each episode is judged by policies that have not seen it: the method of the fit, with its width, is
+    fitted to `data` once more, in folds, which takes about as long as the fit did. `Curated.judged_by` says which.
 
-    `progress` is called with the number of blocks of steps done and their total. `seed` chooses the sample that states
-    are compared with, and the clusters of kinds.
+    `progress` is called with the number of steps done and their total. `seed` chooses the sample that states are
+    compared with, the clusters of kinds, and the folds.
     """
     instance_of("fitted", fitted, Fitted, rule="pass what method.fit(data, seed=0) or ileed.load(run) returns")
     check_demonstrations(data)
@@ -67,6 +76,11 @@ def curate(
     stretch = whole_number("stretch", stretch, least=1, rule="a stretch has one step or more, a whole number")
     chosen, seed, level = Rule.of(rule), seed_of(seed), checked_level(confidence_level)
     settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None))
+    judged_by = _judged_by(fitted, data)
+    if true_or_false("cross_fit", cross_fit):
+        fitted, folds = _cross_fitted(fitted, data, seed)
+        settings = settings._replace(blocks=folds.judged())
+        judged_by = f"policies of {folds.count} folds, none of which has seen the episodes that it judges"
     stretches = Stretches.of(data, stretch)
     inputs = network_inputs(data.observations, fitted.normaliser, None).numpy()
     episodes, within = score(fitted, data, inputs, stretches, settings)
@@ -75,7 +89,33 @@ def curate(
     steps = np.bincount(unit)
     kept = chosen.choose(scores, steps, kinds)
     weights = chosen.weights(scores, steps, kept)
-    return Curated(data, chosen, kept, weights, episodes, within, stretches, kinds, level)
+    return Curated(data, chosen, kept, weights, episodes, within, stretches, kinds, level, judged_by)
+
+
+def _judged_by(fitted: Fitted, data: Demonstrations) -> str:
+    """What judges the steps without cross-fitting, in words."""
+    learned_from = fitted.provenance.get("data", {}).get("fingerprint")
+    if learned_from == data.fingerprint():
+        return "the policy of the fit, which has learned from these episodes"
+    return "the policy of the fit, which has learned from other data"
+
+
+def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, FoldPolicies]:
+    """The fit with the ratings of folds of the data, and these folds."""
+    if set(data.names) - set(fitted.expertise.names):
+        raise DemonstrationError("the data have people who are not in the fit: cross_fit needs the data of the fit")
+    method: Ileed = replace(
+        fitted.method, policy=fitted.joint.parts.policy, demonstrator=fitted.joint.parts.demonstrator
+    )
+    method = replace(method, folds=method.folds or FOLDS)
+    folds = method.fit_folds(data, None, Stages(seed, torch.device("cpu"), None, None, 0.0))
+    ratings = None if folds is None else folds.rate(temperature=method.temperature)
+    if folds is None or ratings is None:
+        raise SettingsError(
+            "cross_fit needs two episodes, a model under which expertise is one number, and folds that stay finite: "
+            "leave it out"
+        )
+    return fitted.with_ratings(ratings), folds
 
 
 class Correlation(NamedTuple):
@@ -116,6 +156,32 @@ class Curated:
     kinds: Kinds | None
     """Kinds of state, where the rule keeps some of each."""
     confidence_level: float
+    judged_by: str
+    """Which policies judged the steps: the fit's own, or those of folds that have not seen them; in words."""
+    marks: Mapping[int, bool] = field(default_factory=dict)
+    """Episodes that somebody kept (True) or dropped (False) by hand, whatever the rule says of them."""
+
+    def marked(self, marks: Mapping[int, bool]) -> Curated:
+        """The same scores with some episodes kept (True) or dropped (False) by hand, all others by the rule.
+
+        `marks` are by the number of an episode in `data`; they replace earlier ones.
+        """
+        if strangers := [each for each in marks if each not in range(self.data.episode_count)]:
+            count = self.data.episode_count
+            raise SettingsError(
+                f"episode {strangers[0]!r} is marked, and episodes are numbered from 0 to {count - 1:,}"
+            )
+        scores, of_unit = self.scores, np.arange(self.data.episode_count)
+        if self.rule.unit == "stretch":
+            scores, of_unit = self.stretch_scores, self.stretches.episode
+        steps = np.bincount(self.unit)
+        by_hand = np.full(self.data.episode_count, -1)
+        by_hand[list(marks)] = list(marks.values())
+        own = by_hand[of_unit]
+        kept = np.where(own >= 0, own == 1, self.rule.choose(scores, steps, self.kinds))
+        if not kept.any():
+            raise SettingsError("every episode is dropped by hand or by the rule: keep one or more")
+        return replace(self, kept_units=kept, unit_weights=self.rule.weights(scores, steps, kept), marks=dict(marks))
 
     @property
     def unit(self) -> Array:
@@ -145,7 +211,13 @@ class Curated:
     @property
     def sentence(self) -> str:
         """The rule in words, with what it kept."""
-        return self.rule.sentence(self.kept_units, self.kinds)
+        told = self.rule.sentence(self.kept_units, self.kinds)
+        if not self.marks:
+            return told
+        keep = sum(self.marks.values())
+        return (
+            f"{told}; {counted(len(self.marks), 'episode')} by hand ({keep:,} kept, {len(self.marks) - keep:,} dropped)"
+        )
 
     @property
     def keys(self) -> Array:
@@ -186,6 +258,11 @@ class Curated:
             "keep": self.kept,
             "weight": np.bincount(data.episode, self.step_weights) / np.bincount(data.episode),
         }
+        if self.marks:
+            words = {True: "keep", False: "drop", None: None}
+            columns["by_hand"] = pa.array(
+                [words[self.marks.get(each)] for each in range(data.episode_count)], pa.string()
+            )
         if self.rule.unit == "episode":
             columns |= self._kinds
         for name, each in self.scores.items():
@@ -221,7 +298,9 @@ class Curated:
     def _told(self) -> dict[str, str]:
         bounds = ", ".join(f"{name} {bound:g}" for name, bound in self.rule.bounds.items())
         scale = "expertise is divided by its mean over the people of the fit"
-        return {"rule": self.sentence, "confidence_level": str(self.confidence_level), "bounds": bounds, "scale": scale}
+        level = str(self.confidence_level)
+        told = {"rule": self.sentence, "confidence_level": level, "bounds": bounds, "scale": scale}
+        return told | {"judged_by": self.judged_by}
 
     @property
     def length_correlation(self) -> Correlation:

@@ -81,6 +81,7 @@ def summary(curated: Curated) -> dict[str, Any]:
     correlation = dict(zip(("value", "low", "high"), curated.length_correlation, strict=True))
     return {
         "rule": curated.sentence,
+        "judged_by": curated.judged_by,
         "score": curated.rule.by,
         "bounds": dict(curated.rule.bounds),
         "confidence_level": curated.confidence_level,
@@ -217,9 +218,9 @@ def _robomimic(curated: Curated, partial: Path, path: Path, source: Path | None)
         {"path": str(path.resolve() / name), "filter_key": f"{_BAND}{number + 1}", "weight": round(each / mean, 4)}
         for number, each in enumerate(weight)
     ]
-    kept = {"path": str(path.resolve() / name), "filter_key": _KEEP}
     _write_json(partial / "robomimic_bands.json", {"train": {"data": entries, "normalize_weights_by_ds_size": False}})
-    _write_json(partial / "robomimic_keep.json", {"train": {"data": [kept]}})
+    kept = {"data": str(path.resolve() / name), "hdf5_filter_key": _KEEP}  # every release takes it in this form
+    _write_json(partial / "robomimic_keep.json", {"train": kept})
 
 
 def _bands(curated: Curated) -> list[Array]:

@@ -15,6 +15,10 @@ from ileed.demonstrations import Array
 from ileed.errors import SettingsError
 from ileed.wording import counted, did_you_mean
 
+FEW = 0.05
+"""A share of episodes below which a bound is said to keep too few; a policy learned from so few was worse than one
+learned from everything where all people are equally good (docs/curation.md)."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -138,4 +142,7 @@ class Rule:
             rule += f", and at least {self.at_least} of each of {len(kinds.names)} kinds of state ({kinds.words})"
         if self.weight:
             rule += f"; weighted in proportion to {self.by}, with mean 1 over the steps that are kept"
-        return f"kept {int(kept.sum()):,} of {len(kept):,} {self._units}: {rule}"
+        found = f"kept {int(kept.sum()):,} of {len(kept):,} {self._units}: {rule}"
+        if self.above is not None and kept.mean() < FEW:
+            found += f"; few are surely above {self.above:g}, as where people are alike: everything may teach more"
+        return found

@@ -12,7 +12,7 @@ All three are means or posterior means with intervals, and none is a sum of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple, final
@@ -30,7 +30,10 @@ from ileed.fitted.rating import judged_steps
 
 BOUNDS: Mapping[str, float] = {"expertise": 1.0, "agreement": 0.5, "typicality": 0.5}
 """The scores, and the bound of each that `above` is about unless a rule names another."""
-_POINTS = np.concatenate([INSIDE[:1], COARSE_POINTS, INSIDE[-1:]])
+_LOW = 0.02  # below which the likelihood of continuous actions is smooth in the logarithm of expertise alone
+_BETWEEN = np.exp(np.arange(np.log(INSIDE[0]), np.log(_LOW), 0.5))
+_POINTS = np.unique(np.concatenate([_BETWEEN, COARSE_POINTS, INSIDE[-1:]]))
+_COARSE = np.searchsorted(_POINTS, COARSE_POINTS)
 _POINTS_AT_ONCE = 16
 _UNITS_AT_ONCE = 4096
 _ENOUGH_EPISODES = 1_000  # to learn how the stretches of one differ
@@ -86,18 +89,18 @@ class Settings(NamedTuple):
     level: float
     seed: int
     progress: Progress = lambda done, total: None
+    blocks: Iterable[Block] | None = None
+    """The steps as policies judge them that have not seen them; None for the fit's own policy."""
 
 
 def score(
     fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches, settings: Settings
 ) -> tuple[Scores, Scores]:
     """The scores of episodes, and those of stretches; `inputs` are the normalised observations, (input, step)."""
-    known = fit.expertise.ratings
-    temperature = 1.0 if known is None else known.by.temperature
-    curves, agreement = _judge(fit, data, stretches, temperature, settings.progress)
+    curves, agreement = _judge(fit, data, stretches, settings)
     by_episode = np.zeros((data.episode_count, curves.shape[1]))
     np.add.at(by_episode, stretches.episode, curves)
-    spread = _dispersion(curves[:, 1:-1], stretches.episode, settings.seed)
+    spread = _dispersion(curves[:, _COARSE], stretches.episode, settings.seed)
     by_episode, curves = by_episode / spread, curves / spread
     people, mean = _people(fit, data, by_episode)
     columns = {"agreement": agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
@@ -136,22 +139,39 @@ def reference_expertise(fit: Fitted) -> float:
 
 
 @torch.no_grad()
-def _judge(
-    fit: Fitted, data: Demonstrations, stretches: Stretches, temperature: float, progress: Progress
-) -> tuple[Array, Array]:
+def _judge(fit: Fitted, data: Demonstrations, stretches: Stretches, settings: Settings) -> tuple[Array, Array]:
     """(stretch, point) log-likelihood of each stretch over expertise, and (step,) the agreement of each step."""
-    blocks = judged_steps(fit, data)
-    ends = torch.tensor([float(np.clip(reference_expertise(fit), 0.05, 0.9)), 1.0], dtype=torch.float64)
+    temperature, done = temperature_of(fit), 0
     summed = torch.zeros(len(stretches.steps), len(_POINTS), dtype=torch.float64)
     agreement = np.empty(len(data))
-    for number, block in enumerate(blocks):
-        average, expert = block.at(ends, temperature).double()
-        agreement[block.steps] = torch.sigmoid(expert - average).numpy()
+    for block in judged_steps(fit, data) if settings.blocks is None else settings.blocks:
+        agreement[block.steps] = _agreement(fit, block, temperature)
         index = torch.from_numpy(stretches.of_step[block.steps])
         for part, likelihood in _likelihood(block, temperature):
             summed[:, part] = summed[:, part].index_add(0, index, likelihood.T.contiguous())
-        progress(number + 1, len(blocks))
+        done += len(block.steps)
+        settings.progress(done, len(data))
     return summed.numpy(), agreement
+
+
+def _agreement(fit: Fitted, block: Block, temperature: float) -> Array:
+    ends = torch.tensor([float(np.clip(reference_expertise(fit), 0.05, 0.9)), 1.0], dtype=torch.float64)
+    average, expert = block.at(ends, temperature).double()
+    return np.asarray(torch.sigmoid(expert - average).numpy())
+
+
+@torch.no_grad()
+def agreement_of_steps(fit: Fitted, data: Demonstrations) -> Array:
+    """(step,) the probability that each step was taken by an expert rather than by the average person."""
+    found = np.empty(len(data))
+    for block in judged_steps(fit, data):
+        found[block.steps] = _agreement(fit, block, temperature_of(fit))
+    return found
+
+
+def temperature_of(fit: Fitted) -> float:
+    """The temperature of the fit's cross-fitted ratings; 1 where there are none."""
+    return 1.0 if fit.expertise.ratings is None else fit.expertise.ratings.by.temperature
 
 
 def _likelihood(block: Block, temperature: float) -> Iterator[tuple[slice, torch.Tensor]]:
@@ -197,7 +217,10 @@ def _expertise(curves: Array, who: Array, people: Array, mean: float, settings: 
 
 
 def _on_grid(curves: Array) -> Array:
-    """(unit, point of GRID) log-likelihoods from those at `_POINTS`, by the cubic through the four nearest in angle."""
+    """(unit, point of GRID) log-likelihoods from those at `_POINTS`, by the cubic through the four nearest.
+
+    Nearest in angle, or below `_LOW` in the logarithm.
+    """
     return np.pad(curves @ _INTERPOLATION, ((0, 0), (1, 1)))  # both ends of the grid, which no posterior reads
 
 
@@ -212,7 +235,11 @@ def _cubic(nodes: Array, at: Array) -> Array:
     return weights
 
 
-_INTERPOLATION = _cubic(np.arcsin(np.sqrt(_POINTS)), np.arcsin(np.sqrt(INSIDE)))
+_INTERPOLATION = np.where(
+    INSIDE < _LOW,
+    _cubic(np.log(_POINTS), np.log(INSIDE)),
+    _cubic(np.arcsin(np.sqrt(_POINTS)), np.arcsin(np.sqrt(INSIDE))),
+)
 assert len(GRID) == len(INSIDE) + 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -138,7 +139,7 @@ class Demonstrations:
         """The demonstrator of each episode, as an index into `names`."""
         return self.demonstrator[np.unique(self.episode, return_index=True)[1]]
 
-    @property
+    @cached_property
     def binary_dimensions(self) -> tuple[int, ...]:
         """Dimensions of continuous actions that are hardly ever off the ends of their range, like a gripper's.
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _ENOUGH_STEPS = 400  # a share counted over n steps is known to within 0.98 / sqrt(n): 0.05 at 400
 _FEW_PEOPLE = 8  # a line for each of so many; more are told in one
 _NAMED = 3
+_FIRST_STEPS = 1000  # where most dimensions already show more than two values
 _SHORT_EPISODE = 10  # shorter ones repeat by themselves
 
 
@@ -99,6 +100,8 @@ def _of_actions(data: Demonstrations) -> Iterator[Finding]:
         return
     for axis in range(data.actions.shape[1]):
         name = f"actions[{axis}]" if data.encoding is None else printable(data.encoding.action[axis])
+        if len(np.unique(data.actions[:_FIRST_STEPS, axis])) > 2:
+            continue
         values = np.unique(data.actions[:, axis])
         if len(values) == 1:
             yield Finding(name, f"always {values[0]:g}: leave this dimension out")

@@ -7,7 +7,9 @@ members of one optimisation learn from all folds but one each, and that one is r
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 
@@ -15,13 +17,15 @@ from ileed._torch import numpy_stream
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted.ensemble import Ensemble
 from ileed.fitted.identification import free_scales
-from ileed.fitted.likelihood import Block, blocks_of_fit, likeliest_temperature, likely_levels, profiles
+from ileed.fitted.likelihood import Block, blocks_of_fit, likeliest_temperature, likely_levels, profiles, tabulated
 from ileed.fitted.rating import rate_blocks, units_of
 from ileed.fitted.ratings import Ratings
 from ileed.nets import members
 
 RESTARTS = 4
 """Members of each fold."""
+MANY_STEPS, SOME_STEPS = 100_000, 10_000
+"""Of continuous actions: beyond so many, so many choose the temperature, and likelihoods are interpolated."""
 
 
 def deal_episodes(data: Demonstrations, folds: int, *, seed: int) -> Array:
@@ -45,32 +49,79 @@ def fold_weights(data: Demonstrations, fold: Array, weights: Array, *, members: 
     return others * numpy_stream(seed, "replicates").exponential(size=others.shape)
 
 
-def rate_folds(ensemble: Ensemble, fold: Array, *, temperature: float | None, by: str) -> Ratings | None:
-    """Everybody, or each unit of `by`, rated by the mean likelihood of the members of each fold, on its episodes.
+@final
+@dataclass(frozen=True, eq=False)
+class FoldPolicies:
+    """Members that have learned from all folds but one each, and (episode,) the fold of each episode.
 
-    The temperature of the policies is that at which the held-out episodes are likeliest, unless one is assumed. There
-    are no ratings where all members of a fold became non-finite.
+    All members of some fold may have become non-finite: `judge_every_episode` is false then.
     """
-    data, folds = ensemble.data, int(fold.max()) + 1
-    finite = np.isfinite(ensemble.nats_per_action).reshape(folds, -1)
-    if not finite.any(1).all():
-        return None
-    blocks: list[Block] = []
-    for number, own in enumerate(finite):
-        joint = members(ensemble.joint, (number * len(own) + np.flatnonzero(own)).tolist())
-        steps = np.flatnonzero(fold[data.episode] == number)
-        held_out = data.select(fold[data.episode] == number)
-        own_blocks = blocks_of_fit(
-            joint, ensemble.normaliser, held_out, held_out.demonstrator, ensemble.collapsed.skill_names
-        )
-        blocks += [replace(block, steps=steps[block.steps]) for block in own_blocks]
-    found = profiles(blocks, data)
-    chosen = likeliest_temperature(found) if temperature is None else temperature
-    ratings = rate_blocks(blocks, data, temperature=chosen, spread=None, units=units_of(data, by))
-    free = _free_scales(ensemble, int(np.flatnonzero(finite.ravel())[0]))
-    # expertise that divides a variance shares its scale with the policy's, whatever its temperature
-    levels = likely_levels(found) if data.discrete else (0.0, 1.0)
-    return replace(ratings, by=replace(ratings.by, folds=folds, levels=levels, free_scales=free))
+
+    ensemble: Ensemble
+    fold: Array
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return int(self.fold.max()) + 1
+
+    @property
+    def _finite(self) -> Array:
+        """(fold, member) whether each member is finite."""
+        return np.isfinite(self.ensemble.nats_per_action).reshape(self.count, -1)
+
+    @property
+    def judge_every_episode(self) -> bool:
+        """Whether each fold has a member that stayed finite."""
+        return bool(self._finite.any(1).all())
+
+    def judged(self, chosen: Array | None = None) -> Iterator[Block]:
+        """All steps, or those of a mask (step,), judged by the finite members that have not seen them."""
+        data, names = self.ensemble.data, self.ensemble.collapsed.skill_names
+        for number, own in enumerate(self._finite):
+            held_out = self.fold[data.episode] == number
+            held_out = held_out if chosen is None else held_out & chosen
+            if not held_out.any():
+                continue
+            kept = (number * len(own) + np.flatnonzero(own)).tolist()
+            if self.ensemble.joint.parts.demonstrator.actions_can_be_exchanged:  # such members are not to be averaged
+                kept = self.ensemble.likeliest_first(kept)[:1]
+            joint = members(self.ensemble.joint, kept)
+            steps, part = np.flatnonzero(held_out), data.select(held_out)
+            for block in blocks_of_fit(joint, self.ensemble.normaliser, part, part.demonstrator, names):
+                yield replace(block, steps=steps[block.steps])
+
+    def rate(self, *, temperature: float | None, by: str = "demonstrator") -> Ratings | None:
+        """Everybody, or each unit of `by`, rated by the mean likelihood of the members of each fold, on its episodes.
+
+        The temperature of the policies is that at which the held-out episodes are likeliest, unless one is assumed.
+        There are no ratings where all members of a fold became non-finite.
+        """
+        if not self.judge_every_episode:
+            return None
+        data = self.ensemble.data
+        units = units_of(data, by)
+        many = not data.discrete and len(data) > MANY_STEPS
+        blocks = list(self.judged(_some_episodes(data, self.fold) if many else None))
+        found = profiles(blocks, data)
+        chosen = likeliest_temperature(found) if temperature is None else temperature
+        if many:
+            owner = data.demonstrator if units is None else units.of_step
+            group = np.unique(owner * data.episode_count + data.episode, return_inverse=True)[1]
+            blocks = [tabulated(block, group, chosen) for block in self.judged()]
+        ratings = rate_blocks(blocks, data, temperature=chosen, spread=None, units=units)
+        free = _free_scales(self.ensemble, int(np.flatnonzero(self._finite.ravel())[0]))
+        # expertise that divides a variance shares its scale with the policy's, whatever its temperature
+        levels = likely_levels(found) if data.discrete else (0.0, 1.0)
+        return replace(ratings, by=replace(ratings.by, folds=self.count, levels=levels, free_scales=free))
+
+
+def _some_episodes(data: Demonstrations, fold: Array) -> Array:
+    """(step,) whether a step is in one of about `SOME_STEPS` in whole episodes, of all people and folds alike."""
+    order = np.lexsort((fold, data.episode_demonstrator))
+    chosen = np.zeros(data.episode_count, dtype=bool)
+    chosen[order[:: -(-len(data) // SOME_STEPS)]] = True
+    return chosen[data.episode]
 
 
 def _free_scales(ensemble: Ensemble, member: int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from ileed.model.normaliser import Normaliser
 from ileed.nets import members
 from ileed.width import WidthComparison
 
+_EXCHANGED = 0.01  # nats per action: restarts that end with actions exchanged differ by less
 _AS_LIKELY = 1.92  # nats of all steps together: where a 95 % interval of one number ends
 _ALIKE = 0.9  # rank correlation of two orders of people
 _Value = Callable[[Answer, Tensor], Tensor]  # (row,) from the answer of every member, and who acted in each row
@@ -275,8 +276,26 @@ class Ensemble:
                 "these members have different episode weights, so that their costs are of different data and none is "
                 "the likeliest: average all of them with fitted(), or take one with member(i)"
             )
-        order = np.argsort(self.nats_per_action, kind="stable")[:count]
+        order = self.likeliest_first(range(len(self)))[:count]
         return replace(self, restarts=tuple(self.restarts[number] for number in order))
+
+    def likeliest_first(self, numbers: Iterable[int]) -> list[int]:
+        """Some members by their costs; as likely ones by everybody's mean expertise, or that of gold people.
+
+        Expertise decides where the demonstrator model cannot tell a policy from one with its actions exchanged.
+        """
+        order = sorted(numbers, key=lambda number: float(self.nats_per_action[number]))
+        if len(order) < 2 or not self.joint.parts.demonstrator.actions_can_be_exchanged:
+            return order
+        most, known = self.nats_per_action[order[0]] + _EXCHANGED, self.joint.knowledge
+        weight = torch.ones(len(self.data.names)) if known is None or not known.gold.any() else known.gold.cpu()
+
+        def expertise(number: int) -> float:
+            own = self.member(number)._summary().by_demonstrator.nan_to_num(0.0)
+            return float((own * weight).sum())
+
+        likely = [number for number in order if self.nats_per_action[number] <= most]
+        return [*sorted(likely, key=lambda number: -expertise(number)), *order[len(likely) :]]
 
     def _checked(self, count: int, most: int) -> int:
         rule = f"it takes between one and all {most} of the restarts"

@@ -17,7 +17,7 @@ from ileed.checking import instance_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import SettingsError
 from ileed.fitted.comparison import ModelComparison
-from ileed.fitted.crossfit import deal_episodes, fold_weights, rate_folds
+from ileed.fitted.crossfit import FoldPolicies, deal_episodes, fold_weights
 from ileed.fitted.ensemble import Ensemble
 from ileed.fitting.stages import Stages
 from ileed.model.batch import Sizes
@@ -109,7 +109,7 @@ def compare_models(
         label = f"trying {type(model).__name__} ({number + 1} of {len(candidates)})"
         found = fit(model, folds.data, folds.weights, stages.stage(label, f"model-{number}"))
         nats.append(folds.nats(found))
-        rated = None if model.defines_expertise else rate_folds(found, folds.fold, temperature=None, by="demonstrator")
+        rated = None if model.defines_expertise else FoldPolicies(found, folds.fold).rate(temperature=None)
         expertise.append(() if rated is None else tuple(rated.best.expertise.tolist()))
     return folds.compared(candidates, nats, expertise)
 

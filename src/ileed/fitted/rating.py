@@ -186,12 +186,10 @@ def blocks_of_people(fit: Fitted, data: Demonstrations) -> list[Block]:
     """The steps of people, known to the fit or not, judged by its policy."""
     number = {name: number for number, name in enumerate(fit.expertise.names)}
     known = np.array([number.get(name, -1) for name in data.names])
-    skills = fit.expertise.skill_names
-    if (known >= 0).all() or fit.joint.demonstrator is None:
-        who = known.clip(min=0)[data.demonstrator]
-        return blocks_of_fit(fit.joint, fit.normaliser, data, who, skills)
-    joint = joint_with_newcomers(fit.joint, fit.normaliser, data, known, skills)
-    return blocks_of_fit(joint, fit.normaliser, data, data.demonstrator, skills)
+    joint, who, skills = fit.joint, known.clip(min=0)[data.demonstrator], fit.expertise.skill_names
+    if not (known >= 0).all() and fit.joint.demonstrator is not None:
+        joint, who = joint_with_newcomers(joint, fit.normaliser, data, known, skills), data.demonstrator
+    return list(blocks_of_fit(joint, fit.normaliser, data, who, skills))
 
 
 def _check_actions(fit: Fitted, data: Demonstrations) -> None:

@@ -21,6 +21,7 @@ from ileed.model.joint import Parts
 from ileed.nets import Pick
 
 _EVALUATED_AT_ONCE = 4096  # steps scored together where data come in mini-batches
+_MANY_STEPS, _MANY_AT_ONCE = 100_000, 512  # beyond so many, so few: what a cache holds takes half the time
 
 
 class Sampler(ABC):
@@ -163,7 +164,7 @@ class MiniBatches(Sampler):
     def everything(self, *, held_out: bool) -> Iterator[Batch]:
         weight = self._held_out if held_out and self._held_out is not None else self._weight
         used = torch.nonzero(weight.reshape(-1, weight.shape[-1]).sum(0)).flatten()
-        for steps in used.split(_EVALUATED_AT_ONCE):
+        for steps in used.split(_EVALUATED_AT_ONCE if len(used) <= _MANY_STEPS else _MANY_AT_ONCE):
             yield self._of(steps, weight)
 
     def _of(self, steps: Tensor, weight: Tensor) -> Batch:

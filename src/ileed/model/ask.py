@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ileed._torch import Bool, Float, Int
 from ileed.model.batch import Batch, Sizes
-from ileed.model.context import Context
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.distributions import Choice
 from ileed.model.joint import Joint
@@ -58,8 +57,7 @@ class Answer:
             module.double()
         if disagreement is None:
             return model.log_likelihood(policy, everywhere, self.batch, module)
-        observed: Any = model.observed(policy, everywhere, Context.of(self.batch, len(expertise), module))
-        return observed.broadened(disagreement).log_prob(self.batch.action)
+        return model.log_likelihood_with_error(policy, everywhere, self.batch, disagreement, module)
 
     @cached_property
     def policy_log_likelihood(self) -> Float[Tensor, "member row"]:

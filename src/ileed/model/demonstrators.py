@@ -52,6 +52,10 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     reads_every_action: bool = True
     """Whether `log_likelihood` reads the probability of every action; the memory that it takes grows with them."""
 
+    actions_can_be_exchanged: bool = False
+    """Whether a policy with its actions exchanged can be as likely, since the model's parameters make up for it. Of
+    members that are as likely, the one is then taken under which people follow the policy most."""
+
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module | None:
         """The model's own parameters, or None where it has none.
 
@@ -72,6 +76,13 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
             return here.log_prob(batch.action)
         action = batch.action if batch.action.ndim == 1 else per_member(batch.action, members)
         return here.log_prob(action).clamp_min(log(torch.finfo(expertise.dtype).tiny))
+
+    def log_likelihood_with_error(
+        self, policy: Any, expertise: PerCount, batch: Batch, error: Tensor, module: Any = None
+    ) -> PerCount:
+        """The same where the policy's means have an error of this variance, which is added to the demonstrator's."""
+        observed: Any = self.observed(policy, expertise, Context.of(batch, len(expertise), module))
+        return observed.broadened(error).log_prob(batch.action)
 
     def expertise(self, batch: Batch, module: nn.Module) -> PerCount:
         """rho of every count, where the model `defines_expertise`."""
@@ -256,6 +267,31 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         free, count = (~exempt).sum(), squares.shape[-1]
         each = fixed + 0.5 * (free * precision.log() - precision * scaled - count * log(2 * pi))
         return each.logsumexp(-1)
+
+    def log_likelihood_with_error(
+        self, policy: Any, expertise: PerCount, batch: Batch, error: Tensor, module: Any = None
+    ) -> PerCount:
+        logits, means, standard_deviations = mixture_parts(policy)
+        # (dimension, mode, row): the sum over dimensions then runs along contiguous memory, one point at a time
+        squares = (batch.action[:, None] - means[0]).square().permute(2, 1, 0).contiguous()
+        variances, errors = (part[0].permute(2, 1, 0).contiguous() for part in (standard_deviations.square(), error))
+        exempt = range(0) if self.exempt is None else [dimension % len(squares) for dimension in self.exempt]
+        weights = logits[0].log_softmax(-1).T - 0.5 * len(squares) * log(2 * pi)
+        wider = expertise.clamp_min(1e-6).reciprocal()
+        wider = wider if self.scaled == "variance" else wider.square()
+        found = []
+        for factor in wider:
+            each, volume = weights.clone(), torch.ones_like(weights)
+            for dimension, square in enumerate(squares):
+                scale = torch.ones_like(factor) if dimension in exempt else factor
+                variance = torch.addcmul(errors[dimension], variances[dimension], scale)
+                each.sub_(square / variance, alpha=0.5)
+                volume.mul_(variance)
+                if dimension % 8 == 7:  # a logarithm costs as much as all else; of more factors it might overflow
+                    each.sub_(volume.log_(), alpha=0.5)
+                    volume.fill_(1)
+            found.append(each.sub_(volume.log_(), alpha=0.5).logsumexp(0))
+        return torch.stack(found)
 
 
 def categorical(probs: Tensor) -> Categorical:

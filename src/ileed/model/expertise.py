@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import inf
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from ileed._torch import Bool, Float
-from ileed.checking import text, true_or_false, whole_number
+from ileed.checking import number, text, true_or_false, whole_number
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, PerCount, Sizes, per_member
 from ileed.model.policies import hidden_layers
@@ -79,6 +80,10 @@ class ExpertiseNet(nn.Module, ABC):
     def skill_parameters(self) -> list[nn.Parameter]:
         """The parameters that are learned at the skill learning rate."""
         return [self.skill]
+
+    def log_prior(self) -> Float[Tensor, " member"] | None:
+        """Logarithm of the prior density of the parameters, up to a constant; None for a flat one."""
+        return None
 
     @torch.no_grad()
     def mirror(self, members: Bool[Tensor, " member"]) -> None:
@@ -171,6 +176,34 @@ class Skills(AbstractExpertise):
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
+class Difficulty(AbstractExpertise):
+    """An ability of each person, an easiness of each state, and how both go together.
+
+    rho(s, i) = sigmoid(w_i + d(s) + <f(s), v_i>), with d and f a multi-layer perceptron. Without f this is the model of
+    Rasch, "Probabilistic Models for Some Intelligence and Attainment Tests", 1960, whose labellers are those of
+    Whitehill et al., NeurIPS 2009. The prior of every v_i is Gaussian with mean zero and a variance of 1 / `shrinkage`:
+    people differ in one number unless their steps say more.
+    """
+
+    dim: int = 2
+    hidden: tuple[int, ...] = (4, 4)
+    shrinkage: float = 10.0
+
+    def __post_init__(self) -> None:
+        rule = "an interaction needs a whole number of dimensions, zero or more"
+        object.__setattr__(self, "dim", whole_number("dim", self.dim, least=0, rule=rule))
+        object.__setattr__(self, "hidden", hidden_layers(self.hidden))
+        rule = "it is the precision of a prior: pass a number, zero or more"
+        checked = number("shrinkage", self.shrinkage, within=lambda value: 0 <= value < inf, rule=rule)
+        object.__setattr__(self, "shrinkage", checked)
+
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
+        body = MLP((sizes.inputs, *self.hidden, 1 + self.dim), generators=generators)
+        return _WithDifficulty((1 + self.dim, sizes.demonstrators), generators, body, self.shrinkage)
+
+
+@final
 class _Perfect(ExpertiseNet):
     def __init__(self, members: int) -> None:
         super().__init__()
@@ -211,3 +244,26 @@ class _ByState(ExpertiseNet):
         shared = self.skill.shape[-1] == 1  # one w serves everybody
         skill = self.skill if shared else pairs.demonstrator(self.skill)
         return pairs.pair_index((pairs.observation_index(embedding) * skill).sum(-2).sigmoid())
+
+
+@final
+class _WithDifficulty(ExpertiseNet):
+    """The first row of `skill` is w and the others are v; the first output of the network is d and the others are f."""
+
+    def __init__(self, shape: tuple[int, int], generators: Generators, body: MLP, shrinkage: float) -> None:
+        super().__init__()
+        self.body, self.shrinkage = body, shrinkage
+        self.skill = nn.Parameter(uniform(shape, 1.0, generators))
+
+    def embedding(self, batch: Batch) -> Float[Tensor, "member dimension observation"]:
+        return self.body(batch.observations)
+
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
+        assert embedding is not None
+        pairs = batch.pairs
+        state, person = pairs.observation_index(embedding), pairs.demonstrator(self.skill)
+        logit = state[:, 0] + person[:, 0] + (state[:, 1:] * person[:, 1:]).sum(-2)
+        return pairs.pair_index(logit.sigmoid())
+
+    def log_prior(self) -> Float[Tensor, " member"]:
+        return -0.5 * self.shrinkage * self.skill[:, 1:].square().flatten(1).sum(1)

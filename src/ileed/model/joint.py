@@ -103,10 +103,12 @@ class Joint(nn.Module):
         return Objective(cost, latent, total + self.parts.dynamics.weight * latent)
 
     def _log_prior(self) -> Float[Tensor, " member"] | None:
-        """Logarithm of the prior of the demonstrator model's own parameters, or None where it has none."""
-        if self.demonstrator is None or not self.parts.expertise.estimates_expertise:
+        """Logarithm of the prior of expertise and of the demonstrator model's own parameters, or None for flat ones."""
+        if not self.parts.expertise.estimates_expertise:
             return None
-        return self.parts.demonstrator.log_prior(self.demonstrator)
+        own = None if self.demonstrator is None else self.parts.demonstrator.log_prior(self.demonstrator)
+        known = [each for each in (self.expertise.log_prior(), own) if each is not None]
+        return torch.stack(known).sum(0) if known else None
 
     def expertise_at(self, batch: Batch) -> PerCount:
         """rho of every count."""

@@ -161,12 +161,14 @@ class Confusion(AbstractDemonstratorModel[Choice]):
     likelihood estimation of observer error-rates using the EM algorithm", Applied Statistics 1979, where every state
     is a task; expertise rho is the level about which a person's own diagonal varies, by offsets d_i that sum to zero
     over actions. Priors: `pseudo_counts` assumed slips in each row of each B_i, as the population's matrix has them,
-    and a standard normal distribution of d_i[y].
+    and a standard normal distribution of d_i[y]. A policy with its actions exchanged is as likely, with matrices that
+    make up for it: people are taken to do as the policy would more often than not, or as gold people do.
     """
 
     pseudo_counts: float = 5.0
     """Slips from each action that are assumed beforehand, distributed as those of all people; 0 for none."""
     discrete = True
+    actions_can_be_exchanged = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pseudo_counts", _pseudo_counts(self.pseudo_counts))

@@ -12,6 +12,7 @@ from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
 from ileed.readers.crowd import from_answers
 from ileed.readers.episode_table import by_episode_table
+from ileed.readers.hub import local_copy
 from ileed.readers.imitation_trajectories import read_imitation, write_imitation
 from ileed.readers.lerobot import read_lerobot
 from ileed.readers.lerobot_writer import write_lerobot
@@ -69,13 +70,16 @@ __all__ = [
 
 
 def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: Any) -> Demonstrations:
-    """Demonstrations from a file, by the ending of its name.
+    """Demonstrations from a file, by the ending of its name, or from a folder.
+
+    `path` may be a data set of the Hugging Face hub, hf://datasets/OWNER/NAME, with @REVISION and /PATH where needed:
+    what readers need of it is downloaded into the hub's cache, without videos and images (extra `hub`).
 
     `demonstrator` says where in the file it stands who did what; None takes the format's own place for it, and a format
     that has none asks for it. `options` are those of the format's own reader, such as `observations` and `filter_key`
     of `read_robomimic`; one that the format does not have is refused.
     """
-    path = path_of("path", path, rule="pass the path of a file", error=DemonstrationError)
+    path = path_of("path", local_copy(path), rule="pass the path of a file", error=DemonstrationError)
     if demonstrator is not None:
         rule = "pass by_column(...), by_mask(...) or the like, or None for the format's own place"
         if isinstance(demonstrator, str):

@@ -27,7 +27,7 @@ TASK, GOLD = "task", "gold"  # skill columns: the name of each row's task, and i
 _INDEX = "task number"
 _USUAL = {"task": ("task", "question"), "worker": ("worker",), "label": ("label", "answer")}
 _TRUE = ("true_label", "truth", "gold", "label", "answer")
-_ANSWERS, _TRUTH = "answer.csv", "truth.csv"
+ANSWERS, _TRUTH = "answer.csv", "truth.csv"
 
 
 def from_answers(
@@ -91,7 +91,7 @@ def _number(column: Column) -> tuple[tuple[str, ...], Array]:
     words = pc.unique(text).to_pylist()
     whole = all(word.removeprefix("-").isdecimal() and len(word) < 19 for word in words)
     names = tuple(sorted(words, key=(lambda word: (int(word), word)) if whole else None))
-    return names, np.asarray(pc.index_in(text, value_set=pa.array(names)).to_numpy(), dtype=np.int64)
+    return names, np.asarray(pc.index_in(text, value_set=pa.array(names, text.type)).to_numpy(), dtype=np.int64)
 
 
 def _gold(gold: Any, task: str, tasks: Sequence[str]) -> Array:
@@ -112,17 +112,17 @@ def _gold(gold: Any, task: str, tasks: Sequence[str]) -> Array:
     return np.array([known.get(name, "") for name in tasks])
 
 
-def _read_folder(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
+def read_folder(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
     """A folder of answer.csv (question, worker, answer) and, where there is one, truth.csv (question, truth)."""
     if demonstrator is not None and not isinstance(demonstrator, by_column):
         raise DemonstrationError(f"{demonstrator!r} does not apply to crowd tables: use by_column(...)")
     worker = None if demonstrator is None else demonstrator.column
     gold = file_in(Path(path), _TRUTH) if (Path(path) / _TRUTH).exists() else None
-    return from_answers(file_in(Path(path), _ANSWERS), worker=worker, gold=gold)
+    return from_answers(file_in(Path(path), ANSWERS), worker=worker, gold=gold)
 
 
 def _columns(path: Path) -> list[str]:
-    return list(open_table(file_in(path, _ANSWERS), wanted=None, as_text=(), infer=()).column_names)
+    return list(open_table(file_in(path, ANSWERS), wanted=None, as_text=(), infer=()).column_names)
 
 
-READER = Reader("crowd", ("",), _read_folder, columns=_columns, recognises=lambda path: (path / _ANSWERS).is_file())
+READER = Reader("crowd", ("",), read_folder, columns=_columns, recognises=lambda path: (path / ANSWERS).is_file())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,19 @@ _LONGEST_JSON = 64 << 20  # bytes
 def file_in(folder: Path, *parts: str) -> Path:
     """A regular file of a folder; one that is absent, or a link that leads out of the folder, is refused."""
     file = folder.joinpath(*parts)
-    with suppress(RuntimeError, OSError):  # links in a circle, which are no file
-        if not file.resolve().is_relative_to(folder.resolve()):
-            raise DemonstrationError(f"{_shown(file)} leads out of the data set, and is not followed: copy it there")
+    if leads_out(file, folder):
+        raise DemonstrationError(f"{_shown(file)} leads out of the data set, and is not followed: copy it there")
     if not file.is_file():
         raise DemonstrationError(f"{_shown(folder)} has no file {brief('/'.join(parts))}: copy the folder again, whole")
     return file
+
+
+def leads_out(file: Path, folder: Path) -> bool:
+    """Whether a file of a folder is a link out of it, and not to where the Hugging Face hub's cache keeps its files."""
+    target, home = (Path(os.path.realpath(each)) for each in (file, folder))  # which bears links in a circle
+    snapshot = next((each for each in (home, *home.parents) if each.parent.name == "snapshots"), None)
+    places = [home, *([snapshot.parents[1] / "blobs"] if snapshot is not None else [])]
+    return not any(target.is_relative_to(place) for place in places)
 
 
 def read_json(file: Path) -> dict[str, Any]:

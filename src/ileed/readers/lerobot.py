@@ -23,7 +23,8 @@ from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, UnnamedDemonstratorError, brief, refuse_damage
 from ileed.readers.episode_table import by_episode_table, episode_tables
-from ileed.readers.parquet import ParquetFile, as_numpy, read_encoding
+from ileed.readers.folders import leads_out
+from ileed.readers.parquet import ParquetFile, as_numpy, numbers, read_encoding
 from ileed.readers.reader import Candidate, Labeller, Reader, by_column, by_one, read_notes, shape_as_noted
 from ileed.wording import counted, did_you_mean, printable
 
@@ -104,12 +105,13 @@ class _Folder:
         if not self.files:
             raise DemonstrationError(f"{path} has no data/chunk-000/*.parquet: copy or download the folder whole")
         self.columns: list[str] = self.files[0].schema.names
+        if repeated := next((name for name in self.columns if self.columns.count(name) > 1), None):
+            raise DemonstrationError(f"the data of {path} have two columns {brief(repeated)}: keep one of them")
 
     def file(self, name: str) -> Path:
         """A file of the folder; a link out of it is followed only where the Hub's cache keeps its files."""
-        file, home = self.path / name, self.path.resolve()
-        places = [home, *([home.parents[1] / "blobs"] if home.parent.name == "snapshots" else [])]
-        if not any(file.resolve().is_relative_to(place) for place in places):
+        file = self.path / name
+        if leads_out(file, self.path):
             raise DemonstrationError(
                 f"{brief(name)} is a link out of {self.path}, which is not followed: copy the file"
             )
@@ -325,7 +327,7 @@ def _as_rows(name: str, column: pa.ChunkedArray) -> Array:
         array, rows = column.combine_chunks(), len(column)
         array = array.storage if isinstance(array, pa.ExtensionArray) else array
         while isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
-            lengths = np.unique(array.value_lengths().to_numpy(zero_copy_only=False))
+            lengths = np.unique(numbers(array.value_lengths()))
             if array.null_count or len(lengths) > 1:
                 raise DemonstrationError(f"column {name!r} has lists of {len(lengths)} lengths: all must have the same")
             array = array.flatten()

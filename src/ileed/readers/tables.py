@@ -19,6 +19,7 @@ from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
 from ileed.errors import DemonstrationError, refuse_damage
+from ileed.readers.hub import local_copy
 from ileed.readers.parquet import ParquetFile
 from ileed.readers.reader import Labeller, Reader, flat_table
 
@@ -76,7 +77,7 @@ def from_table(
     if len(roles["demonstrator"]) != 1 or not roles["action"]:
         found = f"demonstrator is {demonstrator!r} and action is {action!r}"
         raise DemonstrationError(f"{found}: name one column that says who acted, and what")
-    return _from_roles(table, roles, missing, encoding, continuous=not isinstance(action, str))
+    return _from_roles(local_copy(table), roles, missing, encoding, continuous=not isinstance(action, str))
 
 
 def _as_names(role: str, names: Any) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from ileed.pseudonyms import pseudonyms
 from ileed.report.charts import file_of
 from ileed.report.comparison import comparison_page
 from ileed.report.evidence import check_data
-from ileed.report.layout import Page
+from ileed.report.layout import Live, Page
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
 from ileed.report.small_print import settings_of
@@ -60,7 +60,7 @@ def report(
     runs.check_page(target)
     fitted, known, data = _load(run, truth or {}, anonymise, data)
     title = title or f"Demonstrator report: {labels_of([run.resolve().name])[0]}"
-    content = page(title, fitted, Content.of(fitted, known, scores or {}, data), command=command)
+    content = page(title, fitted, Content.of(fitted, known, scores or {}, data), command=command).html()
     runs.write_file(target, content.encode("utf-8"))
     return target
 
@@ -156,8 +156,8 @@ def _load_both(
     return fits[0].renamed(hidden), fits[1].renamed(hidden), data
 
 
-def page(title: str, fitted: Fitted, content: Content, *, command: str | None) -> str:
-    """The whole page: what to know first, the sections, then the settings and provenance."""
+def page(title: str, fitted: Fitted, content: Content, *, command: str | None, live: Live | None = None) -> Page:
+    """The page: what to know first, the sections, then the settings and provenance."""
     provenance, sizes = fitted.provenance, fitted.joint.sizes
     is_choice = sizes.discrete and not sizes.has_legal_actions
     tiles = [
@@ -176,4 +176,5 @@ def page(title: str, fitted: Fitted, content: Content, *, command: str | None) -
         introduction=content.introduction,
         sections=content.sections,
         small_print=settings_of(fitted, command),
-    ).html()
+        live=live,
+    )

@@ -62,6 +62,14 @@ class Top(NamedTuple):
     advises: str = "What to do next"
 
 
+class Live(NamedTuple):
+    """What a page that is served has beside the report: a part before it, with a style and a script of its own."""
+
+    html: str
+    style: str
+    script: str
+
+
 class Page(NamedTuple):
     """A page: its title, what stands above the fold, tiles of numbers, sections, and at last the small print."""
 
@@ -73,10 +81,28 @@ class Page(NamedTuple):
     sections: Sequence[Section]
     small_print: str
     """As HTML."""
+    live: Live | None = None
+
+    @property
+    def scripts(self) -> list[str]:
+        """The script of every page, and that of a live one."""
+        return [(_HOME / "page.js").read_text(encoding="utf-8"), *([self.live.script] if self.live else [])]
+
+    @property
+    def policy(self) -> str:
+        """The content policy: nothing from elsewhere, these scripts by their hashes, and for a live page its server."""
+        scripts = " ".join(f"'{_hash(each)}'" for each in self.scripts)
+        asks = "connect-src 'self'; img-src data: blob:" if self.live else "img-src data:"
+        styles = f"'{_hash(self._style)}'"
+        parts = ("default-src 'none'", f"script-src {scripts}", f"style-src {styles}", asks)
+        return "; ".join([*parts, "base-uri 'none'", "form-action 'none'"])
+
+    @property
+    def _style(self) -> str:
+        return f"{_style()}{self.live.style}" if self.live else _style()
 
     def html(self) -> str:
-        """The whole page, which asks nothing of anybody and runs one script, allowed by its hash."""
-        style, script = _style(), (_HOME / "page.js").read_text(encoding="utf-8")
+        """The whole page; unless it is live it asks nothing of anybody."""
         tiles = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in self.tiles)
         advice = "".join(
             f"<li><b>{escape(kind)}</b> <span>{with_code(text)}</span></li>" for kind, text in self.top.advice
@@ -84,11 +110,11 @@ class Page(NamedTuple):
         links = "".join(f'<li><a href="#{each.name}">{each.heading}</a></li>' for each in self.sections)
         return Template((_HOME / "page.html").read_text(encoding="utf-8")).substitute(
             mark=runs.PAGE_MARK.decode(),
-            policy=f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
-            "base-uri 'none'; form-action 'none'",
+            policy=self.policy,
             title=escape(self.title),
-            style=style,
-            script=script,
+            style=self._style,
+            live=self.live.html if self.live else "",
+            scripts="\n".join(f"<script>{script}</script>" for script in self.scripts),
             verdict=with_code(self.top.verdict),
             sure=with_code(self.top.sure),
             caution=with_code(self.caution),

@@ -25,6 +25,7 @@ from ileed.report.health import health_sections
 from ileed.report.kinds import PeopleByKind
 from ileed.report.layout import Section, Top
 from ileed.report.people import SHOWN, UNCERTAIN, Person, labels_of, people_of, shown_of
+from ileed.report.slips import slip_sections
 from ileed.report.tables import Cell, Column, Table, decimals, person_name, rated, whole, words
 from ileed.report.text import NOTHING, as_sentence, between, decimal, demonstrators, number, say, short
 
@@ -75,7 +76,8 @@ class Content:
         advice = next_steps(fitted, people, kinds, episodes)
         top = Top(_verdict(fitted, people), _sure(fitted, people), advice, quality(fitted, people, data))
         sections = [_ranking(fitted, people), *_where(fitted, shown, kinds, data), *_episodes(episodes), *rewards]
-        return cls(top, say("caution"), say("introduction"), [*sections, *health_sections(fitted)])
+        last = [*slip_sections(fitted, shown), *health_sections(fitted)]
+        return cls(top, say("caution"), say("introduction"), [*sections, *last])
 
 
 _WHO, _WHERE = "Who follows the learned policy most closely", "Who is good where"

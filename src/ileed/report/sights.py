@@ -7,7 +7,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -30,8 +30,9 @@ class Frames:
     images: Sequence[tuple[str, bytes]]
 
     def html(self) -> str:
+        source = "data:image/png;base64,"
         shown = "".join(
-            f'<li><img alt="{escape(words)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+            f'<li><img alt="observation at {escape(words)}" src="{source}{base64.b64encode(png).decode()}">'
             f"<span>{escape(words)}</span></li>"
             for words, png in self.images
         )
@@ -46,14 +47,15 @@ def sight_of(evidence: Evidence, episode: int, stretch: tuple[int, int] | None) 
     """Frames of an episode, or its path, with the stretch marked; None where neither can be drawn."""
     steps = np.flatnonzero(evidence.data.episode == episode)
     number = int(evidence.numbers[episode])
-    if _are_images(evidence.data.observations):
+    if are_images(evidence.data.observations):
         first, last = (0, len(steps) - 1) if stretch is None else stretch
         chosen = np.unique(np.linspace(first, last, _FRAMES).round().astype(int)).tolist()
         images = [(f"step {step}", png(evidence.data.observations[steps[step]])) for step in chosen]
         return Frames(say("frames", episode=number), images)
-    plane = _plane(evidence)
-    if plane is None:
+    found = Plane.of(evidence.fitted.normaliser.kept.numpy(), evidence.data.observations)
+    if found is None:
         return None
+    plane = found.at(evidence.data.observations)
     x, y = (Scale.of(plane[:, k].tolist(), zero=False) for k in (0, 1))
     cloud = plane[:: max(1, len(plane) // _CLOUD)].tolist()
     body = path(cloud, plane[steps].tolist(), stretch, x, y, height=130)
@@ -61,21 +63,39 @@ def sight_of(evidence: Evidence, episode: int, stretch: tuple[int, int] | None) 
     return Chart(f"path-{number}", say("path", episode=number), body, 140, marks)
 
 
-def _are_images(observations: Array) -> bool:
+def are_images(observations: Array) -> bool:
+    """Whether each observation is an image: (step, height, width, channel)."""
     return observations.ndim == 4 and observations.shape[3] in (1, 3) and min(observations.shape[1:3]) >= 8
 
 
-def _plane(evidence: Evidence) -> Array | None:
-    """(step, 2) states in the plane in which they vary most; None where most features are not continuous."""
-    kept = evidence.fitted.normaliser.kept.numpy()
-    values = evidence.data.observations.reshape(len(evidence.data), -1)[:, kept].astype(np.float64)
-    some = values[:: max(1, len(values) // 2000)]
-    many = np.array([len(np.unique(column)) > _MANY_VALUES for column in some.T])
-    if len(kept) < 2 or many.mean() <= 0.5:
-        return None
-    scaled = (values - values.mean(0)) / np.where((deviation := values.std(0)) > 0, deviation, 1)
-    _, axes = np.linalg.eigh(scaled.T @ scaled / len(scaled))
-    return np.asarray(scaled @ axes[:, :-3:-1])
+class Plane(NamedTuple):
+    """The plane in which states vary most."""
+
+    kept: Array
+    mean: Array
+    scale: Array
+    axes: Array
+
+    @classmethod
+    def of(cls, kept: Array, observations: Array) -> Plane | None:
+        """The plane of (step, ...) observations, by the features that a fit reads; None where most take few values."""
+        values = _features(observations, kept)
+        some = values[:: max(1, len(values) // 2000)]
+        many = np.array([len(np.unique(column)) > _MANY_VALUES for column in some.T])
+        if len(kept) < 2 or many.mean() <= 0.5:
+            return None
+        mean, scale = values.mean(0), np.where((deviation := values.std(0)) > 0, deviation, 1)
+        scaled = (values - mean) / scale
+        _, axes = np.linalg.eigh(scaled.T @ scaled / len(scaled))
+        return cls(kept, mean, scale, axes[:, :-3:-1])
+
+    def at(self, observations: Array) -> Array:
+        """(step, 2) where states lie."""
+        return np.asarray((_features(observations, self.kept) - self.mean) / self.scale @ self.axes)
+
+
+def _features(observations: Array, kept: Array) -> Array:
+    return np.asarray(observations.reshape(len(observations), -1)[:, kept].astype(np.float64))
 
 
 def png(image: Array) -> bytes:

@@ -15,14 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, final, get_args, get_origin, get_type_hints
-
-from safetensors.torch import save as tensors_to_bytes
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, Union, final, get_args, get_origin, get_type_hints
 
 from ileed.deprecation import current_names
 from ileed.errors import RunError, SettingsError, brief
-from ileed.runs.files import PARTIAL, atomic_write, remove_partial, sync, unwritable
+from ileed.runs.files import PARTIAL, atomic_write, remove_partial, sync, tensor_bytes, unwritable
 from ileed.runs.files import read_head as read_head
 from ileed.runs.files import read_tensors as read_tensors
 from ileed.runs.files import remove_file as remove_file
@@ -30,6 +27,9 @@ from ileed.runs.files import write_file as write_file
 from ileed.runs.files import write_tensors as write_tensors
 from ileed.runs.provenance import FORMAT
 from ileed.runs.provenance import provenance as provenance
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
 _FILES = (_WEIGHTS, _HISTORY, _PROVENANCE, _SETTINGS)
@@ -70,7 +70,7 @@ def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
         (partial / _SETTINGS).write_text(json.dumps({**_MARK, **run.settings}, indent=2) + "\n")
         (partial / _PROVENANCE).write_text(json.dumps(run.provenance, indent=2) + "\n")
         (partial / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
-        (partial / _WEIGHTS).write_bytes(tensors_to_bytes(dict(run.weights), metadata={"format": str(FORMAT)}))
+        (partial / _WEIGHTS).write_bytes(tensor_bytes(run.weights, {"format": str(FORMAT)}))
     if replaces:
         _use_replacement(path)
         remove_partial(target)

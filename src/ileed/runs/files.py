@@ -9,19 +9,28 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as tensors_to_bytes
-from torch import Tensor
 
 from ileed.errors import RunError, brief
+
+if TYPE_CHECKING:  # torch takes most of a second to import, and data are read without it
+    from torch import Tensor
 
 PARTIAL = ".ileed-"  # follows a name in the name of the temporary folder in which that file or folder is written
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
     """Write named tensors and notes as one safetensors file, atomically."""
-    write_file(path, tensors_to_bytes({name: value.contiguous() for name, value in tensors.items()}, dict(notes)))
+    write_file(path, tensor_bytes(tensors, notes))
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> bytes:
+    """The content of a safetensors file with named tensors and notes."""
+    from safetensors.torch import save
+
+    return save({name: value.contiguous() for name, value in tensors.items()}, dict(notes))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

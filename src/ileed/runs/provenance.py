@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 FORMAT = 1
 """The format of run directories and result records."""
@@ -21,6 +20,8 @@ FORMAT = 1
 
 def provenance() -> dict[str, Any]:
     """What is needed to reproduce a result: versions, commit, machine and date."""
+    import torch  # here, since readers of data need nothing else of it
+
     return {
         "format": FORMAT,
         "ileed": _version(),

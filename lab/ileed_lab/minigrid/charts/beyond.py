@@ -116,7 +116,15 @@ def _rows_by_restarts(cells: Sequence[Mapping[str, Any]]) -> list[Row]:
 # --- wrong demonstrator models
 
 
-_MODELS = {"bc": "BC", "uniform": "uniform", "one-versus-rest": "one-versus-rest", "boltzmann": "Boltzmann"}
+_MODELS = {
+    "bc": "BC",
+    "uniform": "uniform",
+    "one-versus-rest": "one-versus-rest",
+    "boltzmann": "Boltzmann",
+    "persistent": "persistent",
+    "biased": "biased",
+    "auto": "auto",
+}
 _RANDOM_ACTIONS = {
     "uniform": "any action",
     "one-versus-rest": "any but the best",

@@ -1,0 +1,1 @@
+"""Crowds: labels of tasks and ranks of workers on public and simulated tables of answers, beside crowd-kit."""

@@ -1,0 +1,95 @@
+"""Comparing demonstrator models: the right one is preferred, the simplest where the data cannot choose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isnan
+
+import numpy as np
+import pytest
+from test_slips import habitual, method, repeating
+from test_third_party import ACTIONS, simulated
+
+import ileed
+from ileed.comparing import CANDIDATES
+from ileed.fitted.comparison import ModelComparison
+from ileed.fitted.model_choice import FOLDS, RESTARTS, Folds
+
+FEW = (ileed.UniformMixture(), ileed.BiasedMixture(), ileed.Persistent())
+
+
+def uniform(random, person, right, previous):
+    return right if random.random() < (0.9, 0.6, 0.3, 0.1)[person] else int(random.integers(ACTIONS))
+
+
+@pytest.mark.parametrize(("act", "right"), [(uniform, 0), (habitual, 1), (repeating, 2)])
+def test_the_model_that_people_follow_is_preferred(act, right):
+    found = ileed.compare(simulated(act, people=4), seed=0, models=FEW, method=method(None, steps=300), device="cpu")
+    assert found.chosen == right
+    assert found.preferred.startswith(type(FEW[right]).__name__)
+    assert found.table()["preferred"].to_pylist().index(True) == right
+
+
+def comparison(costs, errors, expertise=((),) * 3):
+    return ModelComparison(("A()", "B()", "C()"), costs, errors, 100, ("ann", "bob", "cy"), expertise)
+
+
+@pytest.mark.parametrize(
+    ("costs", "errors", "chosen"),
+    [
+        ((0.5, 0.5, 0.5), (0.0, 0.0, 0.0), 0),
+        ((0.52, 0.5, 0.49), (0.02, 0.02, 0.0), 1),
+        ((0.52, 0.5, 0.49), (0.04, 0.02, 0.0), 0),
+        ((0.9, 0.8, 0.1), (0.01, 0.01, 0.0), 2),
+    ],
+)
+def test_the_simplest_within_one_standard_error_of_the_best_is_chosen(costs, errors, chosen):
+    assert comparison(costs, errors).chosen == chosen
+
+
+def test_the_sentence_says_whether_the_order_of_people_depends_on_the_model():
+    alike = comparison((0.5, 0.4, 0.6), (0.01, 0.0, 0.01), ((0.1, 0.2, 0.3),) * 3)
+    assert "all models order people alike" in alike.sentence()
+    assert "0.100 nats per held-out action below A()" in alike.sentence()
+    other = replace(alike, expertise=((0.3, 0.2, 0.1), (0.1, 0.2, 0.3), (0.1, 0.2, 0.3)))
+    assert "depends on the model" in other.sentence()
+    assert other.rank_correlations[0] == pytest.approx(-1)
+    assert all(isnan(value) for value in comparison((0.5, 0.4, 0.6), (0.0,) * 3).rank_correlations)
+
+
+def test_every_episode_is_judged_by_members_that_have_not_seen_it():
+    data = simulated(uniform, people=4, episodes=5)
+    folds = Folds.of(data, seed=0)
+    assert folds.weights.shape == (FOLDS * RESTARTS, data.episode_count)
+    for member, weights in enumerate(folds.weights):
+        np.testing.assert_array_equal(weights > 0, folds.fold != member // RESTARTS)
+
+
+def test_auto_fits_with_the_model_that_is_preferred_and_a_run_keeps_why(tmp_path):
+    data = simulated(habitual, people=4)
+    fitted = method("auto", steps=300).fit(data, seed=0, device="cpu")
+    assert fitted.comparison is not None
+    assert fitted.comparison.models[fitted.comparison.chosen].startswith(type(fitted.joint.parts.demonstrator).__name__)
+    assert "Biased" in fitted.comparison.preferred or "biased" in fitted.comparison.preferred
+    fitted.save(tmp_path / "run")
+    loaded = ileed.load(tmp_path / "run")
+    assert loaded.comparison == fitted.comparison
+    assert loaded.method.demonstrator == "auto"
+
+
+def test_models_that_do_not_describe_the_data_are_left_out_or_refused_where_they_are_named():
+    data = simulated(uniform, people=4, episodes=3)
+    found = ileed.compare(data, seed=0, method=method(None, steps=2), device="cpu")
+    assert len(found.models) == sum(model.discrete for model in CANDIDATES)
+    with pytest.raises(ileed.SettingsError, match="VarianceScaling models continuous actions"):
+        ileed.compare(data, seed=0, models=[ileed.VarianceScaling()], device="cpu")
+    with pytest.raises(ileed.SettingsError, match="names none"):
+        ileed.compare(data, seed=0, models=[], device="cpu")
+    with pytest.raises(ileed.SettingsError, match="demonstrator"):
+        ileed.Ileed(demonstrator="automatic")
+
+
+def test_the_same_seed_compares_alike():
+    data = simulated(uniform, people=4, episodes=4)
+    one, other = (ileed.compare(data, seed=3, models=FEW, method=method(None, steps=20), device="cpu") for _ in "12")
+    assert one == other
