@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ileed import runs
-from ileed_lab.comparison import Estimate, Records, format_estimate, markdown_table
+from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table
 from ileed_lab.people.hanabi.experiment import CAP, MANY
 from ileed_lab.people.hanabi.games import EXPERIENCE
 from ileed_lab.people.measures import FEW_GAMES
 from ileed_lab.people.sections import Indices, interval, model_choice
 from ileed_lab.provenance import provenance
+from ileed_lab.records import Measured
 
 __all__ = ["hanabi_page", "write_hanabi_page"]
 
@@ -171,6 +175,17 @@ def _computers(indices: Indices) -> list[str]:
     ]
 
 
+def _consistency(rows: Sequence[Measured]) -> str:
+    costs = {each["demonstrator"]: float(np.mean(each["nats_by_game"])) for each in rows}
+    computers = [name for name in costs if name.startswith("computer")]
+    least = min(cost for name, cost in costs.items() if name not in computers)
+    better = [name.removeprefix("computer, ") for name in computers if costs[name] < least]
+    if not better:
+        return "No computer player is predicted better than both people."
+    verb = "is" if len(better) == 1 else "are"
+    return f"Of the {len(computers)} computer players, {join_words(better)} {verb} predicted better than both people."
+
+
 def _alone(records: Records) -> list[str]:
     trials = records.trials(_NAME, "cloned", demonstrators="alone")
     if 0 not in trials:
@@ -187,6 +202,6 @@ def _alone(records: Records) -> list[str]:
     return [
         f"Whether they are consistent shows where each is cloned alone, from the first four fifths of {MANY} games: "
         "how well the policy predicts the other fifth, for the three computer players and the two people with most "
-        "games. The interval is over games.",
+        f"games. The interval is over games. {_consistency(trials[0]['rows'])}",
         markdown_table(["demonstrator", "games", "nats per action, mean over games", "likeliest move made"], rows),
     ]
