@@ -17,13 +17,11 @@ from ileed_lab.curation.others import CurationTrainers
 from ileed_lab.grid import AbstractExperiment
 from ileed_lab.minigrid.experiment import MINIGRID
 from ileed_lab.people.hanabi.experiment import Hanabi
-from ileed_lab.people.overcooked.experiment import Overcooked
 from ileed_lab.square.experiment import Scaling, Square
 
 _CHESS = (ChessExpertise(), ChessCrossFitting(), ChessEngines(), ChessPolicy(), ChessRating())
 _CURATION = (CurationMiniGrid(), CurationTrainers())
-_PEOPLE = (Hanabi(), Overcooked())
-_EVERY = (*MINIGRID, Square(), Scaling(), *_CHESS, Coverage(), CrowdLabels(), CrowdSimulated(), *_CURATION, *_PEOPLE)
+_EVERY = (*MINIGRID, Square(), Scaling(), *_CHESS, Coverage(), CrowdLabels(), CrowdSimulated(), *_CURATION, Hanabi())
 EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in _EVERY}
 """Those that learn from a file are listed without one."""
 

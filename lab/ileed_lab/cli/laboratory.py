@@ -113,9 +113,6 @@ class Tables:
     hanabi: Path = Path("docs/hanabi.md")
     """The same for the page about Hanabi."""
 
-    overcooked: Path = Path("docs/overcooked.md")
-    """The same for the page about Overcooked."""
-
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
@@ -123,7 +120,6 @@ class Tables:
         from ileed_lab.curation.page import write_curation_page
         from ileed_lab.minigrid.page import write_page
         from ileed_lab.people.hanabi.page import write_hanabi_page
-        from ileed_lab.people.overcooked.page import write_overcooked_page
         from ileed_lab.square.page import write_robot_page
 
         write_page(self.results, self.out)
@@ -133,6 +129,5 @@ class Tables:
         write_crowd_page(self.results, self.crowd)
         write_curation_page(self.results, self.curation)
         write_hanabi_page(self.results, self.hanabi)
-        write_overcooked_page(self.results, self.overcooked)
-        pages = (self.out, self.robot, self.chess, self.calibration, self.crowd, self.curation, self.hanabi)
-        Output().say(f"wrote {', '.join(map(str, pages))} and {self.overcooked}")
+        pages = (self.out, self.robot, self.chess, self.calibration, self.crowd, self.curation)
+        Output().say(f"wrote {', '.join(map(str, pages))} and {self.hanabi}")
