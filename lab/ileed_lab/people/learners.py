@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -46,7 +46,6 @@ class CrossFitted:
     """A method of the library, cross-fitted: the same policies rate people and games."""
 
     method: Ileed
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def fit(
         self,
@@ -93,7 +92,6 @@ class Agreement:
 
     method: Ileed
     folds: int = 5
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def fit(
         self,
@@ -136,7 +134,6 @@ class Alone:
     """Each demonstrator cloned alone, from all but the last fifth of their games, which are predicted."""
 
     method: Ileed
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def fit(
         self,
@@ -188,7 +185,6 @@ class Compared:
 
     method: Ileed
     models: tuple[AbstractDemonstratorModel[Any], ...]
-    devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def fit(
         self,
