@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ileed import CategoricalMLP, Constant, Demonstrations, Ileed, compare
+from ileed import CategoricalMLP, Constant, Demonstrations, Fitted, Ileed, compare
 from ileed.comparing import ModelComparison
 from ileed.demonstrations import Array
 from ileed.fitted.rating import Ratings
@@ -108,7 +108,7 @@ class Agreement:
         for number in range(self.folds):
             own = fold[data.demonstrator] == number
             fitted = self.method.fit(data.select(~own), seed=seed, device=device, check_width=False)
-            log_policy = fitted.policy.distribution(data.observations[own]).logits.numpy()
+            log_policy = _log_policy(fitted, data.observations[own])
             agrees[own] = log_policy.argmax(1) == data.actions[own]
             nats[own] = -log_policy[np.arange(own.sum()), data.actions[own]]
         return Agreements(
@@ -149,7 +149,7 @@ class Alone:
             earlier = own.episode < own.episode_count * 4 // 5
             fitted = self.method.fit(own.select(earlier), seed=seed, device=device, check_width=False)
             later = own.select(~earlier)
-            log_policy = fitted.policy.distribution(later.observations).logits.numpy()
+            log_policy = _log_policy(fitted, later.observations)
             right = log_policy.argmax(1) == later.actions
             nats = -log_policy[np.arange(len(later)), later.actions]
             rows.append(
@@ -163,6 +163,12 @@ class Alone:
                 }
             )
         return Clones(rows, time.monotonic() - began)
+
+
+def _log_policy(fitted: Fitted, observations: Array) -> Array:
+    """(step, action) of a categorical policy."""
+    policy: Any = fitted.policy
+    return np.asarray(policy.distribution(observations).logits)
 
 
 def _means(values: Array, game: Array) -> list[float]:

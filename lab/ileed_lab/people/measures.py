@@ -256,7 +256,11 @@ def _indicators(labels: Sequence[str]) -> Array:
 
 def measure(method: str) -> Callable[[Any, Outcomes, int], Measured]:
     """What is recorded of a fit by a method of that name, given the outcomes and the trial."""
-    return {"agreement": _measure_agreement, "compare": _measure_comparison}.get(method, _measure_expertise)
+    kinds: dict[str, Callable[[Any, Outcomes, int], Measured]] = {
+        "agreement": _measure_agreement,
+        "compare": _measure_comparison,
+    }
+    return kinds.get(method, _measure_expertise)
 
 
 def _measure_comparison(fit: Comparison, outcomes: Outcomes, trial: int) -> Measured:

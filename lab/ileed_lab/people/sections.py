@@ -135,7 +135,7 @@ def _claims(measured: Measured) -> list[str]:
 
 
 def _claim(measured: Measured, words: str) -> str:
-    low, high = measured.get("over_games", measured["over_people"])
+    low, high = measured["over_games" if "over_games" in measured else "over_people"]
     finding = "goes with" if low > 0 else "goes against" if high < 0 else "is not told from unrelated to"
     return f"it {finding} {words} ({measured['correlation']:.2f}, {interval([low, high])})"
 

@@ -47,8 +47,9 @@ def view(trial: Trial, state: Mapping[str, Any], player: int) -> Array:
     fillable = [pot for pot in pots if soups.get(pot, ("", 0, 0))[1] < _FULL]
     cooking = [pot for pot in pots if soups.get(pot, ("", 0, 0))[1] >= _FULL]
     ready = [pot for pot in cooking if soups[pot][2] >= _COOKED]
-    targets = (_where(trial.tiles, "O"), _where(trial.tiles, "D"), _where(trial.tiles, "S"), fillable, cooking, ready)
-    targets = (*targets, *([cell for cell, name in loose.items() if name == kind] for kind in ("onion", "dish")))
+    targets: list[Sequence[Cell]] = [_where(trial.tiles, kind) for kind in "ODS"]
+    targets += [fillable, cooking, ready]
+    targets += [[cell for cell, name in loose.items() if name == kind] for kind in ("onion", "dish")]
     around = [_kind(trial.tiles, (here[0] + dx, here[1] + dy), there, loose) for dx, dy in _DIRECTIONS]
     facing = _kind(trial.tiles, (here[0] + own["orientation"][0], here[1] + own["orientation"][1]), there, loose)
     parts = [
