@@ -56,6 +56,12 @@ class Indices:
         """Any of them, for what does not depend on the index."""
         return next(iter(self.found.values()))[0]
 
+    @property
+    def not_run(self) -> str:
+        """Which of the indices that were planned were not run; empty where all were."""
+        missing = [words for row, words in self.words.items() if row not in self.found]
+        return f"Planned and not run: {join_words(missing)}." if missing else ""
+
     def outcome(self, name: str, words: str, people: str = "people") -> list[str]:
         """A table of correlations with one outcome, with intervals and controls."""
         naive = self.found.get(list(self.words)[-1])

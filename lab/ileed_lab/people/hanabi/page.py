@@ -68,7 +68,8 @@ data; the first {CAP} games of each count, since two of the chains hold more tha
 has answers to several surveys, so it may be more than one person. Settings, cap, seeds and measures were committed
 before any correlation was computed; the size of the network and the number of steps are the best of four by held-out
 games, without scores. Two changes came later, on which no correlation depends: clones of one demonstrator stop early,
-and four models are compared by held-out games rather than all, since `Confusion` takes long with so many people."""
+and four models are compared by held-out games rather than all, since `Confusion` takes long with so many people; so
+the preferred model is the preferred one of those four."""
 
 
 def _sections(indices: Indices, records: Records) -> list[str]:
@@ -76,6 +77,7 @@ def _sections(indices: Indices, records: Records) -> list[str]:
     return [
         "## In words",
         indices.verdict(chosen),
+        indices.not_run,
         "## What so many people can show",
         _power(indices),
         "## Which demonstrator model",
