@@ -50,7 +50,7 @@ ILLEGAL = {
     ),
     "variance of discrete actions": (
         world(), {"demonstrator": VarianceScaling()},
-        ["VarianceScaling", "continuous", "discrete", "use UniformMixture, OneVersusRest or Boltzmann"],
+        ["VarianceScaling", "continuous", "discrete", "use UniformMixture, BiasedMixture, Persistent or Confusion"],
     ),
     **{
         f"{type(model).__name__} of continuous actions": (

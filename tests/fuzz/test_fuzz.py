@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 CAMPAIGN = Path(__file__).with_name("campaign.py")
-FILES = 1200  # about a minute on one core
+FILES = 1300  # as many for each reader; about a minute on one core
 READERS = (
     "parquet",
     "robomimic",

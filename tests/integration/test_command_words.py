@@ -68,7 +68,8 @@ def test_help_version_and_refusals_of_a_word_load_neither_torch_nor_the_parser(w
 
 
 @pytest.mark.parametrize(
-    "name", [*(name for name in cli.commands() if name not in ("fit", "chess")), "chess extract", "chess rate"]
+    "name",
+    [*(name for name in cli.commands() if name not in ("fit", "compare", "chess")), "chess extract", "chess rate"],
 )
 def test_help_of_a_command_does_not_load_torch(name):
     modules, ended = loaded_after(*name.split(), "--help")

@@ -149,10 +149,10 @@ def wrong_model(alt: ModuleType, records: Records) -> Any:
     tasks, generators = names_in(TASKS, rows, "task"), names_in(GENERATORS, rows, "generator")
     grids = []
     for task in tasks:
-        own, last = rows_where(rows, task=task), task == tasks[-1]
-        reward = _matrix(alt, own, rows, "reward", list(_MODELS), generators, named=True, last=last)
-        rank_loss = _matrix(alt, own, rows, "rank_loss", list(_MODELS)[1:], generators, named=False, last=last)
-        grids.append(alt.hconcat(reward, rank_loss, spacing=16).resolve_scale(color="independent"))
+        own = rows_where(rows, task=task)
+        reward = _matrix(alt, own, rows, "reward", list(_MODELS), generators)
+        rank_loss = _matrix(alt, own, rows, "rank_loss", list(_MODELS)[1:], generators)
+        grids.append(alt.vconcat(reward, rank_loss, spacing=16).resolve_scale(color="independent"))
     return with_title(
         alt,
         alt.vconcat(*grids, spacing=16).resolve_scale(color="independent"),
@@ -171,9 +171,6 @@ def _matrix(
     measure: str,
     models: Sequence[str],
     generators: Sequence[str],
-    *,
-    named: bool,
-    last: bool,
 ) -> Any:
     """A cell for each simulated demonstrator and each model; all cells of a measure share one colour scale."""
     values = [row["mean"] for row in rows_where(everything, measure=measure)] or [0.0]
@@ -184,10 +181,10 @@ def _matrix(
         for model in models
     ]
     axis = {"ticks": False, "domain": False, "labelOverlap": False, "labelLimit": 0, "labelPadding": 6}
-    x_axis = alt.Axis(labelAngle=0, labels=last, **axis)
-    y_axis = alt.Axis(labels=named, labelExpr="split(datum.label, '|')", labelLineHeight=13, labelOffset=-6, **axis)
+    x_axis = alt.Axis(labelAngle=0, **axis)
+    y_axis = alt.Axis(labelExpr="split(datum.label, '|')", labelLineHeight=13, labelOffset=-6, **axis)
     base = alt.Chart(alt.Data(values=cells)).encode(
-        x=alt.X("model:N", sort=None, title="demonstrator model" if last else None, axis=x_axis),
+        x=alt.X("model:N", sort=None, title=None, axis=x_axis),
         y=alt.Y("simulated:N", sort=None, title=None, axis=y_axis),
     )
     colour = alt.Color("mean:Q", legend=None, scale=alt.Scale(scheme="cividis", domain=[worst, best]))
@@ -199,7 +196,7 @@ def _matrix(
         base.transform_filter("datum.right").mark_rect(aria=False, fill=None, stroke=INK, strokeWidth=3, **band),
         base.mark_text(aria=False, fontSize=12).encode(text="label:N", color=ink),
     ).properties(
-        width=alt.Step(94),
+        width=alt.Step(86),
         height=alt.Step(34),
         title=alt.Title(f"{task_title(own[0]['task'])}: {words}", fontSize=13, offset=6),
     )
