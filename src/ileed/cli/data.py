@@ -85,7 +85,7 @@ class OfData:
     """A command about a data set."""
 
     data: Positional[Path]
-    """A file (.parquet, .hdf5, .h5, .npz), a folder, a table (.csv, .tsv) with --action, or hf://datasets/OWNER/NAME."""
+    """A file (.parquet, .hdf5, .h5, .npz), a folder, with --action a table (.csv, .tsv), or --repo-id OWNER/NAME."""
     columns: OmitArgPrefixes[Columns] = Columns()
     """The columns of a table."""
     anonymise: bool = False
