@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import isnan
 
@@ -93,3 +94,17 @@ def test_the_same_seed_compares_alike():
     data = simulated(uniform, people=4, episodes=4)
     one, other = (ileed.compare(data, seed=3, models=FEW, method=method(None, steps=20), device="cpu") for _ in "12")
     assert one == other
+
+
+def test_the_command_compares_models_in_a_table_that_fits_a_narrow_terminal(tmp_path, capsys, monkeypatch):
+    from ileed.cli import run
+
+    monkeypatch.setenv("COLUMNS", "80")
+    ileed.write_parquet(simulated(uniform, people=4, episodes=3), tmp_path / "data.parquet")
+    words = ["compare", str(tmp_path / "data.parquet"), "--steps", "2", "--restarts", "1", "--expertise", "Constant()"]
+    assert run([*words, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["models"]) == sum(model.discrete for model in CANDIDATES)
+    assert run(words) == 0
+    shown = capsys.readouterr().out
+    assert "Persistent(biased=True)" in shown
+    assert "(preferred)" in shown

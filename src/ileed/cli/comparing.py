@@ -47,14 +47,12 @@ class Compare(OfData):
 def _table(found: ModelComparison) -> Table:
     """The models in the order in which they are preferred where the data cannot choose."""
     title = f"nats per action on {found.held_out_steps:,} held-out steps, lower is better"
-    names = ("nats", "above preferred", "standard error", "order of people")
-    table = Table("model", *(Column(name, justify="right") for name in names), title=title)
+    caption = "above: than the preferred, with its standard error; order: rank correlation of people with the preferred"
+    names = ("nats", "above", "order")
+    first = Column("model", no_wrap=True)
+    table = Table(first, *(Column(name, justify="right", no_wrap=True) for name in names), title=title, caption=caption)
     for row in found.table().to_pylist():
         mark = " (preferred)" if row["preferred"] else ""
-        numbers = (
-            f"{row['nats_per_action']:.4f}",
-            f"{row['more_than_preferred']:+.4f}",
-            f"{row['standard_error']:.4f}",
-        )
-        table.add_row(row["model"] + mark, *numbers, f"{row['rank_correlation']:.2f}")
+        words = ("{nats_per_action:.4f}", "{more_than_preferred:+.4f} ± {standard_error:.4f}", "{rank_correlation:.2f}")
+        table.add_row(row["model"] + mark, *(each.format(**row) for each in words))
     return table
