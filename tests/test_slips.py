@@ -186,6 +186,15 @@ def test_gold_is_soft_and_a_known_order_is_heard():
     assert told[3] - told[2] > free[3] - free[2]
 
 
+def test_a_run_says_what_was_known_of_people_by_their_numbers(tmp_path):
+    known = ileed.Known(gold={"person 2": 3.0}, better=[("person 0", "person 1")])
+    data = simulated(habitual, people=4, episodes=2)
+    method(ileed.UniformMixture(), steps=2).fit(data, seed=0, device="cpu", gold=known).save(tmp_path / "run")
+    assert ileed.load(tmp_path / "run").provenance["known"] == {"gold": [[2, 3.0]], "better": [[0, 1]]}
+    plain = method(ileed.UniformMixture(), steps=2).fit(data, seed=0, device="cpu")
+    assert "known" not in plain.provenance
+
+
 @pytest.mark.parametrize(
     ("gold", "says"),
     [

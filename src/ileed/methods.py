@@ -178,8 +178,7 @@ class Ileed:
         weighed: Array | None = None
         if weights is not None:
             weighed = fitting.checked_weights(weights, demonstrations, self.restarts)
-        known = gold if gold is None or isinstance(gold, Known) else Known(gold)
-        stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, known)
+        stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, Known.told(gold))
         method, width = self, None
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
             parts = self.parts(demonstrations)
@@ -228,7 +227,9 @@ class Ileed:
             stages.checkpoints.append(file)
         joint = start.joint.to(stages.device)
         result = fitting.optimise(joint, start.prepared, self.optimiser, checkpoint=file, callback=stages.progress)
-        return _ensemble(self, start.prepared, result, stages.device, time.monotonic() - stages.began)
+        found = _ensemble(self, start.prepared, result, stages.device, time.monotonic() - stages.began)
+        known = {} if stages.known is None else {"known": stages.known.provenance(data)}
+        return replace(found, provenance={**found.provenance, **known})
 
     def _compared_widths(self, data: Demonstrations, weights: Array | None, stages: Stages) -> WidthComparison | None:
         """Policies of several widths on held-out episodes; None where no episode of any weight can be held out."""
@@ -278,8 +279,7 @@ class Ileed:
         learned from. `fit` does the same for people. Where `policy` is None, the network is the paper's.
         """
         check_demonstrations(demonstrations)
-        known = gold if gold is None or isinstance(gold, Known) else Known(gold)
-        stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, known)
+        stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, Known.told(gold))
         folds = replace(self, folds=self.folds or FOLDS).fit_folds(demonstrations, None, stages)
         found = None if folds is None else folds.rate(temperature=self.temperature, by=by)
         if found is None:

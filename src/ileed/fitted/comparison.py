@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Any, final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-_ALIKE = 0.9  # rank correlation above which two orders of people are called the same
+ALIKE = 0.9
+"""Rank correlation above which two orders of people are called the same."""
 
 
 @final
@@ -47,7 +48,7 @@ class ModelComparison:
     def rank_correlations(self) -> tuple[float, ...]:
         """Of everybody's expertise by each model with that by the one that is chosen; NaN where there is none."""
         chosen = self.expertise[self.chosen]
-        return tuple(_rank_correlation(own, chosen) if own and chosen else nan for own in self.expertise)
+        return tuple(rank_correlation(own, chosen) if own and chosen else nan for own in self.expertise)
 
     def table(self) -> pa.Table:
         """One row for each model: its cost, how much more than the preferred, with a 95 % interval, and the order."""
@@ -88,11 +89,12 @@ class ModelComparison:
         ]
         if not near:
             return "the order of people is of one model alone"
-        if min(near) >= _ALIKE:
+        if min(near) >= ALIKE:
             return f"all models order people alike (rank correlations of {min(near):.2f} and more)"
         return f"the order of people depends on the model (rank correlations from {min(near):.2f} on)"
 
 
-def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    ranks = np.stack([np.argsort(np.argsort(each)) for each in (first, second)])
-    return float(np.atleast_2d(np.corrcoef(ranks))[0, 1]) if len(first) > 1 else nan
+def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Spearman's rank correlation of everybody's expertise by two fits; NaN for one person."""
+    ranks = np.stack([np.argsort(np.argsort(np.asarray(each))) for each in (first, second)])
+    return float(np.atleast_2d(np.corrcoef(ranks))[0, 1]) if ranks.shape[1] > 1 else nan

@@ -19,7 +19,7 @@ from ileed.checking import path_of, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
-from ileed.fitted.comparison import ModelComparison
+from ileed.fitted.comparison import ALIKE, ModelComparison, rank_correlation
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
 from ileed.fitted.ratings import Ratings
@@ -33,7 +33,6 @@ from ileed.width import WidthComparison
 
 _EXCHANGED = 0.01  # nats per action: restarts that end with actions exchanged differ by less
 _AS_LIKELY = 1.92  # nats of all steps together: where a 95 % interval of one number ends
-_ALIKE = 0.9  # rank correlation of two orders of people
 _Value = Callable[[Answer, Tensor], Tensor]  # (row,) from the answer of every member, and who acted in each row
 
 
@@ -334,7 +333,7 @@ class Ensemble:
         found: list[Tensor] = []
         for member in likely if len(likely) > 1 and len(self.data.names) > 1 else ():
             own = self.member(int(member))._summary().by_demonstrator
-            if all(_rank_correlation(own, other) < _ALIKE for other in found):
+            if all(rank_correlation(own, other) < ALIKE for other in found):
                 found.append(own)
         return [dict(zip(self.data.names, each.tolist(), strict=True)) for each in found[1:]]
 
@@ -371,12 +370,6 @@ class Ensemble:
             return fitted
         weight = self._own_weights.mean(0) if self.held_out is None else self.held_out
         return replace(fitted, nats_per_action=float(np.average(fitted.nats(data), weights=weight)))
-
-
-def _rank_correlation(first: Tensor, second: Tensor) -> float:
-    """Spearman's rank correlation of everybody's expertise by two members."""
-    ranks = torch.stack([each.argsort().argsort().double() for each in (first, second)])
-    return float(torch.corrcoef(ranks)[0, 1])
 
 
 def _at_steps(

@@ -64,6 +64,17 @@ class Known:
     gold: Sequence[str] | Mapping[str, float] = ()
     better: Sequence[tuple[str, str]] = ()
 
+    @classmethod
+    def told(cls, gold: Sequence[str] | Mapping[str, float] | Known | None) -> Known | None:
+        """What the argument `gold` of a fit says."""
+        return gold if gold is None or isinstance(gold, cls) else cls(gold)
+
+    def provenance(self, data: Demonstrations) -> dict[str, list[list[int | float]]]:
+        """The same for a run directory, by people's numbers: names may be replaced by pseudonyms later."""
+        known = self.of(data)
+        gold = [[number, strength] for number, strength in enumerate(known.gold.tolist()) if strength]
+        return {"gold": gold, "better": known.better.tolist()}
+
     def of(self, data: Demonstrations) -> Knowledge:
         """The same by the numbers of a data set's people, after a check of every name."""
         rule = "pass names of demonstrators, or a mapping from names to how many steps are assumed for each"
