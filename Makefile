@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark fuzz pictures speed-page reproduction-page reproduction-figures imitation robomimic lerobot browser axe stockfish kills same-bits docs wheel-check clean
+.PHONY: demo test check lint types rooms benchmark bench fuzz pictures speed-page reproduction-page reproduction-figures imitation d3rlpy crowdkit robomimic lerobot moto browser axe stockfish kills same-bits docs wheel-check clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
@@ -27,6 +27,10 @@ rooms: $(READY)
 
 benchmark: $(READY)
 	$(BIN)/python benchmarks/restarts.py
+
+# One table of ratios against what people run today, with what is installed of `make imitation d3rlpy crowdkit robomimic`.
+bench: $(READY)
+	$(BIN)/python benchmarks/bench.py
 
 # Mutated files for every reader; `make test` reads some of them. FILES=100000 reads more, SEED=1 others.
 fuzz: $(READY)
@@ -81,6 +85,14 @@ wheel-check: $(READY)
 imitation: $(READY)
 	tests/imitation_environment.sh
 
+# An environment of d3rlpy's own, in .cache/d3rlpy, for `make bench`.
+d3rlpy: $(READY)
+	tests/d3rlpy_environment.sh
+
+# An environment of crowd-kit's own, in .cache/crowdkit; without it nothing is compared with crowd-kit.
+crowdkit: $(READY)
+	tests/crowdkit_environment.sh
+
 # An environment of robomimic's own, in .cache/robomimic; without it the tests of our plug-in are skipped.
 robomimic: $(READY)
 	tests/robomimic_environment.sh
@@ -89,6 +101,10 @@ robomimic: $(READY)
 lerobot: $(READY)
 	tests/lerobot_environment.sh 0.6.1
 	tests/lerobot_environment.sh 0.3.3
+
+# An environment of moto's own, in .cache/moto, which answers as S3 does; without it the tests against S3 are skipped.
+moto: $(READY)
+	tests/moto_environment.sh
 
 # Some tests look at the report in a real browser; where none can be installed, they say so and are skipped.
 browser:

@@ -17,6 +17,7 @@ from ileed import (
     Constant,
     Demonstrations,
     Difficulty,
+    Drift,
     Embedded,
     LatentDynamics,
     MixtureMLP,
@@ -45,6 +46,7 @@ EXPERTISES = (
     Skills("phase"),
     Difficulty(dim=2, hidden=(3,)),
     Difficulty(dim=0, hidden=()),
+    Drift(episodes=10),
 )
 
 
@@ -187,7 +189,7 @@ def raw_batch(data: Demonstrations, sizes: Sizes, *, skill: str | None = None, s
     """The data read plainly, in float64: one observation and one count for every step, in order."""
     flat = data.observations.reshape(len(data), -1)
     varying = flat.max(axis=0) != flat.min(axis=0)
-    return Batch.of(
+    batch = Batch.of(
         sizes=sizes,
         observations=torch.tensor(flat[:, varying].T, dtype=torch.float64),
         observation_index=torch.arange(len(data)),
@@ -197,6 +199,16 @@ def raw_batch(data: Demonstrations, sizes: Sizes, *, skill: str | None = None, s
         legal=None if data.legal is None else torch.tensor(data.legal.T.copy()),
         skills=None if skill is None else torch.tensor(plain_skills(data, skill).T.copy(), dtype=torch.float64),
     )
+    return replace(batch, context={"episode_number": torch.tensor(plain_episode_numbers(data))})
+
+
+def plain_episode_numbers(data: Demonstrations) -> list[int]:
+    """Which of its demonstrator's own episodes each step is in, counted one step after the other."""
+    seen: dict[int, list[int]] = {}
+    for person, episode in zip(data.demonstrator.tolist(), data.episode.tolist(), strict=True):
+        if episode not in (own := seen.setdefault(person, [])):
+            own.append(episode)
+    return [seen[who].index(one) for who, one in zip(data.demonstrator.tolist(), data.episode.tolist(), strict=True)]
 
 
 def plain_skills(data: Demonstrations, column: str) -> np.ndarray:

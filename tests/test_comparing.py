@@ -13,6 +13,7 @@ from test_third_party import ACTIONS, simulated
 
 import ileed
 from ileed.comparing import CANDIDATES
+from ileed.executors import LocalExecutor
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.model_choice import FOLDS, RESTARTS, Folds
 
@@ -90,10 +91,13 @@ def test_models_that_do_not_describe_the_data_are_left_out_or_refused_where_they
         ileed.Ileed(demonstrator="automatic")
 
 
-def test_the_same_seed_compares_alike():
-    data = simulated(uniform, people=4, episodes=4)
-    one, other = (ileed.compare(data, seed=3, models=FEW, method=method(None, steps=20), device="cpu") for _ in "12")
-    assert one == other
+def test_the_same_seed_compares_alike_here_and_by_the_workers_of_an_executor():
+    data, heard = simulated(uniform, people=4, episodes=4), []
+    settings = {"seed": 3, "models": FEW, "method": method(None, steps=20), "device": "cpu"}
+    with LocalExecutor(2) as workers:
+        elsewhere = ileed.compare(data, **settings, executor=workers, progress=heard.append)
+    assert ileed.compare(data, **settings) == elsewhere
+    assert [(at.step, at.steps) for at in heard] == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_the_command_compares_models_in_a_table_that_fits_a_narrow_terminal(tmp_path, capsys, monkeypatch):

@@ -22,7 +22,7 @@ class Probe(AbstractDemonstratorModel):
     """A distribution that depends on every column of the context, on nothing else, and is easily written by hand."""
 
     discrete = True
-    context = tuple(CONTEXT)
+    context = tuple(name for name in CONTEXT if name != "previous_policy")  # which is no column of numbers
 
     def observed(self, policy, expertise, context: Context = NO_CONTEXT):
         numbers = [context[name].float() for name in ("previous_action", "first_step", "episode_number")]
@@ -64,6 +64,7 @@ def test_the_columns_say_what_came_before():
     assert {name: column.tolist() for name, column in found.items()} == {
         "previous_action": [-1, 2, -1, 1, -1, 2],
         "previous_observation": [-1, 5, -1, 3, -1, 1],
+        "previous_policy": [-1, 5, -1, 3, -1, 1],
         "first_step": [1, 0, 1, 0, 1, 0],
         "episode_number": [0, 0, 0, 0, 1, 1],
     }

@@ -30,14 +30,11 @@ def fit():
     return replace(DESIGNS["250 steps"].method, steps=500, folds=5).fit(population().data, seed=0, device="cpu")
 
 
-def test_fits_are_cross_fitted_by_default_but_for_recurrent_policies_and_crowds(monkeypatch):
+def test_fits_are_cross_fitted_by_default_but_for_recurrent_policies(monkeypatch):
     monkeypatch.setattr("ileed.methods.FOLDS", 5)
-    monkeypatch.setattr("ileed.methods.MOST_PEOPLE", 8)
     data = population().data
     method = replace(DESIGNS["250 steps"].method, restarts=1, steps=5)
     assert method.fit(data, seed=0, device="cpu").expertise.ratings.by.folds == 5
-    monkeypatch.setattr("ileed.methods.MOST_PEOPLE", 7)
-    assert method.fit(data, seed=0, device="cpu").expertise.ratings is None
     recurrent = DESIGNS["recurrent"]
     few = replace(recurrent.method, restarts=1, steps=2)
     assert few.fit(recurrent.population(0).data, seed=0, device="cpu").expertise.ratings is None
@@ -238,7 +235,7 @@ def test_a_member_of_a_fold_that_is_lost_costs_nothing_unless_it_was_the_last(mo
             result.nats_per_action[lost] = np.inf
         return result
 
-    monkeypatch.setattr("ileed.fitting.optimise", losing)
+    monkeypatch.setattr("ileed.fitting.blocks.optimise", losing)
     method = replace(fit().method, restarts=2, steps=20, folds=2)
     found = method.fit(population().data, seed=0, device="cpu")
     assert (found.expertise.ratings is not None) == rated

@@ -109,3 +109,12 @@ def test_a_recorded_step_leaves_its_state_as_it_was_and_draws_anew_at_every_repl
     second = replay().clone()
     assert not torch.equal(first, second)
     torch.testing.assert_close(total, first + second)
+
+
+def test_batches_of_people_give_the_same_bits_twice_and_the_same_costs_as_a_cpu(monkeypatch):
+    monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", 3)
+    monkeypatch.setattr("ileed.fitting.people._COUNTS_AT_ONCE", 1000)
+    data, method = demonstrations(), METHODS["embedded"]
+    once, again, on_cpu = (method.fit(data, seed=0, device=device) for device in ("cuda", "cuda", "cpu"))
+    assert torch.equal(once.joint.expertise.skill, again.joint.expertise.skill)
+    np.testing.assert_allclose(once.restarts.nats_per_action, on_cpu.restarts.nats_per_action, atol=1e-4)

@@ -153,9 +153,9 @@ def test_one_policy_at_many_points_of_expertise_is_what_the_model_observes(scale
 def test_the_coarse_grid_of_expertise_gives_the_estimates_of_the_fine_one():
     """Against `assess`, for one episode a person, where the population of a person's episodes hardly matters."""
     from ileed.curation.scores import _POINTS, _on_grid
+    from ileed.fitted.judging import judged_steps
     from ileed.fitted.likelihood import curves
     from ileed.fitted.posterior import mean_and_interval, posterior
-    from ileed.fitted.rating import judged_steps
 
     data, fitted = population(), fit()
     blocks = judged_steps(fitted, data)

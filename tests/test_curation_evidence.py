@@ -15,9 +15,11 @@ from ileed_lab.comparison import Records
 from ileed_lab.curation import subsets
 from ileed_lab.curation.differences import over_trials, paired, rows_of
 from ileed_lab.curation.experiment import OURS, Cloning, CurationMiniGrid, Trained
-from ileed_lab.curation.figures import differences_figure, rewards_figure
+from ileed_lab.curation.figures import differences_figure, rewards_figure, square_figure
 from ileed_lab.curation.others import CurationTrainers
 from ileed_lab.curation.page import NAMES, curation_page
+from ileed_lab.curation.square import SELECTIONS as IN_SQUARE
+from ileed_lab.curation.square import Cloned, CurationSquare, Judged, Taught, tiers
 from ileed_lab.curation.subsets import OTHERS, RULES, SELECTIONS, Curator, best_episodes, select
 from ileed_lab.grid import Cell
 
@@ -158,6 +160,52 @@ def test_trials_are_not_those_on_which_curation_was_tried():
     assert (ours.names, ours.episode_count > 100) == (tuple(f"demonstrator {k}" for k in range(1, 11)), True)
 
 
+# --- Square
+
+
+@cache
+def operators(seed=0):
+    """Six operators of three tiers, who move as they see, with more noise the worse they are."""
+    random = np.random.default_rng(seed)
+    names = tuple(f"{tier}_operator_{number}" for tier in ("better", "okay", "worse") for number in (1, 2))
+    seen = random.normal(size=(720, 3))
+    who = np.repeat(np.arange(6), 120)
+    noise = random.normal(size=(720, 2)) * np.array([0.05, 0.05, 0.3, 0.3, 0.8, 0.8])[who][:, None]
+    episode = np.arange(720) // 4
+    return ileed.Demonstrations(
+        observations=seen, actions=seen[:, :2] + noise, demonstrator=who, episode=episode, names=names
+    )
+
+
+BRIEF = ileed.MixtureLSTM(hidden=(4,), length=3, shared_standard_deviations=True)
+BRIEF_JUDGE = Curator(
+    ileed.Ileed(policy=BRIEF, expertise=ileed.Constant(), restarts=1, steps=30, learning_rate=0.03, folds=2)
+)
+
+
+def test_the_oracle_of_square_knows_the_tier_of_the_operator():
+    assert tiers(operators()) == (2, 2, 1, 1, 0, 0)
+    taught = Taught("robomimic-bc-rnn", "half-oracle", BRIEF_JUDGE).fit(operators(), seed=0, device="cpu")
+    kept = np.array(tiers(operators()))[operators().episode_demonstrator][taught.subset.kept]
+    assert sorted(kept) == [1] * 30 + [2] * 60
+
+
+def test_trainers_in_square_learn_from_the_same_episodes_with_the_seed_of_their_trial():
+    ours = Cloned("above", ileed.bc_rnn(policy=BRIEF, steps=5), BRIEF_JUDGE).fit(operators(), seed=1, device="cpu")
+    theirs = Taught("robomimic-bc-rnn", "above", BRIEF_JUDGE).fit(operators(), seed=1, device="cpu")
+    assert ours.told == theirs.subset.told(operators(), tiers(operators()))
+    assert theirs.seed == 1_001
+    judged = Judged(BRIEF_JUDGE).fit(operators(), seed=1, device="cpu")
+    assert judged.told["expertise"].keys() == set(operators().names)
+
+
+def test_nothing_in_square_is_chosen_by_reward_and_no_trainer_takes_weights_that_it_cannot():
+    named = {name for names in IN_SQUARE.values() for name in names}
+    assert named < set(SELECTIONS)
+    assert not any("reward" in name for name in named)
+    assert "weighted" not in IN_SQUARE["robomimic-bc-rnn"]
+
+
 # --- the page
 
 
@@ -201,10 +249,31 @@ def test_the_page_says_where_curation_helps_where_it_does_not_and_what_was_not_r
     assert "imitation 1.0: batches 3" in page
 
 
+def test_the_page_tells_success_in_square_in_percentage_points(results):
+    square = CurationSquare()
+    kept = {"episodes": 150, "steps": 9_000, "skill": 1.5}
+    origin = {"commit": "0123456789ab", "date": "2026-01-01", "machine": "Linux", "device": "cpu"}
+    for setting in square.settings():
+        for method in square.methods(setting):
+            lift = {"above": 0.2, "half": -0.1}.get(method, 0.0)
+            told = {"length_correlation": -0.5, "expertise": {"ann": 0.5}} if method == "ileed" else kept
+            trials = [{"trial": k, "success": 0.5 + lift + k / 100, **told} for k in range(3)]
+            Cell(square, setting, method).write(results, trials, [origin])
+    page = curation_page(results)
+    assert "- BC-RNN of ours, above the mean: **better than** everything (+20.0 (20.0 to 20.0) points)" in page
+    assert "robomimic's BC-RNN, the best half: **worse than** everything (-10.0 (-10.0 to -10.0) points)" in page
+    assert "| robomimic's BC-RNN | Square | 3 | 51.0 (48.5 to 53.5) | takes none | 71.0 (68.5 to 73.5) |" in page
+    assert "| robomimic's BC-RNN | the best half | 3 | **-10.0 (-10.0 to -10.0)** |" in page
+    assert "| the best half | 150 | 9,000 | 1.50 |" in page
+    assert "-0.50 (-0.50 to -0.50)" in page
+    assert b"percent succeeded" in square_figure(results)
+
+
 def test_the_page_of_no_results_says_that_nothing_was_run(tmp_path):
     page = curation_page(tmp_path)
     assert "Nothing was run." in page
     assert "images/" not in page
+    assert "Square" not in page
 
 
 def test_every_trainer_of_the_page_has_a_name(results):

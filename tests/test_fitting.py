@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +24,7 @@ from strategies import (
 )
 from torch import nn
 
+import ileed
 from ileed import (
     CategoricalMLP,
     Constant,
@@ -40,7 +43,9 @@ from ileed import (
     UniformMixture,
     bc,
 )
+from ileed.executors import WorkerLostError, deal_blocks
 from ileed.fitting import Adam, History, OptimiserSettings, Sampler, optimise
+from ileed.model.joint import Joint
 
 SMALL = {"policy": CategoricalMLP(hidden=(4,)), "expertise": Embedded(hidden=(3,))}
 
@@ -571,6 +576,15 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, data, how):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_a_resumed_fit_removes_what_a_kill_left_of_a_checkpoint(tmp_path):
+    """A process killed while it writes leaves its temporary folder; another file's is none of this fit's business."""
+    for name in (".c.ileed-killed", ".other.ileed-writing"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "c").write_bytes(b"half of a checkpoint")
+    fit(world(), checkpoint=tmp_path / "c")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.ileed-writing", "c"]
+
+
 def test_a_save_that_fails_keeps_the_checkpoint(tmp_path):
     (tmp_path / "observation").write_text("taken")
     fitted = fit(world(), checkpoint=tmp_path / "c")
@@ -628,10 +642,12 @@ def test_a_fit_that_diverges_says_so():
         fit(world(), learning_rate=1e36, skill_learning_rate=1e36)
 
 
-def test_a_fit_that_diverges_leaves_no_checkpoint(tmp_path):
+@pytest.mark.parametrize("member_block", [None, 1])
+def test_a_fit_that_diverges_leaves_no_checkpoint(member_block, tmp_path):
     """It holds nothing to go on from, and would be in the way of the fit with a lower learning rate."""
+    rates = {"learning_rate": 1e36, "skill_learning_rate": 1e36}
     with pytest.raises(SettingsError, match="every restart became non-finite"):
-        fit(world(), learning_rate=1e36, skill_learning_rate=1e36, checkpoint=tmp_path / "c")
+        fit(world(), **rates, member_block=member_block, checkpoint=tmp_path / "c")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -651,6 +667,7 @@ def test_the_outcome_tells_a_settled_climb_from_an_unfinished_one():
     [
         ({"steps": 0}, ["steps is 0", "one or more"]),
         ({"batch_size": 0}, ["batch_size is 0", "or None"]),
+        ({"member_block": 0}, ["member_block is 0", "all restarts at once"]),
         ({"held_out": 1.0}, ["held_out is 1.0", "share of the episodes"]),
         ({"held_out": -0.1}, ["held_out is -0.1"]),
         ({"learning_rate": 0.0}, ["learning_rate is 0.0", "above zero"]),
@@ -803,3 +820,47 @@ def observing(steps, *, seed, skill=0.8, actions=3):
         episode=np.repeat(np.arange(steps // 10), 10),
         action_count=actions,
     )
+
+
+# --- blocks of members by an executor
+
+DEALT = Ileed(policy=CategoricalMLP(hidden=()), expertise=Constant(), restarts=3, steps=40, member_block=2, folds=2)
+
+
+class Here(Executor):
+    """Calls functions at once; loses the worker of the call with this number."""
+
+    def __init__(self, lost: int = -1) -> None:
+        self.lost, self.calls = lost, 0
+
+    def submit(self, function, /, *args, **options):
+        found: Future = Future()
+        if self.calls == self.lost:
+            found.set_exception(WorkerLostError("process 7 was killed"))
+        else:
+            found.set_result(function(*pickle.loads(pickle.dumps(args)), **options))
+        self.calls += 1
+        return found
+
+
+def test_blocks_that_an_executor_computes_are_those_of_one_process_to_the_bit():
+    data, executor = ileed.shipped(), Here()
+    alone = DEALT.fit(data, seed=0)
+    with deal_blocks(executor):
+        dealt = DEALT.fit(data, seed=0)
+    assert executor.calls > 2, "restarts and folds are dealt out"
+    for one, other in zip(alone.ensemble.joint.parameters(), dealt.ensemble.joint.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert alone.expertise.by_demonstrator() == dealt.expertise.by_demonstrator()
+
+
+def test_after_a_lost_worker_the_same_fit_goes_on_with_the_blocks_that_were_finished(tmp_path, monkeypatch):
+    data, method = ileed.shipped(), replace(DEALT, folds=0)
+    with deal_blocks(Here(lost=1)), pytest.raises(WorkerLostError):
+        method.fit(data, seed=0, checkpoint=tmp_path / "checkpoint")
+    steps, objective = [], Joint.objective
+    monkeypatch.setattr(Joint, "objective", lambda joint, batch: steps.append(batch) or objective(joint, batch))
+    with deal_blocks(Here()):
+        fitted = method.fit(data, seed=0, checkpoint=tmp_path / "checkpoint")
+    assert len(steps) == method.steps, "one block of two was finished"
+    assert fitted.nats_per_action == method.fit(data, seed=0).nats_per_action

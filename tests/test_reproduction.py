@@ -32,6 +32,7 @@ from ileed_lab.crowd.page import crowd_page
 from ileed_lab.curation.page import curation_page
 from ileed_lab.minigrid.page import page, published_minigrid
 from ileed_lab.people.hanabi.page import hanabi_page
+from ileed_lab.people.overcooked.page import overcooked_page
 from ileed_lab.square.page import robot_page
 from ileed_lab.square.success_section import published_square
 
@@ -88,9 +89,10 @@ def test_the_page_about_chess_is_what_the_results_say():
     assert page == curation_page(RESULTS), "docs/curation.md is stale: run `make reproduction-page`"
 
 
-def test_the_page_about_hanabi_is_what_the_results_say():
-    page = (ROOT / "docs" / "hanabi.md").read_text()
-    assert page == hanabi_page(RESULTS), "docs/hanabi.md is stale: run `make reproduction-page`"
+@pytest.mark.parametrize(("name", "made"), [("hanabi", hanabi_page), ("overcooked", overcooked_page)])
+def test_the_pages_about_people_are_what_the_results_say(name, made):
+    page = (ROOT / "docs" / f"{name}.md").read_text()
+    assert page == made(RESULTS), f"docs/{name}.md is stale: run `make reproduction-page`"
 
 
 def test_every_published_number_about_square_stands_on_its_page():
@@ -288,6 +290,7 @@ GENERATED = [
     ROOT / "docs" / "crowd.md",
     ROOT / "docs" / "curation.md",
     ROOT / "docs" / "hanabi.md",
+    ROOT / "docs" / "overcooked.md",
     PAGE,
     ROBOT_PAGE,
     CHESS_PAGE,

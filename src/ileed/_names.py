@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401
 
-from ileed.comparing import ModelComparison, compare
+from ileed.comparing import DelayComparison, ModelComparison, compare, compare_delays
 from ileed.curation import Curated, curate
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, IleedError, RunError, SettingsError
@@ -14,9 +14,10 @@ from ileed.labelling import Labelling, Labels, label
 from ileed.methods import Ileed, bc, bc_rnn, load
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import Constant, Difficulty, Embedded, Perfect, Skills
+from ileed.model.expertise import Constant, Difficulty, Drift, Embedded, Perfect, Skills
 from ileed.model.knowledge import Known
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
+from ileed.model.scaling import BiasedScaling, PersistentScaling
 from ileed.model.slips import BiasedMixture, Confusion, Persistent
 from ileed.readers import (
     by_column,

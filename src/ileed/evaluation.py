@@ -24,6 +24,7 @@ from ileed.tasks.gymnasium import GymnasiumTask
 __all__ = ["Scores", "evaluate", "rank_loss"]
 
 RESAMPLES = 4_000
+DRAWS_AT_ONCE = 2**20  # of episodes in resamples: some megabytes, whatever the number of episodes
 
 
 @final
@@ -63,8 +64,12 @@ class Scores:
         if count == 1:
             return -math.inf, math.inf
         generator = stream(0, "bootstrap", count)
-        resamples = (torch.randint(count, (count,), generator=generator).numpy() for _ in range(RESAMPLES))
-        low, high = np.quantile([self.rewards[episodes].mean() for episodes in resamples], (0.025, 0.975))
+        at_once = max(1, DRAWS_AT_ONCE // count)
+        means = [
+            self.rewards[torch.randint(count, (rows, count), generator=generator).numpy()].mean(axis=1)
+            for rows in [at_once] * (RESAMPLES // at_once) + [RESAMPLES % at_once]
+        ]
+        low, high = np.quantile(np.concatenate(means), (0.025, 0.975))
         return float(low), float(high)
 
     def __str__(self) -> str:

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed import fitting
+from ileed import fitting, processes
 from ileed._torch import resolve_device, stream
 from ileed.checking import callable_or_none, instance_of, number, path_of, seed_of, true_or_false, whole_number
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
+from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_settings
 from ileed.errors import SettingsError
 from ileed.fitted import Ensemble, Fitted
@@ -25,7 +26,9 @@ from ileed.fitted.crossfit import FoldPolicies, deal_episodes, fold_weights
 from ileed.fitted.model_choice import Model, applicable, compare_models
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
+from ileed.fitting.blocks import optimise_blocks
 from ileed.fitting.concurrency import optimise_both
+from ileed.fitting.knowing import start_with
 from ileed.fitting.loop import Start, optimise_each, thread_count
 from ileed.fitting.preparing import check_memory, sizes_of
 from ileed.fitting.stages import Stages
@@ -45,12 +48,12 @@ _PARTS: dict[str, tuple[Any, str]] = {
         AbstractDemonstratorModel | None,
         'UniformMixture(), BiasedMixture(), VarianceScaling() or the like, "auto", or None for the usual one',
     ),
-    "expertise": (AbstractExpertise, "Embedded(), Constant(), Skills(column), or Perfect() for behaviour cloning"),
+    "expertise": (AbstractExpertise, "Embedded(), Constant(), Skills(column), Drift() or the like, or Perfect()"),
     "dynamics": (LatentDynamics | None, "LatentDynamics(), or None"),
 }
 AUTO = "auto"
-FOLDS, MOST_PEOPLE = 5, 5_000
-"""How many folds episodes are dealt into, unless a fit is told, and the number of people beyond which into none."""
+FOLDS = 5
+"""How many folds episodes are dealt into, unless a fit is told."""
 
 
 @final
@@ -90,10 +93,12 @@ class Ileed:
     """Bound on each restart's own gradient norm."""
     held_out: float = 0.0
     """Share of everybody's episodes to choose by; 0 chooses by the likelihood of all the data, as the paper does."""
+    member_block: int | None = None
+    """How many restarts are computed at a time, here or in one of several processes; None computes all at once."""
     folds: int | None = None
     """Into how many folds episodes are dealt, to rate everybody by policies that have not seen their episodes: what
-    `Fitted.expertise.table()` shows. None is 5, but 0, for none, where a policy is recurrent, since its fit takes long,
-    and for more than 5,000 people."""
+    `Fitted.expertise.table()` shows. None is 5, but 0, for none, where a policy is recurrent: its fit takes long. Of a
+    folder, episodes of everybody that memory holds are dealt."""
     temperature: float | None = None
     """Of the policies that rate people, 1 for as they were learned; None estimates it from the folds."""
     normalise: bool | None = None
@@ -131,7 +136,7 @@ class Ileed:
         """The model's parts, with what was left to the data filled in."""
         policy = self._head(data)
         chosen = self.model or (UniformMixture() if data.discrete else VarianceScaling())
-        return Parts(policy, chosen.for_data(data), self.expertise, self.dynamics)
+        return Parts(policy, chosen.for_data(data), self.expertise.for_data(data), self.dynamics)
 
     @property
     def model(self) -> AbstractDemonstratorModel[Any] | None:
@@ -178,7 +183,7 @@ class Ileed:
         weighed: Array | None = None
         if weights is not None:
             weighed = fitting.checked_weights(weights, demonstrations, self.restarts)
-        stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, Known.told(gold))
+        stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, Known.told(gold, demonstrations))
         method, width = self, None
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
             parts = self.parts(demonstrations)
@@ -210,7 +215,8 @@ class Ileed:
             return None if found is None else found.rate(temperature=self.temperature)
 
         small = thread_count(start.joint, start.prepared, stages.device) == 1
-        if small and stages.device.type == "cpu" and torch.get_num_threads() > 1:
+        alone = processes.current().count == 1  # several speak to each other in one order
+        if small and alone and stages.device.type == "cpu" and torch.get_num_threads() > 1:
             return optimise_both(fit, folds, stages.progress)
         return fit(stages.progress), folds(stages.progress)
 
@@ -218,15 +224,11 @@ class Ileed:
         self, data: Demonstrations, weights: Array | None, stages: Stages, start: Start | None = None
     ) -> Ensemble:
         """Every restart, fitted and with its checkpoint."""
-        start, file = start or self._start(data, stages.seed, stages.device, weights), None
+        start = start or self._start(data, stages.seed, stages.device, weights)
         if stages.known is not None:
-            start.joint.knowledge = stages.known.of(data).to(stages.device)
-        if stages.checkpoint is not None:
-            fingerprint = stages.fingerprint(self, data, weights)
-            file = fitting.Checkpoint(stages.checkpoint, fingerprint=fingerprint, seconds=stages.checkpoint_seconds)
-            stages.checkpoints.append(file)
-        joint = start.joint.to(stages.device)
-        result = fitting.optimise(joint, start.prepared, self.optimiser, checkpoint=file, callback=stages.progress)
+            start = start_with(start, stages.known, self.optimiser, stages.device)
+        files = stages.checkpoints_of(self, data, weights)
+        result = optimise_blocks(start, self.optimiser, stages.device, files, stages.progress)
         found = _ensemble(self, start.prepared, result, stages.device, time.monotonic() - stages.began)
         known = {} if stages.known is None else {"known": stages.known.provenance(data)}
         return replace(found, provenance={**found.provenance, **known})
@@ -255,13 +257,11 @@ class Ileed:
         self, data: Demonstrations, stages: Stages, models: Sequence[Model] | None, weights: Array | None = None
     ) -> ModelComparison:
         """What `ileed.compare` does, with stages that report progress and write checkpoints."""
-
-        def fit(model: Model, split: Demonstrations, each: Array, stage: Stages) -> Ensemble:
-            own = replace(self, demonstrator=model, restarts=len(each), ensemble=1)
-            return own.fit_members(split, each, stage)
-
         candidates = applicable(models, sizes_of(data, replace(self, demonstrator=None).parts(data)))
-        return compare_models(data, fit, candidates, stages, weights)
+        return compare_models(data, self._fit_model, candidates, stages, weights)
+
+    def _fit_model(self, model: Model, data: Demonstrations, weights: Array, stages: Stages) -> Ensemble:
+        return replace(self, demonstrator=model, restarts=len(weights), ensemble=1).fit_members(data, weights, stages)
 
     def cross_fit(
         self,
@@ -279,7 +279,7 @@ class Ileed:
         learned from. `fit` does the same for people. Where `policy` is None, the network is the paper's.
         """
         check_demonstrations(demonstrations)
-        stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, Known.told(gold))
+        stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, Known.told(gold, demonstrations))
         folds = replace(self, folds=self.folds or FOLDS).fit_folds(demonstrations, None, stages)
         found = None if folds is None else folds.rate(temperature=self.temperature, by=by)
         if found is None:
@@ -288,8 +288,9 @@ class Ileed:
 
     def fit_folds(self, data: Demonstrations, weights: Array | None, stages: Stages) -> FoldPolicies | None:
         """Policies of each fold, which have not seen its episodes; None where that cannot be, or is not asked."""
+        data, weights = (data, weights) if self.folds == 0 else held_in_memory(data, weights)
         parts = self.parts(data)
-        usual = FOLDS if parts.policy.length == 1 and len(data.names) <= MOST_PEOPLE else 0
+        usual = FOLDS if parts.policy.length == 1 else 0
         count = min(usual if self.folds is None else self.folds, data.episode_count)
         by_episode = np.ones(data.episode_count) if weights is None else weights
         rates = parts.expertise.estimates_expertise and not parts.demonstrator.defines_expertise
@@ -322,8 +323,7 @@ class Ileed:
             check_demonstrations(data)
         given = zip(datasets, [None] * len(datasets) if weights is None else weights, strict=True)
         each = [None if own is None else fitting.checked_weights(own, data, self.restarts) for data, own in given]
-        seeds = [seed_of(seed) for seed in seeds]
-        chosen = resolve_device(device)
+        seeds, chosen = [seed_of(seed) for seed in seeds], resolve_device(device)
 
         def starts(prepared_on: torch.device) -> list[Start]:
             zipped = zip(datasets, seeds, each, strict=True)
@@ -371,7 +371,7 @@ def _ensemble(
         "data": {
             "steps": len(data),
             "episodes": data.episode_count,
-            "places": len(training_data.collapsed.observations),
+            "places": training_data.collapsed.unique_count,
             "fingerprint": data.fingerprint(),
         },
     }
@@ -381,8 +381,8 @@ def _ensemble(
         collapsed=training_data.collapsed,
         normaliser=prepared.normaliser,
         result=replace(result, joint=result.joint.cpu().requires_grad_(False)),
-        step_weight=training_data.step_weight.reshape(-1, len(data)),
-        held_out=training_data.held_out,
+        episode_weight=training_data.episode_weight.reshape(-1, data.episode_count),
+        held_out_episodes=training_data.held_out_episodes,
         provenance=provenance,
         restarts=tuple(range(method.restarts)),
     )

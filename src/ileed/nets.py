@@ -70,11 +70,51 @@ class MLP(nn.Module):
         return layer
 
     def forward(self, inputs: Tensor) -> Float[Tensor, "member output observation"]:
-        first, *rest = self.layers
-        outputs: Tensor = first(inputs)
-        for layer in rest:
-            outputs = layer(outputs.relu())
-        return outputs
+        parameters = list(self.parameters())
+        if torch.is_grad_enabled():
+            return _Layers.apply(inputs, *parameters)  # type: ignore[no-untyped-call]
+        return _layer_outputs(inputs, parameters)[-1]
+
+
+def _layer_outputs(inputs: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """What every affine map gives, rectified but for the last; each has a weight and a bias."""
+    first, *rest = zip(parameters[::2], parameters[1::2], strict=True)
+    found = [_affine(*first, inputs)]
+    for weight, bias in rest:
+        found.append(_affine(weight, bias, found[-1].relu_()))
+    return found
+
+
+class _Layers(torch.autograd.Function):
+    """Affine maps with rectifiers between them; the products are those of torch's own gradient, to the same bits.
+
+    Activations and their gradients are rectified in place: on a CPU these passes wait for memory, not for arithmetic.
+    """
+
+    @staticmethod
+    def forward(context: Any, inputs: Tensor, *parameters: Tensor) -> Tensor:
+        found = _layer_outputs(inputs, parameters)
+        context.save_for_backward(inputs, *parameters[::2], *found[:-1])
+        return found[-1]
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        saved, gradient = context.saved_tensors, gradients[0]
+        count = len(saved) // 2
+        weights, inputs = saved[1 : 1 + count], (saved[0], *saved[1 + count :])
+        found: list[Tensor | None] = []
+        for number in reversed(range(count)):
+            weight, before = weights[number], inputs[number]
+            # one product for inputs that all members share, else one for each group, as `_affine` does
+            rows = weight.flatten(0, 1) if before.ndim == 2 else weight.view(len(before), -1, weight.shape[-1])
+            here = gradient.reshape(*rows.shape[:-1], -1)
+            found += [here.sum(-1).view(*weight.shape[:2], 1), (here @ before.mT).view_as(weight)]
+            if number > 0 or context.needs_input_grad[0]:
+                gradient = rows.mT @ here
+            if number > 0:
+                torch.ops.aten.threshold_backward.grad_input(gradient, before, 0, grad_input=gradient)
+        to_inputs = gradient if context.needs_input_grad[0] else None
+        return (to_inputs, *reversed(found))
 
 
 LSTMState = tuple[Tensor, Tensor]
@@ -188,9 +228,9 @@ class Pick:
         return replace(found, order=None) if bool((index[..., 1:] >= index[..., :-1]).all()) else found
 
     @classmethod
-    def drawn(cls, index: Int[Tensor, "*group read"], entries: int) -> Pick:
+    def drawn(cls, index: Int[Tensor, "*group read"], entries: int, *, finite: bool = True) -> Pick:
         """Indices that are drawn for one step: made of what a CUDA graph can record, in memory that grows with them."""
-        if entries <= _TABLE_AS_PRODUCT or entries * index.numel() <= _LARGEST_DRAWN_ONE_HOT:
+        if finite and (entries <= _TABLE_AS_PRODUCT or entries * index.numel() <= _LARGEST_DRAWN_ONE_HOT):
             one_hot = _one_hot(index, entries)
             return cls(index, entries, one_hot=one_hot.contiguous() if index.ndim == 1 else one_hot)
         return cls._in_order(index, entries)
@@ -222,8 +262,8 @@ def _one_hot(index: Int[Tensor, "*group read"], entries: int) -> Float[Tensor, "
 
 def _read(rows: Tensor, index: Int[Tensor, "*group read"]) -> Tensor:
     """`rows[..., index]`, or, with groups, the same for each group's rows (group, row, entry)."""
-    if index.ndim == 1:
-        return rows.index_select(-1, index)
+    if index.ndim == 1:  # torch reads along the last axis of a matrix four times as fast as of more axes
+        return rows.reshape(-1, rows.shape[-1]).index_select(-1, index).view(*rows.shape[:-1], -1)
     return rows.gather(-1, index.unsqueeze(1).expand(-1, rows.shape[1], -1))
 
 

@@ -1,12 +1,16 @@
-"""Seeds, devices, threads and CUDA graphs, for packages that extend the library and must handle them as it does.
+"""Seeds, devices, threads, CUDA graphs and processes, for packages that extend the library and handle them as it does.
 
 >>> import torch
 >>> torch.rand(2, generator=stream(0, "weights")).equal(torch.rand(2, generator=stream(0, "weights")))
 True
 >>> resolve_device("cpu")
 device(type='cpu')
+>>> with several_processes() as job:  # one, unless torchrun has started more
+...     job.count, job.leads
+(1, True)
 """
 
 from ileed._torch import keep_freed_memory, record_cuda_graph, resolve_device, stream, threads
+from ileed.processes import several as several_processes
 
-__all__ = ["keep_freed_memory", "record_cuda_graph", "resolve_device", "stream", "threads"]
+__all__ = ["keep_freed_memory", "record_cuda_graph", "resolve_device", "several_processes", "stream", "threads"]

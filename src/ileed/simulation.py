@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, final
 
 import numpy as np
 import torch
@@ -11,14 +12,15 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
 from ileed._torch import stream
-from ileed.checking import instance_of, seed_of, shown, whole_number
+from ileed.checking import instance_of, number, seed_of, shown, whole_number
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.model.demonstrators import UniformMixture, VarianceScaling
-from ileed.model.distributions import component_action, mixture, mixture_parts
+from ileed.model.distributions import among, component_action, mixture, mixture_parts
+from ileed.model.expertise import practice
 from ileed.tasks import AbstractTask, Actor, Array, Flags, Progress, actions_of, as_actor
 
-__all__ = ["POPULATIONS", "Noise", "demonstrate", "demonstrator_actor"]
+__all__ = ["POPULATIONS", "Delayed", "Drifting", "LastingErrors", "Noise", "demonstrate", "demonstrator_actor"]
 
 Skill = float | Mapping[str, float]
 """How closely somebody follows the policy, from 0 to 1: everywhere, or in each of a task's phases by name."""
@@ -32,11 +34,44 @@ POPULATIONS: Mapping[str, tuple[float, ...]] = {
 """The skills of the paper's four groups of ten demonstrators."""
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Drifting:
+    """The skill of somebody who learns or tires: `first` in the first episode, `last` in the one after so many.
+
+    Between them and beyond it follows the learning curve of `ileed.Drift`, which has as many `episodes`; both ends lie
+    above 0 and below 1.
+    """
+
+    first: float
+    last: float
+    episodes: int
+
+    def __post_init__(self) -> None:
+        for name in ("first", "last"):
+            rule = "skill that changes lies above 0 and below 1"
+            number(name, getattr(self, name), within=lambda value: 0 < value < 1, rule=rule)
+        whole_number("episodes", self.episodes, least=2, rule="skill changes over two episodes or more")
+
+    @property
+    def change(self) -> float:
+        """The change of the logit, w_i1 of `Drift`."""
+        first, last = torch.tensor([self.first, self.last], dtype=torch.float64).logit()
+        return float(last - first)
+
+    def at(self, episode: int) -> float:
+        """The skill in an episode, counted from 0."""
+        done = practice(torch.tensor(episode, dtype=torch.float64), self.episodes)
+        start = torch.tensor(self.first, dtype=torch.float64).logit()
+        return float((start + self.change * done).sigmoid())
+
+
 class Noise(Protocol):
     """How skill turns a policy into a demonstrator's behaviour: a demonstrator model, or one for simulation alone.
 
     One that depends on the action before has `after(previous)`, the noise that follows the actions `previous` (env,),
-    -1 where an episode starts.
+    -1 where an episode starts; or, where actions are continuous, the residuals `previous` (env, dimension), NaN there.
+    One that reacts late has `delay`, in steps: a number, or one for each environment.
     """
 
     discrete: bool
@@ -45,11 +80,86 @@ class Noise(Protocol):
         """The demonstrator's own distribution of actions."""
 
 
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LastingErrors:
+    """People as `BiasedScaling` and `PersistentScaling` describe them: with offsets, gains and autocorrelated noise.
+
+    Each is a number, (dimension,) numbers, or (person, dimension) numbers in the order of the demonstrators. A mean of
+    the policy is multiplied by `gain`, and `offset` is added; `correlation` is that of noise with the step before.
+    """
+
+    offset: Any = 0.0
+    gain: Any = 1.0
+    correlation: Any = 0.0
+    exempt: tuple[int, ...] = ()
+    """Dimensions of the action without errors of any kind."""
+    previous: Any = field(default=float("nan"), repr=False)
+    """The residual of the step before; NaN where there is none."""
+    discrete = False
+
+    def after(self, previous: Tensor) -> LastingErrors:
+        """The same, after these residuals (env, dimension)."""
+        return replace(self, previous=previous)
+
+    def observed(self, policy: Any, expertise: Tensor) -> MixtureSameFamily:
+        """The demonstrator's own distribution of actions; `expertise` has the policy's batch shape."""
+        logits, means, standard_deviations = mixture_parts(policy)
+        each = (self.offset, self.gain, self.correlation, self.previous)
+        offset, gain, correlation, previous = (self._of_rows(value, means) for value in each)
+        known = ~previous.isnan()
+        correlation = correlation * known
+        moved = gain * means + offset + correlation * previous.nan_to_num()
+        left = standard_deviations * (1 - correlation.square()).sqrt()
+        if self.exempt:
+            moved = torch.where(among(self.exempt, means), means, moved)
+            left = torch.where(among(self.exempt, means), standard_deviations, left)
+        return VarianceScaling(exempt=self.exempt).observed(mixture(logits, moved, left), expertise)
+
+    @staticmethod
+    def _of_rows(value: Any, means: Tensor) -> Tensor:
+        """(row, 1, dimension), beside means (row, mode, dimension)."""
+        found = torch.as_tensor(np.asarray(value), dtype=means.dtype)
+        return found.expand(means.shape[0], means.shape[-1]).unsqueeze(-2)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Delayed:
+    """People who act on what they saw `delay` steps ago, or at an episode's start on its first observation.
+
+    `delay` is one number, or one for each person in the order of the demonstrators; what they then do is that of
+    another noise or demonstrator model.
+    """
+
+    demonstrator: Any
+    delay: Any
+
+    @property
+    def discrete(self) -> bool:
+        """Whether actions are discrete."""
+        return bool(self.demonstrator.discrete)
+
+    @property
+    def exempt(self) -> tuple[int, ...]:
+        """Dimensions of the action without errors."""
+        return getattr(self.demonstrator, "exempt", None) or ()
+
+    @property
+    def after(self) -> Callable[[Tensor], Noise] | None:
+        """The noise after an action, where it depends on it."""
+        return getattr(self.demonstrator, "after", None)
+
+    def observed(self, policy: Any, expertise: Tensor) -> Distribution:
+        """The demonstrator's own distribution of actions; `expertise` has the policy's batch shape."""
+        return self.demonstrator.observed(policy, expertise)
+
+
 def demonstrate(
     task: AbstractTask,
     policy: Any,
     *,
-    skill: Mapping[str, Skill] | Sequence[Skill],
+    skill: Mapping[str, Skill | Drifting] | Sequence[Skill | Drifting],
     steps: int,
     seed: int,
     demonstrator: Noise | None = None,
@@ -60,7 +170,8 @@ def demonstrate(
 
     `skill` names the demonstrators, or lists the skills of "demonstrator 1", "demonstrator 2", and so on. In a task
     with phases each skill may hold a number for each phase, by name, and the column "phase" of `skills` names the phase
-    of every step, for `Skills("phase")`.
+    of every step, for `Skills("phase")`. `Drifting(first=, last=, episodes=)` is the skill of somebody who learns or
+    tires from episode to episode.
 
     What each of them does is drawn from `demonstrator.observed(pi, skill)`, by default of `UniformMixture()`, or of
     `VarianceScaling()` where actions are continuous. There pi is `policy.distribution(observations)`, a mixture of
@@ -72,12 +183,14 @@ def demonstrate(
     instance_of("task", task, AbstractTask, rule="pass a task, as ileed.tasks.task('minigrid/obstacles') gives it")
     steps = whole_number("steps", steps, least=1, rule="everybody plays one or more, a whole number")
     seed, named = seed_of(seed), _by_name(skill)
-    noise, skills = _noise(demonstrator, task), [_by_phase(repr(name), value, task) for name, value in named.items()]
+    drifting = {env: value for env, value in enumerate(named.values()) if isinstance(value, Drifting)}
+    starts = {name: value.first if isinstance(value, Drifting) else value for name, value in named.items()}
+    noise, skills = _noise(demonstrator, task), [_by_phase(repr(name), value, task) for name, value in starts.items()]
     streams, draws = [stream(seed, "actions of", name) for name in named], (steps, 1 + task.action_size)
     chance = torch.stack([torch.rand(draws, generator=own, dtype=torch.float64) for own in streams], dim=1)
     by_step = iter(chance.numpy())
     played = task.play(
-        _actor(_intention(policy, task, temperature), task, noise, skills, lambda rows: next(by_step)),
+        _actor(_intention(policy, task, temperature), task, noise, skills, lambda rows: next(by_step), drifting),
         steps=steps,
         seeds=[stream(seed, "episodes of", name).initial_seed() for name in named],
         progress=progress,
@@ -115,28 +228,64 @@ def demonstrator_actor(
 
 
 def _actor(
-    intention: Any, task: AbstractTask, noise: Noise, skills: list[list[float]], chance: Callable[[int], Array]
+    intention: Any,
+    task: AbstractTask,
+    noise: Noise,
+    skills: list[list[float]],
+    chance: Callable[[int], Array],
+    drifting: Mapping[int, Drifting] | None = None,
 ) -> Actor:
-    """An actor with `skills` (env, phase), or (1, phase) for all environments.
+    """An actor with `skills` (env, phase), or (1, phase) for all environments; those that are drifting by their number.
 
     `chance(rows)` gives a number in [0, 1) for the choice of an action or of a mode, and one for each dimension.
     """
     table, differ = torch.tensor(skills, dtype=torch.float64), any(len(set(own)) > 1 for own in skills)
-    episodes = previous = np.empty(0, dtype=np.int64)
+    after, delay = getattr(noise, "after", None), getattr(noise, "delay", None)
+    seen_by_now = _late(np.asarray(delay)) if delay is not None else lambda observations, starts: observations
+    episodes = np.empty(0, dtype=np.int64)
+    previous: Array = episodes
 
     def act(observations: Array, starts: Flags) -> Array:
         nonlocal episodes, previous
         if len(previous) != len(starts):
             episodes, previous = np.full(len(starts), -1), np.full(len(starts), -1)
+            previous = previous if noise.discrete else np.zeros((len(starts), task.action_size))
         episodes = episodes + starts
         phase = task.phase(observations, episodes) if differ else np.zeros_like(episodes)
         expertise = table.expand(len(starts), -1)[torch.arange(len(starts)), torch.as_tensor(phase)]
-        after = getattr(noise, "after", None)
-        now = noise if after is None else after(torch.as_tensor(np.where(starts, -1, previous)))
-        previous = _draw(now.observed(intention(observations, starts), expertise), chance(len(starts)))
-        return previous
+        for env, own in (drifting or {}).items():
+            expertise[env] = own.at(int(episodes[env]))
+        intended = intention(seen_by_now(observations, starts), starts)
+        if noise.discrete:
+            now = noise if after is None else after(torch.as_tensor(np.where(starts, -1, previous)))
+        else:
+            now = noise if after is None else after(torch.as_tensor(np.where(starts[:, None], np.nan, previous)))
+        action = previous = _draw(now.observed(intended, expertise), chance(len(starts)))
+        if after is not None and not noise.discrete:
+            usual: Any = noise.observed(intended, torch.ones_like(expertise))
+            previous = usual.residual(torch.from_numpy(action)).numpy()
+        return action
 
     return act
+
+
+def _late(delay: Array) -> Callable[[Array, Flags], Array]:
+    """What was seen so many steps ago, or at the start of the episode, from what is seen step by step."""
+    history: list[Array] = []
+    age = np.empty(0, dtype=np.int64)
+
+    def seen(observations: Array, starts: Flags) -> Array:
+        nonlocal age
+        if len(age) != len(starts):
+            history.clear()
+            age = np.zeros(len(starts), dtype=np.int64)
+        age = np.where(starts, 0, age + 1)
+        history.append(observations.copy())
+        del history[: -1 - int(delay.max())]
+        late = np.minimum(np.minimum(delay, age), len(history) - 1)
+        return np.stack(history)[-1 - late, np.arange(len(starts))]
+
+    return seen
 
 
 def _draw(observed: Distribution, chance: Array) -> Array:
@@ -155,7 +304,7 @@ def _quantile(probabilities: Array, chance: Array) -> Array:
     return np.asarray((probabilities.cumsum(axis=-1)[:, :-1] <= chance[:, None]).sum(axis=-1), dtype=np.int64)
 
 
-def _by_name(skill: Mapping[str, Skill] | Sequence[Skill]) -> Mapping[str, Skill]:
+def _by_name(skill: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
     if isinstance(skill, str) or not isinstance(skill, Mapping | Sequence | np.ndarray) or not len(skill):
         rule = "pass a list of skills, or a mapping from names to skills"
         raise SettingsError(f"skill is {shown(skill)}, which names no demonstrator: {rule}")

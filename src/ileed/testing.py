@@ -53,13 +53,14 @@ def check_demonstrator_model(model: AbstractDemonstratorModel[Any], *, actions: 
     for rho in _LEVELS:
         expertise = _everybody(rho, batch)
         found = model.log_likelihood(policy, expertise, batch, module)
-        observed = model.observed(policy.at(batch.observation_index), expertise, Context.of(batch, _MEMBERS, module))
+        context = Context.of(batch, _MEMBERS, module, policy)
+        observed = model.observed(policy.at(batch.observation_index), expertise, context)
         expected = observed.log_prob(batch.action)
         some = expected > -18 if model.discrete else expected > -torch.inf  # fainter ones may be floored
         _close(found[some], expected[some], f"at expertise {rho} log_likelihood must be observed(...).log_prob(action)")
         if model.discrete:
             _check_total(_sums(found, row), f"at expertise {rho} the probabilities of actions must sum to one", 1e-7)
-        if rho == 1 and not model.defines_expertise:
+        if rho == 1 and model.is_policy_at_expertise_one and not model.defines_expertise:
             _close(found, policy.taken(batch), "at expertise 1 the policy itself must be observed")
     if module is not None:
         _check_prior(model, module)
@@ -106,7 +107,7 @@ def _check_density(model: AbstractDemonstratorModel[Any], seed: int) -> None:
     except SettingsError:
         return
     policy, batch, _ = _situation(False, model.context, sizes, seed)
-    context = Context.of(batch, _MEMBERS, _module(model, sizes, seed))
+    context = Context.of(batch, _MEMBERS, _module(model, sizes, seed), policy)
     observed = model.observed(policy.at(batch.observation_index), _everybody(0.3, batch), context)
     _check_total(_integral(observed, 60.0), "at expertise 0.3 the density must integrate to one")
 
@@ -194,9 +195,15 @@ def check_expertise(expertise: AbstractExpertise, *, seed: int = 0) -> None:
     _check_members(lambda generators: expertise.build(sizes, generators), seed)
     net = expertise.build(sizes, _generators(seed))
     _check_skill_parameters(net, "module")
+    if (prior := net.log_prior()) is not None:
+        finite = prior.shape == (_MEMBERS,) and bool(torch.isfinite(prior).all())
+        _hold(finite, f"log_prior must be (member,) finite numbers, and its shape is {tuple(prior.shape)}")
     seen = torch.randn(_INPUTS, _OBSERVATIONS, generator=stream(seed, "check"))
     for size in (1.0, 0.0, 1e6):
         _, batch, _ = _situation(True, (), sizes, seed, observations=size * seen)
+        if expertise.depends_on_episode:  # in one episode after the other, up to one far beyond all data
+            number = torch.full((len(batch.weight),), 3 if size == 1 else int(size), dtype=torch.int64)
+            batch = replace(batch, context={"episode_number": number})
         if skills:
             batch = replace(batch, skills=torch.eye(2)[:, torch.arange(_OBSERVATIONS) % 2].contiguous())
         rho = net(net.embedding(batch), batch).detach()
@@ -353,11 +360,11 @@ def _situation(
         action = torch.randn(len(row), sizes.actions, generator=generator, dtype=seen.dtype)
     at, who = row // _PEOPLE, row % _PEOPLE
     batch = Batch.of(sizes=sizes, observations=seen, observation_index=at, demonstrator=who, action=action, legal=legal)
-    columns = _random_context(discrete, sizes, len(rows), seed)
+    columns = _random_context(discrete, sizes, len(rows), unique_count, seed)
     return policy, replace(batch, context={name: columns[name][..., row] for name in context}), row
 
 
-def _random_context(discrete: bool, sizes: Sizes, rows: int, seed: int) -> dict[str, Tensor]:
+def _random_context(discrete: bool, sizes: Sizes, rows: int, observations: int, seed: int) -> dict[str, Tensor]:
     """Every column of a context, for so many rows of which half are first steps."""
     generator = stream(seed, "context")
     first = torch.randint(2, (rows,), generator=generator)
@@ -370,4 +377,5 @@ def _random_context(discrete: bool, sizes: Sizes, rows: int, seed: int) -> dict[
         "episode_number": torch.randint(5, (rows,), generator=generator),
         "previous_observation": torch.randn(_INPUTS, rows, generator=generator).double() * (1 - first),
         "previous_action": previous,
+        "previous_policy": torch.where(first == 1, -1, torch.randint(observations, (rows,), generator=generator)),
     }

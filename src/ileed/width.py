@@ -9,7 +9,8 @@ from typing import final
 import numpy as np
 
 from ileed._torch import numpy_stream
-from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations import Array, Demonstrations, rules
+from ileed.demonstrations.streaming import held_in_memory
 
 Hidden = tuple[int, ...]
 
@@ -21,6 +22,7 @@ RESTARTS = 3
 
 _HELD_OUT = 0.2  # share of everybody's episodes
 _MOST_STEPS = 100_000  # that are compared by
+_STEPS_OF_PEOPLE = 50_000  # the same where there are very many people
 _BLOCKS = 5  # into which the episodes are cut where nobody has two
 
 
@@ -75,7 +77,8 @@ def wider_than(given: Hidden) -> tuple[Hidden, ...]:
 class Split:
     """Episodes to fit and episodes held out; `data` are cut into blocks where nobody has two episodes.
 
-    Of more than 100,000 steps, about so many are taken, in whole episodes that are drawn at random.
+    Of more than 100,000 steps, about so many are taken, in whole episodes that are drawn at random; of more than 5,000
+    people, all steps of some people who have about 50,000 together.
     """
 
     data: Demonstrations
@@ -85,7 +88,13 @@ class Split:
     @classmethod
     def of(cls, data: Demonstrations, *, seed: int) -> Split:
         source = np.arange(data.episode_count)
+        if data.has_many_people:
+            chosen = _some_people(data, seed)
+            source, data = source[np.isin(data.episode_demonstrator, chosen)], data.by(*(data.names[k] for k in chosen))
+            blocked = cls.of(data, seed=seed)
+            return cls(blocked.data, blocked.kept, source[blocked.source])
         if np.bincount(data.episode_demonstrator).max() < 2:
+            data, _ = held_in_memory(data)  # everybody's episode is in it
             blocks = _in_blocks(data)
             data, source = blocks, data.episode[np.unique(blocks.episode, return_index=True)[1]]
         if np.bincount(data.episode_demonstrator).max() < 2:  # a step each: nothing can be held out
@@ -99,6 +108,13 @@ class Split:
     @property
     def held_out(self) -> Demonstrations:
         return self.data.select(~self.kept[self.data.episode])
+
+
+def _some_people(data: Demonstrations, seed: int) -> Array:
+    """Numbers of people drawn at random, at most 5,000 with about `_STEPS_OF_PEOPLE` steps together."""
+    order = numpy_stream(seed, "width, some people").permutation(np.flatnonzero(data.steps_each))
+    enough = int(np.searchsorted(np.cumsum(data.steps_each[order]), _STEPS_OF_PEOPLE)) + 1
+    return np.sort(order[: min(enough, rules.MANY_PEOPLE)])
 
 
 def _in_blocks(data: Demonstrations) -> Demonstrations:

@@ -454,7 +454,8 @@ def messages(hearing: Connection) -> Iterator[int]:
 
 
 def descendants(process: int) -> list[int]:
-    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    threads = Path(f"/proc/{process}/task").glob("*/children")
+    children = [child for thread in threads for child in thread.read_text().split()]
     return [one for child in map(int, children) for one in (child, *descendants(child))]
 
 

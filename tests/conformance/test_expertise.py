@@ -26,7 +26,7 @@ def net_of(expertise, restarts=(0, 1, 2), *, seed=0):
 def everyone_everywhere(unique_count=5, *, size=1.0, seed=0) -> Batch:
     """One cell for each demonstrator at each place; the place varies fastest."""
     generator = torch.Generator().manual_seed(seed)
-    return Batch.of(
+    batch = Batch.of(
         sizes=SIZES,
         observations=size * torch.randn(3, unique_count, generator=generator),
         observation_index=torch.arange(unique_count).repeat(4),
@@ -35,6 +35,7 @@ def everyone_everywhere(unique_count=5, *, size=1.0, seed=0) -> Batch:
         weight=torch.ones(4 * unique_count),
         skills=torch.eye(2)[:, torch.arange(unique_count) % 2].contiguous(),
     )
+    return replace(batch, context={"episode_number": torch.full((4 * unique_count,), 3)})
 
 
 def table(net, batch: Batch) -> torch.Tensor:

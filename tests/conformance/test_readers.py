@@ -32,6 +32,7 @@ def write_answers(path: Path) -> None:
 
 WRITE = {
     "parquet": (lambda path: ileed.write_parquet(DATA, path), ileed.read),
+    "parquet-folder": (lambda path: ileed.write(DATA, path, format="parquet-folder"), ileed.read),
     "robomimic": (lambda path: ileed.write_robomimic(DATA, path), ileed.read),
     "minari": (lambda path: ileed.write(DATA, path, format="minari"), ileed.read),
     "imitation": (lambda path: ileed.write(DATA, path, format="imitation"), ileed.read),
@@ -42,6 +43,7 @@ WRITE = {
 FRAMES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 COLUMNS = {
     "parquet": ["observation", "action", "demonstrator", "episode", "reward"],
+    "parquet-folder": ["observation", "action", "demonstrator", "episode", "reward"],
     "robomimic": ["actions", "demonstrator", "obs", "rewards"],
     "minari": ["actions", "observations", "rewards", "terminations", "truncations"],
     "imitation": ["obs", "acts", "infos", "terminal", "rews"],

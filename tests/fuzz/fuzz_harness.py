@@ -32,7 +32,7 @@ STRUCTURAL = 0.75  # share of files whose structure is changed; the bytes of the
 PROCESSOR_SECONDS = 10  # a reading that takes longer hangs
 WALL_SECONDS = 60  # one that takes longer waits for something; a busy machine is no hang
 ADDRESS_BYTES = 3 << 30  # what a reading may take beyond what the process had
-BATCH = 20  # files that a process reads before the next is forked
+BATCH = 100  # files that a process reads before the next is forked, which has to import what its reader needs
 
 
 @dataclass(frozen=True)

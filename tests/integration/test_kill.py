@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import ileed
 
-STEPS = 800
+STEPS = 400
 processes = multiprocessing.get_context("forkserver")  # torch is imported once, by the server, not by every process
 processes.set_forkserver_preload(["ileed.methods"])
 
@@ -35,7 +35,7 @@ def fit(folder: Path, batch_size: int | None, told: Connection) -> None:
         seed=0,
         device="cpu",
         checkpoint=folder / "checkpoint",
-        checkpoint_seconds=0.1,
+        checkpoint_seconds=0.03,
         progress=lambda progress: told.send(progress.step),
     )
     save_file(fitted.joint.state_dict(), folder / "weights")

@@ -13,7 +13,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from ileed.wording import did_you_mean, printable
 
 __all__ = ["COMMANDS", "Command", "commands", "run"]
 
+_TORCHRUN = "TORCHELASTIC_RUN_ID"  # which `torchrun` sets in the environment of the processes that it starts
 _SUCCESS, _ERROR, _INTERRUPTED, _OUTPUT_CLOSED = 0, 2, 130, 141
 _PURPOSE = "Estimate the expertise of each demonstrator, state by state, and learn one policy from all demonstrations."
 _EXIT_CODES = (
@@ -124,6 +125,8 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: Non
     `at_work` is called after the command is parsed and everything it needs is imported, before its work begins.
     """
     command: Any = None
+    if _is_silent():
+        _discard_output()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -131,7 +134,8 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: Non
             if command is not None:
                 import_module(getattr(command, "imports", "ileed._names"))  # slow, and needed by most commands
                 at_work()
-                command()
+                with _together(command):
+                    command()
         _flush_output()
     except IleedError as error:
         _print_message(str(error))
@@ -220,6 +224,27 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     _print_message(f"warning: {message}")
 
 
+def _together(command: Any) -> AbstractContextManager[None]:
+    """Share a command among the processes that `torchrun` started, where there are several."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _TORCHRUN not in os.environ:
+        return nullcontext()
+    if not getattr(command, "takes_several_processes", False):
+        raise SettingsError("this command runs in one process: start it without torchrun, which is for `ileed fit`")
+    from ileed.cli.together import together
+
+    return together(_write_message, lambda: _how_to_continue(command))
+
+
+def _is_silent() -> bool:
+    """Whether this is one of several processes that `torchrun` started, and another speaks for it."""
+    return _TORCHRUN in os.environ and os.environ.get("RANK", "0") != "0"
+
+
 def _print_message(sentence: str) -> None:
+    if not _is_silent():
+        _write_message(sentence)
+
+
+def _write_message(sentence: str) -> None:
     """Print one line to standard error; names and paths in it cannot break the line or control the terminal."""
     print(f"ileed: {printable(' '.join(sentence.split()))}", file=sys.stderr)  # noqa: T201

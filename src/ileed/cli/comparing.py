@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 from rich.table import Column, Table
 from tyro.conf import OmitArgPrefixes
@@ -11,7 +13,9 @@ from ileed._torch import resolve_device
 from ileed.cli.console import Output, fit_bar, print_json
 from ileed.cli.data import OfData
 from ileed.cli.fitting import Settings
-from ileed.comparing import ModelComparison, compare
+from ileed.comparing import ModelComparison, compare, compare_delays
+from ileed.errors import SettingsError
+from ileed.executors import executor
 from ileed.methods import Ileed
 
 
@@ -27,6 +31,12 @@ class Compare(OfData):
     """The seed of all random numbers: the same seed on the same machine gives the same bits."""
     device: str = "auto"
     """cpu, cuda, or auto for the best available."""
+    executor: str = ""
+    """Fit models at once: local (processes of this machine), ray (a Ray cluster) or slurm (jobs, through submitit)."""
+    workers: int | None = None
+    """Models to fit at once with an executor; as many as there are cores by default."""
+    delays: tuple[int, ...] = ()
+    """Compare these delays instead, in steps: did people act on what they saw so many steps ago?"""
     method: OmitArgPrefixes[Settings] = Settings()  # noqa: RUF009 (frozen)
     """The settings of `ileed.Ileed`, written as in Python."""
 
@@ -34,14 +44,24 @@ class Compare(OfData):
         resolve_device(self.device)  # an error now, not after a large file was read
         data, method = self.read(), Ileed(**vars(self.method))
         models = None if method.model is None else [method.model]
-        with fit_bar("comparing") as progress:
-            found = compare(data, seed=self.seed, models=models, method=method, device=self.device, progress=progress)
+        options: dict[str, Any] = {"seed": self.seed, "method": method, "device": self.device}
+        if self.delays and self.executor:
+            raise SettingsError("--delays are compared one after the other: leave --executor out")
+        where = executor(self.executor, self.workers) if self.executor else nullcontext()
+        with where as own, fit_bar("comparing") as progress:
+            if self.delays:
+                delays = compare_delays(data, delays=self.delays, progress=progress, **options)
+                found, says = delays.comparison, delays.sentence()
+                more: dict[str, Any] = {"delay": delays.chosen, "by_demonstrator": delays.by_demonstrator}
+            else:
+                found = compare(data, models=models, executor=own, progress=progress, **options)
+                says, more = found.sentence(), {}
         if self.json:
-            print_json({"models": found.table().to_pylist(), "preferred": found.preferred, "says": found.sentence()})
+            print_json({"models": found.table().to_pylist(), "preferred": found.preferred, "says": says, **more})
             return
         console = Output()
         console.print(_table(found))
-        console.say(found.sentence())
+        console.say(says)
 
 
 def _table(found: ModelComparison) -> Table:

@@ -51,9 +51,9 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def fit_bar(words: str) -> Iterator[ProgressCallback]:
+def fit_bar(words: str, *, quiet: bool = False) -> Iterator[ProgressCallback]:
     """The progress callback of a fit: a bar with the stage, the best cost so far, and the time left in the stage."""
-    with bar(words) as advance:
+    with bar(words, quiet=quiet) as advance:
 
         def progress(at: FitProgress) -> None:
             stage = "" if at.stage == "fitting" else f" {at.stage},"
@@ -63,14 +63,14 @@ def fit_bar(words: str) -> Iterator[ProgressCallback]:
 
 
 @contextmanager
-def bar(words: str) -> Iterator[Callable[..., None]]:
+def bar(words: str, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
     """A progress callback that takes the number done, the total, and perhaps a note: a bar with the time left.
 
     It appears when work is reported or after a delay, so that errors before the work appear without a bar.
     """
     start = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %{task.fields[note]}"))
     end = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    bars = Progress(*start, *end, console=Console(stderr=True))
+    bars = Progress(*start, *end, console=Console(stderr=True, quiet=quiet))
     task = bars.add_task(plain(words), total=None, note="")
     timer = threading.Timer(_BAR_DELAY, bars.start)
     timer.daemon = True

@@ -81,6 +81,16 @@ class Robomimic:
 
 
 @dataclass(frozen=True)
+class Folder:
+    """Options for a folder of parquet or Arrow files, which may be larger than memory."""
+
+    memory_gib: float | None = None
+    """The memory, in GiB, that blocks and tables of counts may take; 2 by default."""
+    cache: Path | None = None
+    """The folder in which columns are kept as long as the command runs; the system's temporary folder by default."""
+
+
+@dataclass(frozen=True)
 class OfData:
     """A command about a data set."""
 
@@ -94,6 +104,8 @@ class OfData:
     """Print JSON instead of text."""
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()
     """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders."""
+    folder: OmitArgPrefixes[Folder] = Folder()
+    """Options for a folder of parquet or Arrow files."""
 
     @property
     def place(self) -> Path:
@@ -113,7 +125,8 @@ class OfData:
             raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
         else:
             options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
-            given: dict[str, Any] = {name: value for name, value in options.items() if value}
+            options |= vars(self.folder)
+            given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, [])}
             data = read(self.place, demonstrator=labeller, **given)
         return data.anonymise() if self.anonymise else data
 

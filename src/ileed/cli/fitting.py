@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import escape
 from math import isnan
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from rich.table import Column, Table
 from tyro.conf import OmitArgPrefixes, arg
 
-from ileed import runs
+from ileed import processes, runs
 from ileed._torch import resolve_device
 from ileed.cli.console import Output, fit_bar, plain, print_json
 from ileed.cli.data import OfData, column_names
+from ileed.demonstrations import Array
 from ileed.errors import SettingsError
+from ileed.executors import deal_blocks, executor
 from ileed.fitted import Fitted
+from ileed.fitted.population import places_to_show
 from ileed.fitted.ratings import Ratings
 from ileed.fitting import ProgressCallback
 from ileed.integrations.loggers import check_logger, logger
@@ -26,6 +31,10 @@ from ileed.methods import Ileed
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.parts import parts_of_kind
 
+_DATA_ARE_SHARED = (
+    "all restarts are one block, whose data the {} processes share at every step: --member-block {} deals out the "
+    "restarts instead, which is faster for all but large data"
+)
 _MODELS = tuple(part.__name__.lower() for part in parts_of_kind(AbstractDemonstratorModel))
 
 
@@ -47,6 +56,7 @@ class Fit(OfData):
     interruption the same command continues from the last checkpoint.
     """
 
+    takes_several_processes: ClassVar[bool] = True
     out: Path | None = None
     """The run directory; runs/NAME-OF-DATA by default."""
     overwrite: bool = False
@@ -57,6 +67,10 @@ class Fit(OfData):
     """cpu, cuda, or auto for the best available."""
     check_width: bool | None = None
     """Compare widths of the policy on held-out episodes; by default only if --policy is not given, to choose one."""
+    executor: str = ""
+    """Have blocks of restarts (--member-block) fitted by workers: local, ray (a Ray cluster) or slurm (jobs)."""
+    workers: int | None = None
+    """Blocks to fit at once with an executor; as many as there are cores by default."""
     log: str | None = None
     """Log progress and results to tensorboard, wandb or trackio as well."""
     log_to: str | None = None
@@ -65,8 +79,9 @@ class Fit(OfData):
     """The settings of `ileed.Ileed`, written as in Python."""
 
     def __call__(self) -> None:
-        out = self._out
-        runs.check_destination(out, overwrite=self.overwrite)
+        out, job = self._out, processes.current()
+        if job.leads:
+            runs.check_destination(out, overwrite=self.overwrite)
         resolve_device(self.device)  # an error now, not after a large file was read
         if (column := self.columns.demonstrator or "").partition("(")[0].strip().lower() in _MODELS:
             found = f"--demonstrator {column} is a demonstrator model, but this option names a column"
@@ -77,7 +92,17 @@ class Fit(OfData):
             raise SettingsError("--log-to says where to log, but not with what: add --log tensorboard, say")
         data = self.read()
         method = Ileed(**vars(self.method))
-        with fit_bar("fitting") as bar, self._logged(method, bar) as (progress, log_result):
+        if job.count > 1 and method.member_block is None:
+            warnings.warn(_DATA_ARE_SHARED.format(job.count, -(-method.restarts // job.count)), stacklevel=1)
+        if self.executor and method.member_block is None:
+            raise SettingsError(
+                "--executor deals out blocks of restarts, but restarts are one block: add --member-block"
+            )
+        with (
+            self._workers(),
+            fit_bar("fitting", quiet=not job.leads) as bar,
+            self._logged(method, bar) as (progress, log_result),
+        ):
             fitted = method.fit(
                 data,
                 seed=self.seed,
@@ -87,6 +112,8 @@ class Fit(OfData):
                 checkpoint=runs.checkpoint_path(out),
             )
             log_result(fitted)
+        if not job.leads:
+            return
         fitted.save(out, overwrite=self.overwrite)
         if self.json:
             print_json(summary(fitted) | column_names(data) | {"run": str(out)})
@@ -95,7 +122,7 @@ class Fit(OfData):
         if fitted.estimates_expertise:
             console.print(ranking(fitted))
         if fitted.expertise.ratings is not None:
-            console.say(fitted.expertise.ratings.sentence())
+            say_ratings(console, fitted.expertise.ratings)
         if fitted.width is not None:
             console.say(fitted.width_sentence)
         if fitted.comparison is not None:
@@ -111,11 +138,20 @@ class Fit(OfData):
         return "nothing was saved yet, so the same command starts from the beginning"
 
     @contextmanager
+    def _workers(self) -> Iterator[None]:
+        """Deal the blocks of all fits to an executor, where one is named."""
+        if not self.executor:
+            yield
+            return
+        with executor(self.executor, self.workers) as workers, deal_blocks(workers):
+            yield
+
+    @contextmanager
     def _logged(
         self, method: Ileed, bar: ProgressCallback
     ) -> Iterator[tuple[ProgressCallback, Callable[[Fitted], object]]]:
         """The progress callback of the fit, and what takes its result: with a logger, or the bar alone."""
-        if self.log is None:
+        if self.log is None or not processes.current().leads:
             yield bar, lambda fitted: None
             return
         settings = {"method": runs.plain(method), "seed": self.seed}
@@ -148,49 +184,86 @@ def ratings_summary(ratings: Ratings) -> dict[str, Any]:
     """Ratings for JSON."""
     table = ratings.table()
     told = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
-    return {"table": table.to_pylist(), "scale": told["scale"], "order": ratings.sentence()}
+    found = {"table": table.to_pylist(), "scale": told["scale"], "order": ratings.sentence()}
+    return found if ratings.curves is None else found | {"drift": ratings.drift().to_pylist()}
 
 
-def ratings_table(ratings: Ratings, most: int = 40) -> Table:
+def say_ratings(console: Output, ratings: Ratings) -> None:
+    """Who can be told apart, and who improves or tires where expertise changes from episode to episode."""
+    console.say(ratings.sentence())
+    if ratings.curves is not None:
+        console.say(ratings.curves.sentence(ratings.confidence_level))
+
+
+ALL, ENDS, UNCERTAIN = 50, 15, 10
+"""Up to how many people are all listed; of more, how many from either end and how many of the most uncertain."""
+
+
+def _listed(table: Table, rows: list[list[str]], width: Array) -> None:
+    """Add the rows of people, best first, or of the first, the last and those of greatest `width` between them."""
+    shown = range(len(rows)) if len(rows) <= ALL else places_to_show(width, ends=ENDS, between=UNCERTAIN)
+    for place, row in enumerate(shown):
+        if place and (left := row - shown[place - 1] - 1):
+            table.add_row(f"... {left:,} more ...", style="dim")
+        table.add_row(*rows[row])
+
+
+def _note(count: int, where: str) -> str:
+    return f"{ENDS} from either end and the {UNCERTAIN} most uncertain of {count:,}; {where}"
+
+
+def ratings_table(ratings: Ratings) -> Table:
     """A table of people, best first, with intervals of expertise relative to the mean over people, and of ranks."""
     found = ratings.table()
     percent = f"{100 * ratings.confidence_level:.0f} %"
     columns = [Column(name, justify="right") for name in ("expertise", f"{percent} interval", "rank", "steps")]
-    notes = f"{found.num_rows - most:,} more" if found.num_rows > most else None
+    notes = _note(found.num_rows, "--json has all") if found.num_rows > ALL else None
     table = Table("demonstrator", *columns, title=found.schema.metadata[b"scale"].decode(), caption=notes)
-    for row in found.slice(0, most).to_pylist():
+    rows = []
+    for row in found.to_pylist():
         ranks = "{rank_low} to {rank_high}" if row["rank_low"] < row["rank_high"] else "{rank_low}"
         cells = (f"{row['expertise']:.2f}", f"{row['low']:.2f} to {row['high']:.2f}", ranks.format(**row))
-        table.add_row(plain(row["demonstrator"]), *cells, f"{row['steps']:,}")
+        rows.append([plain(row["demonstrator"]), *cells, f"{row['steps']:,}"])
+    _listed(table, rows, found["high"].to_numpy() - found["low"].to_numpy())
     return table
 
 
-def ranking(fitted: Fitted, truth: Mapping[str, float] | None = None, most: int = 40) -> Table:
+def ranking(fitted: Fitted, truth: Mapping[str, float] | None = None) -> Table:
     """A table of demonstrators, best first: with intervals, or the 10 to 90 % range of expertise over their steps."""
     people = fitted.expertise.ranking()
     unknown = [plain(name) for name, value in people if isnan(value)]
     people = people[: len(people) - len(unknown)]
-    notes = [f"{len(people) - most:,} more in the run's report"] if len(people) > most else []
+    notes = [_note(len(people), "ileed report RUN --table FILE has all")] if len(people) > ALL else []
+    if len(people) > ALL and fitted.expertise.ratings is not None:  # few steps of many people: pooled estimates
+        by_rating = fitted.expertise.ratings.by_demonstrator()
+        people.sort(key=lambda person: -by_rating[person[0]])
     if unknown:
         notes.append(f"{', '.join(unknown[:6])}{', ...' if len(unknown) > 6 else ''}: no step was learned from")
-    columns, cells = _spread_of_steps(fitted) if fitted.expertise.ratings is None else _interval_cells(fitted)
+    columns, cells, width = _spread_of_steps(fitted) if fitted.expertise.ratings is None else _interval_cells(fitted)
     names = ["expertise", *columns, *([] if truth is None else ["truth"])]
     title, caption = "expertise, best first (compare ratios, not levels)", "; ".join(notes) or None
     table = Table("demonstrator", *(Column(name, justify="right") for name in names), title=title, caption=caption)
-    for name, value in people[:most]:
+    rows = []
+    for name, value in people:
         row = [plain(name), f"{value:.3f}", *cells[name]]
-        table.add_row(*row, *([] if truth is None else [f"{truth[name]:.2f}"]))
+        rows.append([*row, *([] if truth is None else [f"{truth[name]:.2f}"])])
+    _listed(table, rows, np.array([width[name] for name, _ in people]))
     return table
 
 
-def _spread_of_steps(fitted: Fitted) -> tuple[list[str], dict[str, list[str]]]:
-    quantiles = zip(fitted.expertise.names, fitted.expertise.summary.quantiles.tolist(), strict=True)
-    return ["10 to 90 % of steps"], {name: [f"{each[2]:.2f} to {each[18]:.2f}"] for name, each in quantiles}
+_Cells = tuple[list[str], dict[str, list[str]], dict[str, float]]  # titles, and everybody's cells and uncertainty
 
 
-def _interval_cells(fitted: Fitted) -> tuple[list[str], dict[str, list[str]]]:
+def _spread_of_steps(fitted: Fitted) -> _Cells:
+    quantiles = dict(zip(fitted.expertise.names, fitted.expertise.summary.quantiles.tolist(), strict=True))
+    cells = {name: [f"{each[2]:.2f} to {each[18]:.2f}"] for name, each in quantiles.items()}
+    return ["10 to 90 % of steps"], cells, {name: each[18] - each[2] for name, each in quantiles.items()}
+
+
+def _interval_cells(fitted: Fitted) -> _Cells:
     words = ("{expertise:.2f}", "{low:.2f} to {high:.2f}", "{rank_low} to {rank_high}")
     numbers = {name: str(number) for number, name in enumerate(fitted.expertise.names)}  # a table holds no stray name
     rows = {row["demonstrator"]: row for row in fitted.renamed(numbers).expertise.table().to_pylist()}
     cells = {name: [each.format(**rows[number]) for each in words] for name, number in numbers.items()}
-    return ["relative", "95 % interval", "rank"], cells
+    width = {name: rows[number]["high"] - rows[number]["low"] for name, number in numbers.items()}
+    return ["relative", "95 % interval", "rank"], cells, width

@@ -70,7 +70,7 @@ class Rate:
     """The data of those to rate."""
 
     def __call__(self) -> None:
-        from ileed.cli.fitting import ratings_summary, ratings_table
+        from ileed.cli.fitting import ratings_summary, ratings_table, say_ratings
         from ileed.methods import load
 
         ratings = load(self.run).assess(self.people.read())
@@ -79,7 +79,7 @@ class Rate:
             return
         console = Output()
         console.print(ratings_table(ratings))
-        console.say(ratings.sentence())
+        say_ratings(console, ratings)
 
 
 @dataclass(frozen=True)
@@ -102,16 +102,20 @@ class Report:
     """Show pseudonyms in place of names."""
     figures: Path | None = None
     """A directory for the charts as SVG files as well."""
+    table: Path | None = None
+    """A file for the ranking of everybody as well, .csv or .parquet."""
     columns: OmitArgPrefixes[Columns] = Columns()  # noqa: RUF009 (frozen)
     """The columns of a table."""
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()  # noqa: RUF009 (frozen)
     """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders."""
 
     def __call__(self) -> None:
-        from ileed.report import compare_runs, figures, report
+        from ileed.report import compare_runs, figures, people_table, report
 
         if self.other is not None and self.figures is not None:
             raise SettingsError("two runs are compared without --figures: leave it out")
+        if self.other is not None and self.table is not None:
+            raise SettingsError("two runs are compared without --table: leave it out")
         data = None if self.data is None else OfData(self.data, self.columns, robomimic=self.robomimic).read()
         if self.other is not None:
             page = compare_runs(self.run, self.other, out=self.out, data=data, anonymise=self.anonymise)
@@ -120,6 +124,8 @@ class Report:
         written = [page]
         if self.figures is not None:
             written += figures(self.run, self.figures, data=data, anonymise=self.anonymise).values()
+        if self.table is not None:
+            written.append(people_table(self.run, self.table, anonymise=self.anonymise))
         for path in written:
             Output().say(f"wrote {path}")
 

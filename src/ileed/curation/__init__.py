@@ -25,11 +25,12 @@ from ileed.curation.rules import Rule
 from ileed.curation.scores import Progress, Scores, Settings, Stretches, score
 from ileed.curation.states import Kinds, kinds_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
+from ileed.demonstrations.streaming import blocks_of
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
 from ileed.fitted.crossfit import FoldPolicies
 from ileed.fitted.policy import network_inputs
-from ileed.fitted.ratings import checked_level
+from ileed.fitted.rated_by import checked_level
 from ileed.fitting.stages import Stages
 from ileed.methods import FOLDS, Ileed
 from ileed.wording import counted
@@ -82,7 +83,7 @@ def curate(
         settings = settings._replace(blocks=folds.judged())
         judged_by = f"policies of {folds.count} folds, none of which has seen the episodes that it judges"
     stretches = Stretches.of(data, stretch)
-    inputs = network_inputs(data.observations, fitted.normaliser, None).numpy()
+    inputs = _inputs(fitted, data)
     episodes, within = score(fitted, data, inputs, stretches, settings)
     scores, unit = (episodes, data.episode) if chosen.unit == "episode" else (within, stretches.of_step)
     kinds = kinds_of(data, inputs, unit, chosen.kinds, seed=seed) if chosen.at_least else None
@@ -90,6 +91,15 @@ def curate(
     kept = chosen.choose(scores, steps, kinds)
     weights = chosen.weights(scores, steps, kept)
     return Curated(data, chosen, kept, weights, episodes, within, stretches, kinds, level, judged_by)
+
+
+def _inputs(fitted: Fitted, data: Demonstrations) -> Array:
+    """(input, step) what the networks read; of mapped columns, mapped as well."""
+    if data.mapping is None:
+        return network_inputs(data.observations, fitted.normaliser, None).numpy()
+    width = len(fitted.normaliser.kept)
+    blocks = (network_inputs(data.observations[block], fitted.normaliser, None).numpy().T for block in blocks_of(data))
+    return data.mapping.written(blocks, np.float32, (width,)).T
 
 
 def _judged_by(fitted: Fitted, data: Demonstrations) -> str:
@@ -102,6 +112,8 @@ def _judged_by(fitted: Fitted, data: Demonstrations) -> str:
 
 def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, FoldPolicies]:
     """The fit with the ratings of folds of the data, and these folds."""
+    if data.mapping is not None:
+        raise SettingsError("cross_fit needs the steps in memory, and these are mapped from a folder: leave it out")
     if set(data.names) - set(fitted.expertise.names):
         raise DemonstrationError("the data have people who are not in the fit: cross_fit needs the data of the fit")
     method: Ileed = replace(

@@ -3,8 +3,9 @@
 All three are means or posterior means with intervals, and none is a sum of the others:
 
 - *expertise* of the person there, divided by the mean over the people of the fit. The prior of an episode is a
-  population of episodes of the same person, whose mean is drawn to what cross-fitting says of that person; the
-  likelihood is that of the episode's own steps by the fitted policy (`ileed.fitted.posterior`);
+  population of episodes of the same person, whose mean is drawn to what cross-fitting says of that person (where
+  people drift, in that quarter of their episodes); the likelihood is that of the episode's own steps by the fitted
+  policy (`ileed.fitted.posterior`);
 - *agreement*, the mean over steps of p(a | 1) / (p(a | 1) + p(a | m)): the probability that a step was taken by an
   expert rather than by somebody of the mean expertise m, at even odds;
 - *typicality*, the mean over steps of how usual the state is: the share of all steps whose states are less so.
@@ -24,9 +25,10 @@ from ileed._torch import numpy_stream
 from ileed.curation.states import typicality
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted import Fitted
+from ileed.fitted.judging import judged_once
 from ileed.fitted.likelihood import COARSE_POINTS, Block, dispersion_of
+from ileed.fitted.population import on_whole_grid
 from ileed.fitted.posterior import GRID, INSIDE, mean_and_interval, posterior
-from ileed.fitted.rating import judged_steps
 
 BOUNDS: Mapping[str, float] = {"expertise": 1.0, "agreement": 0.5, "typicality": 0.5}
 """The scores, and the bound of each that `above` is about unless a rule names another."""
@@ -37,6 +39,7 @@ _COARSE = np.searchsorted(_POINTS, COARSE_POINTS)
 _POINTS_AT_ONCE = 16
 _UNITS_AT_ONCE = 4096
 _ENOUGH_EPISODES = 1_000  # to learn how the stretches of one differ
+_STAGES = 4  # parts of a person's episodes, each of which is a population where people drift
 _ENOUGH_UNITS = 256  # of one person, to learn how these differ
 _PRIOR_STEPS = 5  # how many steps' worth it is believed beforehand that an episode varies as all do
 Progress = Callable[[int, int], object]
@@ -102,7 +105,8 @@ def score(
     np.add.at(by_episode, stretches.episode, curves)
     spread = _dispersion(curves[:, _COARSE], stretches.episode, settings.seed)
     by_episode, curves = by_episode / spread, curves / spread
-    people, mean = _people(fit, data, by_episode)
+    everybody, mean = _people(fit, data, by_episode)
+    people, who = _by_stage(fit, data, everybody)
     columns = {"agreement": agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
     inflation = {name: _inflation(values, data, stretches) for name, values in columns.items()}
 
@@ -112,7 +116,6 @@ def score(
             scores[name] = _mean_of_steps(values, unit, inflation[name], name, settings)
         return scores
 
-    who = data.episode_demonstrator
     episodes = of_units(by_episode, who, data.episode)
     if len(stretches.steps) == data.episode_count:  # no episode is longer than a stretch
         return episodes, episodes
@@ -144,7 +147,7 @@ def _judge(fit: Fitted, data: Demonstrations, stretches: Stretches, settings: Se
     temperature, done = temperature_of(fit), 0
     summed = torch.zeros(len(stretches.steps), len(_POINTS), dtype=torch.float64)
     agreement = np.empty(len(data))
-    for block in judged_steps(fit, data) if settings.blocks is None else settings.blocks:
+    for block in judged_once(fit, data) if settings.blocks is None else settings.blocks:
         agreement[block.steps] = _agreement(fit, block, temperature)
         index = torch.from_numpy(stretches.of_step[block.steps])
         for part, likelihood in _likelihood(block, temperature):
@@ -164,7 +167,7 @@ def _agreement(fit: Fitted, block: Block, temperature: float) -> Array:
 def agreement_of_steps(fit: Fitted, data: Demonstrations) -> Array:
     """(step,) the probability that each step was taken by an expert rather than by the average person."""
     found = np.empty(len(data))
-    for block in judged_steps(fit, data):
+    for block in judged_once(fit, data):
         found[block.steps] = _agreement(fit, block, temperature_of(fit))
     return found
 
@@ -190,7 +193,7 @@ def _people(fit: Fitted, data: Demonstrations, by_episode: Array) -> tuple[Array
     """
     if (known := fit.expertise.ratings) is not None and known.shares is not None and known.population is not None:
         rows = dict(zip(known.names, known.shares, strict=True))
-        shares = np.stack([rows.get(name, known.population.share) for name in data.names])
+        shares = np.stack([on_whole_grid(rows.get(name, known.population.share)) for name in data.names])
         return shares, reference_expertise(fit)
     by_person = np.zeros((len(data.names), by_episode.shape[1]))
     np.add.at(by_person, data.episode_demonstrator, by_episode)
@@ -199,11 +202,33 @@ def _people(fit: Fitted, data: Demonstrations, by_episode: Array) -> tuple[Array
     return shares, float((shares @ INSIDE)[present].mean())
 
 
+def _by_stage(fit: Fitted, data: Demonstrations, people: Array) -> tuple[Array, Array]:
+    """(row, point) what is known of people's mean expertise, and (episode,) the row that each episode belongs to.
+
+    One row for each person; where their expertise changes from episode to episode, one for each quarter of their
+    episodes, as their learning curve has it there.
+    """
+    who, ratings = data.episode_demonstrator, fit.expertise.ratings
+    if ratings is None or (curves := ratings.curves) is None:
+        return people, who
+    number = data.episode_numbers
+    rows, row, angle = list(people), who.copy(), np.arcsin(np.sqrt(INSIDE))
+    for person in [each for each in np.unique(who) if data.names[each] in curves.names]:
+        own = np.flatnonzero(who == person)
+        for part in np.array_split(own[np.argsort(number[own], kind="stable")], min(_STAGES, len(own))):
+            drawn = curves.at(curves.names.index(data.names[person]), np.array([number[part].mean()]))
+            drawn = np.arcsin(np.sqrt(drawn))
+            share = np.exp(-0.5 * ((angle - drawn.mean()) / max(float(drawn.std()), 1e-3)) ** 2)
+            row[part] = len(rows)
+            rows.append(share / share.sum())
+    return np.stack(rows), row
+
+
 def _expertise(curves: Array, who: Array, people: Array, mean: float, settings: Settings) -> Score:
     """Each unit's expertise, given its own steps and how the units of the same person differ."""
     found = np.empty((4, len(curves)))
-    for person in np.unique(who):
-        own = np.flatnonzero(who == person)
+    order, present = np.argsort(who, kind="stable"), np.unique(who)
+    for person, own in zip(present, np.split(order, np.searchsorted(who[order], present[1:])), strict=True):
         some = own
         if len(own) > _ENOUGH_UNITS:
             some = numpy_stream(settings.seed, "population of units", int(person)).choice(own, _ENOUGH_UNITS, False)

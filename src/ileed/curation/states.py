@@ -8,7 +8,7 @@ import numpy as np
 
 from ileed._torch import numpy_stream
 from ileed.checking import whole_number
-from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
 
 _REFERENCES = 1_000  # steps that others are compared with, so that the work is linear in steps
@@ -24,8 +24,9 @@ def typicality(data: Demonstrations, observations: Array, *, seed: int) -> Array
     Elsewhere it is the nearer to a random sample of steps of other episodes, in the units of the fit's inputs;
     `observations` are (input, step).
     """
-    unique = data.collapse().step_observation_index
-    if unique.max() + 1 <= len(data) / 2:
+    counts = data.collapse()
+    if isinstance(counts, Collapsed) and counts.unique_count <= len(data) / 2:
+        unique = counts.step_observation_index
         together = np.unique(unique * data.episode_count + data.episode, return_inverse=True)[1]
         return _percentile(np.bincount(unique)[unique] - np.bincount(together)[together])
     return _percentile(-_distance_to_others(observations.T, data.episode, seed))

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from ileed.checking import instance_of
+from ileed.checking import instance_of, whole_number
 from ileed.demonstrations import rules
-from ileed.demonstrations.collapsing import Collapsed, collapse
+from ileed.demonstrations.collapsing import Collapsed, Uncollapsed, collapse
 from ileed.demonstrations.encoding import Encoding
 from ileed.demonstrations.episodes import join_episodes
 from ileed.demonstrations.findings import Finding, findings
+from ileed.demonstrations.mapping import Mapping as ColumnMapping
 from ileed.demonstrations.rules import Array
 from ileed.deprecation import renamed_property
 from ileed.errors import DemonstrationError
@@ -36,7 +37,8 @@ class Demonstrations:
     `demonstrator` may index it. `action_count` says how many discrete actions there are when the data may not show
     them all. `encoding` holds the names of features and actions where the data came from a table (`from_table`).
     Episodes are numbered from zero; `source_episode` keeps what each is called where the data came from, by default the
-    label in `episode`, through `select` and `by`.
+    label in `episode`, through `select` and `by`. `episode_number` says which of the demonstrator's own episodes each
+    is, from 0 on, where that is not their order here; `select` and `by` keep it (`own_episode_number`).
 
     Everything is checked here, so whatever holds a `Demonstrations` need not check again. Large arrays are not copied:
     do not write to yours afterwards.
@@ -62,8 +64,13 @@ class Demonstrations:
     action_count: int = 0
     encoding: Encoding | None = None
     source_episode: Array | None = None
+    episode_number: Array | None = None
+    mapping: ColumnMapping | None = None
+    """Where the columns are mapped from, of data that were read from a folder, and checked block by block there."""
 
     def __post_init__(self) -> None:
+        if self.mapping is not None:
+            return
         observations = rules.observations(self.observations)
         steps = len(observations)
         actions = rules.actions(self.actions, steps)
@@ -71,12 +78,13 @@ class Demonstrations:
         action_count = rules.action_count(actions, self.action_count) if discrete else 0
         names, demonstrator = rules.demonstrator(self.demonstrator, self.names, steps)
         labels = self.episode if self.source_episode is None else self.source_episode
+        episode = rules.episode(self.episode, demonstrator, names)
         columns: dict[str, Any] = {
             "observations": observations,
             "actions": actions,
             "names": names,
             "demonstrator": demonstrator,
-            "episode": rules.episode(self.episode, demonstrator, names),
+            "episode": episode,
             "rewards": rules.optional(rules.rewards, self.rewards, steps),
             "terminals": rules.optional(rules.terminals, self.terminals, steps),
             "legal": rules.optional(rules.legal, self.legal, actions, action_count),
@@ -84,6 +92,7 @@ class Demonstrations:
             "action_count": action_count,
             "encoding": rules.optional(rules.encoding, self.encoding, observations, actions, action_count),
             "source_episode": rules.episode_labels(labels, steps),
+            "episode_number": rules.optional(rules.episode_number, self.episode_number, episode),
         }
         for name, value in columns.items():
             object.__setattr__(self, name, rules.read_only(value))
@@ -127,7 +136,7 @@ class Demonstrations:
     def episode_keys(self) -> Array:
         """(episode,) what each episode is called where the data came from: a label or a number."""
         assert self.source_episode is not None
-        return self.source_episode[np.searchsorted(self.episode, np.arange(self.episode_count))]
+        return self.source_episode[self.episode_bounds[:-1]]
 
     @property
     def steps_each(self) -> Array:
@@ -137,32 +146,57 @@ class Demonstrations:
     @property
     def episode_demonstrator(self) -> Array:
         """The demonstrator of each episode, as an index into `names`."""
-        return self.demonstrator[np.unique(self.episode, return_index=True)[1]]
+        return self.demonstrator[self.episode_bounds[:-1]]
+
+    @property
+    def episode_bounds(self) -> Array:
+        """(episode + 1,) the first step of each episode, and the number of steps."""
+        return np.searchsorted(self.episode, np.arange(self.episode_count + 1))
+
+    @property
+    def own_episode_number(self) -> Array:
+        """(step,) which of the demonstrator's own episodes each is, from 0 on: as stated, or by their order here."""
+        return self.episode_numbers[self.episode] if self.episode_number is None else self.episode_number
+
+    @property
+    def episode_numbers(self) -> Array:
+        """(episode,) the same, of each episode."""
+        if self.episode_number is not None:
+            return self.episode_number[self.episode_bounds[:-1]]
+        return rules.numbers_of(self.episode_demonstrator)
 
     @cached_property
     def binary_dimensions(self) -> tuple[int, ...]:
         """Dimensions of continuous actions that are hardly ever off the ends of their range, like a gripper's.
 
         A dimension counts where 19 in 20 of its values lie within a twentieth of the range from either end, and where
-        it never changes at all. The range is that of all values but the outermost hundredth at each end.
+        it never changes at all. The range is that of all values but the outermost hundredth at each end. Of mapped
+        columns, about a million steps at even distances tell.
         """
         if self.discrete:
             return ()
-        low, high = np.quantile(self.actions, (0.01, 0.99), axis=0)
+        actions = self.actions if self.mapping is None else self.actions[:: 1 + len(self) // (1 << 20)]
+        low, high = np.quantile(actions, (0.01, 0.99), axis=0)
         margin = (high - low) / 20
-        at_an_end = (self.actions <= low + margin) | (self.actions >= high - margin)
+        at_an_end = (actions <= low + margin) | (actions >= high - margin)
         return tuple(np.flatnonzero(at_an_end.mean(axis=0) >= 0.95).tolist())
 
     two_valued = renamed_property("the attribute two_valued of Demonstrations", "binary_dimensions")
 
     def select(self, steps: Array) -> Demonstrations:
-        """The steps of a boolean mask, as a data set of its own; names and `action_count` are kept."""
+        """The steps of a boolean mask, as a data set of its own; names, `action_count` and numbers of episodes stay."""
         if not steps.any():
             raise DemonstrationError("no step is left by this selection: widen it")
         columns: dict[str, Any] = {
-            name: values[steps] for name, values in vars(self).items() if isinstance(values, np.ndarray)
+            item.name: values[steps]
+            for item in fields(self)
+            if isinstance(values := getattr(self, item.name), np.ndarray)
         }
-        return replace(self, **columns, skills={name: values[steps] for name, values in self.skills.items()})
+        number = self.episode_numbers[columns["episode"]]
+        if not np.array_equal(number, rules.own_numbers(columns["episode"], columns["demonstrator"])):
+            columns["episode_number"] = number
+        skills = {name: values[steps] for name, values in self.skills.items()}
+        return replace(self, **columns, skills=skills, mapping=None)
 
     def by(self, *names: str) -> Demonstrations:
         """The steps of one demonstrator, or of several, alone."""
@@ -171,10 +205,29 @@ class Demonstrations:
         theirs = self.select(observation_index[self.demonstrator] >= 0)
         return replace(theirs, names=names, demonstrator=observation_index[theirs.demonstrator])
 
+    def delayed(self, steps: int | Mapping[str, int]) -> Demonstrations:
+        """The same actions, each after what was seen so many steps before: how people act who react late.
+
+        The observation and the skills of a step become those of `steps` steps before in its episode, or of the
+        episode's first; all else stays, so that costs of the same actions can be compared. `steps` may say how many for
+        each demonstrator, and none for those left out. `ileed.compare_delays` finds the number.
+        """
+        if self.mapping is not None:
+            raise DemonstrationError("a delay needs the steps in memory, not a folder: select episodes first")
+        rule = "a delay is a whole number of steps, zero or more"
+        late = np.zeros(len(self.names), dtype=np.int64)
+        for name in self.names if not isinstance(steps, Mapping) else steps:
+            own = steps[name] if isinstance(steps, Mapping) else steps
+            late[self.index_of(name)] = whole_number("the delay", own, least=0, rule=rule, error=DemonstrationError)
+        first = np.searchsorted(self.episode, self.episode)
+        seen = np.maximum(np.arange(len(self)) - late[self.demonstrator], first)
+        skills = {name: values[seen] for name, values in self.skills.items()}
+        return replace(self, observations=self.observations[seen], skills=skills)
+
     def each_episode(self) -> Demonstrations:
         """The same steps with each episode a person of its own, for data that do not say who acted."""
         names = tuple(f"episode {number + 1}" for number in range(self.episode_count))
-        return replace(self, names=names, demonstrator=self.episode)
+        return replace(self, names=names, demonstrator=self.episode, episode_number=None)
 
     def pseudonyms(self) -> dict[str, str]:
         """The pseudonym of each demonstrator, by name; keep this mapping to undo `anonymise`."""
@@ -187,11 +240,20 @@ class Demonstrations:
 
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""
-        if name not in self.names:
+        if name not in self._numbers:
             meant = did_you_mean(name, self.names)
             known = rules.listed(self.names)
             raise DemonstrationError(f"there is no demonstrator {name!r}{meant}: the data know {known}")
-        return self.names.index(name)
+        return self._numbers[name]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    @property
+    def has_many_people(self) -> bool:
+        """Whether there are so many demonstrators that they are learned from and placed in parts."""
+        return len(self.names) > rules.MANY_PEOPLE
 
     def split(self, held_out: float, *, generator: np.random.Generator) -> tuple[Array, Array]:
         """Two boolean masks over episodes, (kept, held out): some episodes of everybody who has two or more."""
@@ -206,11 +268,12 @@ class Demonstrations:
             raise DemonstrationError("nobody has two episodes: pass held_out=0 (at the command: --held-out 0)")
         return ~out, out
 
-    def collapse(self, skill: str | None = None, context: Sequence[str] = ()) -> Collapsed:
+    def collapse(self, skill: str | None = None, context: Sequence[str] = ()) -> Collapsed | Uncollapsed:
         """Counted distinct (observation, demonstrator, action): all that the likelihood depends on.
 
         Inputs that never vary are left out. `skill` names the column of `skills` to carry along, `context` what came
-        before a step, as a demonstrator model declares it.
+        before a step, as a demonstrator model declares it. Columns that are mapped stay as they are (`Uncollapsed`)
+        where their observations hardly repeat, or the counts would take more memory than they may.
         """
         return collapse(self, skill, context)
 
@@ -234,12 +297,13 @@ class Demonstrations:
         """A digest that changes with any value that a fit could depend on."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.names, self.action_count, sorted(self.skills))).encode())
-        for column in (self.observations, self.actions, self.demonstrator, self.episode, self.legal):
+        columns = (self.observations, self.actions, self.demonstrator, self.episode, self.legal, self.episode_number)
+        for column in columns:
             if column is not None:
                 digest.update(repr((column.shape, column.dtype.str)).encode())
                 digest.update(np.ascontiguousarray(column).data)
         for name in sorted(self.skills):
-            digest.update(np.ascontiguousarray(self.skills[name]).tobytes())
+            digest.update(np.ascontiguousarray(self.skills[name]).view(np.uint8).data)
         if self.encoding is not None:
             digest.update(repr(self.encoding).encode())
         return digest.hexdigest()
@@ -262,8 +326,9 @@ class Demonstrations:
         return told.replace("\n", "\n" + " " * len("Demonstrations("))
 
     def equals(self, other: Demonstrations) -> bool:
-        """Whether both hold the same values of the same types in every column but `source_episode`."""
-        names = [item.name for item in fields(self) if item.name != "source_episode"]
+        """Whether both hold the same values and types in every column but `source_episode` and `episode_number`."""
+        apart = ("source_episode", "episode_number", "mapping")
+        names = [item.name for item in fields(self) if item.name not in apart]
         return all(_same(getattr(self, name), getattr(other, name)) for name in names)
 
 

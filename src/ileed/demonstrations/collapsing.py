@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 CONTEXT = {
     "previous_action": "the action before this one in the episode; -1 at its first step, or zeros where continuous",
     "previous_observation": "the inputs of the observation before this one in the episode; zeros at its first step",
+    "previous_policy": "the policy at the observation before this one in the episode; none at its first step",
     "first_step": "1 at the first step of an episode, 0 at the others",
-    "episode_number": "which of the demonstrator's own episodes this is, from 0 on",
+    "episode_number": "which of the demonstrator's own episodes this is, from 0 on; an expertise may depend on it too",
 }
 """The columns that a demonstrator model may declare in its `context`."""
 
@@ -37,6 +39,7 @@ class Collapsed:
     it, with its multiplicity; counts are sorted in that order. With continuous actions a count is a step.
     """
 
+    repeats: ClassVar[bool] = True
     observations: Array  # (unique observation, varying input)
     varying: Array  # (varying input,) index into the flat observation
     skills: Array | None  # (unique observation, skill)
@@ -50,6 +53,11 @@ class Collapsed:
     step_observation_index: Array  # (step,) the unique observation that each step was taken at
     context: Mapping[str, Array]  # (count, ...) columns of `step_context`; previous observations by number
 
+    @property
+    def unique_count(self) -> int:
+        """How many unique observations there are."""
+        return len(self.observations)
+
     def weights(self, step_weights: Array) -> Array:
         """Sum of (..., step) weights in every count: the counts, when each step weighs one."""
         flat, counts = step_weights.reshape(-1, step_weights.shape[-1]), len(self.count)
@@ -57,8 +65,36 @@ class Collapsed:
         return np.stack(summed).reshape(*step_weights.shape[:-1], counts)
 
 
-def collapse(data: Demonstrations, skill: str | None, context: Sequence[str]) -> Collapsed:
+@final
+@dataclass(frozen=True, eq=False)
+class Uncollapsed:
+    """A data set taken step by step, each a unique observation and a count of its own."""
+
+    repeats: ClassVar[bool] = False
+    data: Demonstrations
+    varying: Array  # (varying input,) index into the flat observation
+    skill_names: tuple[str, ...] = ()
+    skills_at: Callable[[Array | slice], Array] | None = None  # (row, skill) weights at some steps
+
+    @property
+    def unique_count(self) -> int:
+        """As many as steps."""
+        return len(self.data)
+
+    @cached_property
+    def some(self) -> Collapsed:
+        """As many steps of everybody as memory holds, each a count of its own."""
+        from ileed.demonstrations.streaming import some_steps
+
+        return some_steps(self)
+
+
+def collapse(data: Demonstrations, skill: str | None, context: Sequence[str]) -> Collapsed | Uncollapsed:
     """The counts of a data set; see `Demonstrations.collapse`."""
+    if data.mapping is not None:
+        from ileed.demonstrations.streaming import collapse_mapped
+
+        return collapse_mapped(data, skill, context)
     flat = data.observations.reshape(len(data), -1)
     varying = np.flatnonzero((flat != flat[0]).any(axis=0))
     seen = (flat if len(varying) == flat.shape[1] else np.take(flat, varying, axis=1)).astype(np.float32)
@@ -127,14 +163,16 @@ def check_context(who: str, names: Sequence[str]) -> None:
 def step_context(data: Demonstrations, names: Sequence[str], observation_index: Array) -> dict[str, Array]:
     """The named columns, (step,) whole numbers, or (step, dimension) where they are continuous actions.
 
-    A previous observation is given by its number in `observation_index`, (step,), and by -1 where there is none.
+    A previous observation, for its inputs or for the policy there, is given by its number in `observation_index`,
+    (step,), and by -1 where there is none.
     """
     first = np.append(True, data.episode[1:] != data.episode[:-1])
     columns: dict[str, Callable[[], Array]] = {
         "first_step": lambda: first.astype(np.int64),
-        "episode_number": lambda: _own_numbers(data.episode_demonstrator)[data.episode],
+        "episode_number": lambda: data.own_episode_number,
         "previous_action": lambda: _shifted(data.actions, first, NONE if data.discrete else 0),
         "previous_observation": lambda: _shifted(observation_index, first, NONE),
+        "previous_policy": lambda: _shifted(observation_index, first, NONE),
     }
     return {name: columns[name]() for name in names}
 
@@ -144,10 +182,3 @@ def _shifted(values: Array, first: Array, none: int) -> Array:
     before = np.roll(values, 1, axis=0)
     before[first] = none
     return before
-
-
-def _own_numbers(owner: Array) -> Array:
-    """(episode,) how many earlier episodes each episode's demonstrator has."""
-    order = np.argsort(owner, kind="stable")
-    place = np.argsort(order)
-    return place - np.searchsorted(owner[order], owner)

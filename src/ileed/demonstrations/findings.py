@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ileed.demonstrations.collapsing import Collapsed
 from ileed.demonstrations.rules import Array, listed
+from ileed.demonstrations.streaming import distinct_values
 from ileed.wording import counted, printable
 
 if TYPE_CHECKING:
@@ -71,13 +74,13 @@ def _of_observations(data: Demonstrations) -> Iterator[Finding]:
         named = f" ({listed(fixed, 8, show=printable)})" if fixed else ""
         counts = f"{constant:,} of {data.observation_size:,} numbers never vary"
         yield Finding("observations", f"{counts}{named}; the fit leaves them out")
-    distinct = len(collapsed.observations)
-    if 2 * distinct > len(data):
+    distinct = collapsed.unique_count
+    if not isinstance(collapsed, Collapsed) or 2 * distinct > len(data):
         return
     yield Finding("observations", f"{distinct:,} are distinct among {len(data):,} steps: the fit counts them once each")
     if len(data.names) > 1:
-        shared = visited_by_several(data.demonstrator, collapsed.step_observation_index)
-        share = np.bincount(data.demonstrator, shared, len(data.names)) / np.maximum(data.steps_each, 1)
+        shared = visited_by_several(collapsed.demonstrator, collapsed.observation_index) * collapsed.count
+        share = np.bincount(collapsed.demonstrator, shared, len(data.names)) / np.maximum(data.steps_each, 1)
         alone, why = (share < 0.5) & (data.steps_each > 0), "the comparison rests on how the networks generalise"
         many = "take less than half of their steps at observations that anybody else visits"
         yield from _of_some(data, alone, share, lambda one: f"{one:.0%} of the steps at shared observations", many, why)
@@ -92,7 +95,7 @@ def visited_by_several(demonstrator: Array, observation: Array) -> Array:
 
 def _of_actions(data: Demonstrations) -> Iterator[Finding]:
     if data.discrete:
-        taken = np.unique(data.actions)
+        taken = distinct_values(data, data.actions)
         first = np.arange(min(data.action_count, len(taken) + 8))  # as many as must be looked through to name eight
         labels = first if data.encoding is None else data.encoding.labels
         if never := [printable(str(labels[action])) for action in np.setdiff1d(first, taken)[:8]]:
@@ -102,7 +105,7 @@ def _of_actions(data: Demonstrations) -> Iterator[Finding]:
         name = f"actions[{axis}]" if data.encoding is None else printable(data.encoding.action[axis])
         if len(np.unique(data.actions[:_FIRST_STEPS, axis])) > 2:
             continue
-        values = np.unique(data.actions[:, axis])
+        values = distinct_values(data, data.actions[:, axis])
         if len(values) == 1:
             yield Finding(name, f"always {values[0]:g}: leave this dimension out")
         elif len(values) == 2:
@@ -111,13 +114,14 @@ def _of_actions(data: Demonstrations) -> Iterator[Finding]:
 
 
 def _of_copies(data: Demonstrations) -> Iterator[Finding]:
-    bounds = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
+    bounds = data.episode_bounds
     seen: dict[bytes, int] = {}
     copies = []
     for number in np.flatnonzero(np.diff(bounds) >= _SHORT_EPISODE).tolist():
         steps = slice(*bounds[number : number + 2])
-        content = data.observations[steps].tobytes() + data.actions[steps].tobytes()
-        if seen.setdefault(content, number) != number:
+        content = hashlib.blake2b(np.ascontiguousarray(data.observations[steps]).data, digest_size=16)
+        content.update(np.ascontiguousarray(data.actions[steps]).data)
+        if seen.setdefault(content.digest(), number) != number:
             copies.append(number)
     if copies:
         yield Finding("episodes", f"{len(copies):,} are exact copies of others (first: episode {copies[0]}): drop them")

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+MANY_PEOPLE = 5_000
+"""More people than this are learned from in mini-batches of people, and placed by the distribution of all."""
+
 _LARGEST = float(np.finfo(np.float32).max)
 _MANY_ACTIONS, _SPARSELY_TAKEN = 10_000, 100
 
@@ -183,6 +186,32 @@ def episode(values: Any, demonstrator: Array, names: Sequence[str]) -> Array:
         found = f"episode {array[where]!s} has two demonstrators, {one!r} and {other!r}"
         raise DemonstrationError(f"{found}: each episode belongs to one; split it where the demonstrator changes")
     return np.cumsum(starts, dtype=np.int64) - 1
+
+
+def episode_number(values: Any, episode: Array) -> Array:
+    """(step,) whole numbers from zero, one for each episode."""
+    rule = "which of the demonstrator's own episodes each step is of: whole numbers from 0 on"
+    array = column("episode_number", values, len(episode), {1: "iu"}, rule)
+    if array.size and array.min() < 0:
+        raise DemonstrationError(f"episode_number is {int(array.min())} at step {int(array.argmin()):,}: pass {rule}")
+    changes = (array[1:] != array[:-1]) & (episode[1:] == episode[:-1])
+    if changes.any():
+        where = int(changes.argmax()) + 1
+        raise DemonstrationError(f"episode_number changes within an episode (at step {where:,}): give each episode one")
+    return array.astype(np.int64)
+
+
+def own_numbers(episode: Array, demonstrator: Array) -> Array:
+    """(step,) how many episodes of the same demonstrator stand before that of each step."""
+    first = np.append(True, episode[1:] != episode[:-1])
+    return numbers_of(demonstrator[first])[np.cumsum(first) - 1]
+
+
+def numbers_of(owner: Array) -> Array:
+    """(episode,) how many earlier episodes each episode's demonstrator has."""
+    order = np.argsort(owner, kind="stable")
+    number: Array = np.argsort(order) - np.searchsorted(owner[order], owner)
+    return number
 
 
 def rewards(values: Any, steps: int) -> Array:

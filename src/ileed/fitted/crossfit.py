@@ -7,18 +7,26 @@ members of one optimisation learn from all folds but one each, and that one is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
 from ileed._torch import numpy_stream
-from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.fitted.ensemble import Ensemble
 from ileed.fitted.identification import free_scales
-from ileed.fitted.likelihood import Block, blocks_of_fit, likeliest_temperature, likely_levels, profiles, tabulated
-from ileed.fitted.rating import rate_blocks, units_of
+from ileed.fitted.likelihood import (
+    Block,
+    Profile,
+    blocks_of_fit,
+    likeliest_temperature,
+    likely_levels,
+    profiles,
+    tabulated,
+)
+from ileed.fitted.rating import rate_blocks, rate_in_parts, units_of, with_learning_curves
 from ileed.fitted.ratings import Ratings
 from ileed.nets import members
 
@@ -91,6 +99,34 @@ class FoldPolicies:
             for block in blocks_of_fit(joint, self.ensemble.normaliser, part, part.demonstrator, names):
                 yield replace(block, steps=steps[block.steps])
 
+    def judged_by_kind(self, chosen: Array) -> Iterator[Block]:
+        """The same, with the likelihood of each distinct (observation, action) in place of each step.
+
+        That is all it depends on, unless the demonstrator model has a context or parameters of people; then, and where
+        actions are continuous, blocks are those of `judged`.
+        """
+        data, joint = self.ensemble.data, self.ensemble.joint
+        if not data.discrete or joint.demonstrator is not None or joint.parts.policy.length > 1:
+            yield from self.judged(chosen)
+            return
+        collapsed = self.ensemble.collapsed
+        assert collapsed.repeats  # folds have data that memory holds
+        key = collapsed.step_observation_index * data.action_count + data.actions  # type: ignore[union-attr]
+        key = key * self.count + self.fold[data.episode]
+        steps = np.flatnonzero(chosen)
+        _, first, kind = np.unique(key[steps], return_index=True, return_inverse=True)
+        one_each = np.zeros(len(data), dtype=bool)
+        one_each[steps[first]] = True
+        order = np.argsort(kind, kind="stable")  # steps of one kind after those of another
+        place = np.full(len(data), -1)
+        place[steps[first]] = np.arange(len(first))
+        starts = np.append(np.searchsorted(kind[order], np.arange(len(first))), len(kind))
+        for block in self.judged(one_each):
+            kinds = place[block.steps]
+            own = np.concatenate([order[starts[each] : starts[each + 1]] for each in kinds])
+            local = np.repeat(np.arange(len(kinds)), starts[kinds + 1] - starts[kinds])
+            yield replace(block, steps=steps[own], kind=local)
+
     def rate(self, *, temperature: float | None, by: str = "demonstrator") -> Ratings | None:
         """Everybody, or each unit of `by`, rated by the mean likelihood of the members of each fold, on its episodes.
 
@@ -101,18 +137,26 @@ class FoldPolicies:
             return None
         data = self.ensemble.data
         units = units_of(data, by)
+        if units is None and data.has_many_people:
+            ratings, found = rate_in_parts(self.judged_by_kind, data, temperature=temperature)
+            return self._with_levels(ratings, found)
         many = not data.discrete and len(data) > MANY_STEPS
         blocks = list(self.judged(_some_episodes(data, self.fold) if many else None))
-        found = profiles(blocks, data)
+        found = profiles(blocks, data.demonstrator, len(data.names))
         chosen = likeliest_temperature(found) if temperature is None else temperature
         if many:
             owner = data.demonstrator if units is None else units.of_step
             group = np.unique(owner * data.episode_count + data.episode, return_inverse=True)[1]
             blocks = [tabulated(block, group, chosen) for block in self.judged()]
         ratings = rate_blocks(blocks, data, temperature=chosen, spread=None, units=units)
+        ratings = self._with_levels(ratings, found)
+        return with_learning_curves(ratings, blocks, data, self.ensemble.joint) if units is None else ratings
+
+    def _with_levels(self, ratings: Ratings, found: Sequence[Profile]) -> Ratings:
+        """The same ratings, with what the profiles fix of the level of expertise."""
         free = _free_scales(self.ensemble, int(np.flatnonzero(self._finite.ravel())[0]))
         # expertise that divides a variance shares its scale with the policy's, whatever its temperature
-        levels = likely_levels(found) if data.discrete else (0.0, 1.0)
+        levels = likely_levels(found) if self.ensemble.data.discrete else (0.0, 1.0)
         return replace(ratings, by=replace(ratings.by, folds=self.count, levels=levels, free_scales=free))
 
 
@@ -128,7 +172,8 @@ def _free_scales(ensemble: Ensemble, member: int) -> int | None:
     """How many scales of expertise are free at one member; None where the embedding is learned."""
     if not ensemble.joint.parts.expertise.depends_on_state:
         return 1
-    if (embedding := ensemble.collapsed.skills) is None:
+    counts = ensemble.collapsed if isinstance(ensemble.collapsed, Collapsed) else ensemble.collapsed.some
+    if (embedding := counts.skills) is None:
         return None
     skill = ensemble.joint.expertise.skill[member].double().numpy()  # (skill, demonstrator)
     return free_scales(embedding, 1 / (1 + np.exp(-(embedding @ skill).T)))

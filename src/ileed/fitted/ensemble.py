@@ -17,6 +17,7 @@ from torch import Tensor
 from ileed import runs
 from ileed.checking import path_of, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
+from ileed.demonstrations.collapsing import Uncollapsed
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted.comparison import ALIKE, ModelComparison, rank_correlation
@@ -102,7 +103,9 @@ class Fitted:
         """What people do where they do not follow the policy, as the demonstrator model learned it; the members' mean.
 
         "slip" is each person's habit (person, action), "repeat" the probability of going on with the previous action,
-        "confused" (person, meant, done) which action is taken for which. Empty where the model has no parameters.
+        "confused" (person, meant, done) which action is taken for which. Of continuous actions, (person, dimension):
+        "offset" and "gain" are each person's own, and "correlation" is that of noise with the step before, in one row
+        where all people share it. Empty where the model has no parameters.
         """
         parts, module = self.joint.parts, self.joint.demonstrator
         found = {} if module is None else parts.demonstrator.slips(module)
@@ -207,14 +210,14 @@ class Ensemble:
 
     method: Any
     data: Demonstrations
-    collapsed: Collapsed
+    collapsed: Collapsed | Uncollapsed
     normaliser: Normaliser
     result: OptimisationResult
     """The parameters, cost and learning curve of every restart of the fit."""
-    step_weight: Array
-    """(restart or 1, step) what each restart learned from."""
-    held_out: Array | None
-    """(step,) what costs are of, where that is not what was learned from."""
+    episode_weight: Array
+    """(restart or 1, episode) what each restart learned from."""
+    held_out_episodes: Array | None
+    """(episode,) what costs are of, where that is not what was learned from."""
     provenance: Mapping[str, Any]
     restarts: tuple[int, ...]
     """Which restart each member is."""
@@ -237,6 +240,11 @@ class Ensemble:
         return self.result.nats_per_action[list(self.restarts)]
 
     @property
+    def held_out(self) -> Array | None:
+        """(step,) what costs are of, where that is not what was learned from."""
+        return None if self.held_out_episodes is None else self.held_out_episodes[self.data.episode]
+
+    @property
     def comparable(self) -> bool:
         """Whether the members' costs are of the same data: all have the same episode weights."""
         own = self._own_weights
@@ -245,13 +253,13 @@ class Ensemble:
     @property
     def learned_from(self) -> Array:
         """(member or 1, demonstrator) whether any step of somebody had a weight."""
-        people, who = len(self.data.names), self.data.demonstrator
+        people, who = len(self.data.names), self.data.episode_demonstrator
         return np.stack([np.bincount(who, weights=row, minlength=people) > 0 for row in self._own_weights])
 
     @property
     def _own_weights(self) -> Array:
-        """(member or 1, step) what each member learned from."""
-        return self.step_weight if len(self.step_weight) == 1 else self.step_weight[list(self.restarts)]
+        """(member or 1, episode) what each member learned from."""
+        return self.episode_weight if len(self.episode_weight) == 1 else self.episode_weight[list(self.restarts)]
 
     def member(self, number: int) -> Ensemble:
         """One member, as an ensemble of its own."""
@@ -327,7 +335,8 @@ class Ensemble:
         """
         if not self.comparable or not self.learned_from.all():
             return []
-        steps = float(self._own_weights[0].sum() if self.held_out is None else self.held_out.sum())
+        weight = self._own_weights[0] if self.held_out_episodes is None else self.held_out_episodes
+        steps = float((weight * np.diff(self.data.episode_bounds)).sum())
         order = np.argsort(self.nats_per_action, kind="stable")
         likely = order[(self.nats_per_action[order] - self.nats_per_action[order[0]]) * steps < _AS_LIKELY]
         found: list[Tensor] = []
@@ -338,7 +347,8 @@ class Ensemble:
         return [dict(zip(self.data.names, each.tolist(), strict=True)) for each in found[1:]]
 
     def _summary(self) -> ExpertiseSummary:
-        return summarise(self.joint, self.normaliser, self.collapsed, self.data, self.learned_from)
+        counts = self.collapsed if isinstance(self.collapsed, Collapsed) else self.collapsed.some
+        return summarise(self.joint, self.normaliser, counts, self.data, self.learned_from)
 
     def fitted(self) -> Fitted:
         """The fit that these members make together: `Fitted` says what is averaged over them."""
@@ -368,8 +378,8 @@ class Ensemble:
         )
         if len(self) == 1:
             return fitted
-        weight = self._own_weights.mean(0) if self.held_out is None else self.held_out
-        return replace(fitted, nats_per_action=float(np.average(fitted.nats(data), weights=weight)))
+        weight = self._own_weights.mean(0) if self.held_out_episodes is None else self.held_out_episodes
+        return replace(fitted, nats_per_action=float(np.average(fitted.nats(data), weights=weight[data.episode])))
 
 
 def _at_steps(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ileed.checking import shown
+from ileed.checking import shown, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
@@ -21,8 +21,10 @@ from ileed.model.ask import ask, mean_over_members
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 
-_STATES = 60  # how many of the most frequent observations a summary keeps
+_STATES, _STATES_OF_MANY = 60, 12  # how many of the most frequent observations a summary keeps, and of many people
+_AT_ONCE = 10_000  # people at those observations
 QUANTILES = 21
+_PAIRS_AT_ONCE = 1 << 17
 
 
 @final
@@ -35,6 +37,7 @@ class ExpertiseSummary:
     states: Tensor  # (demonstrator, state) at the most frequent observations
     visits: Tensor  # (demonstrator, state) each person's steps there
     learned_from: Tensor | None = None  # (member, demonstrator) which learned from whom, where members differ
+    last_episode: Tensor | None = None  # (demonstrator,) the number of each one's last, where expertise depends on it
 
 
 @final
@@ -58,6 +61,14 @@ class Expertise:
     def table(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Everybody's expertise with its interval and that of their rank, best first; see `Ratings.table`."""
         return self._rated.table(relative=relative, confidence_level=confidence_level)
+
+    def drift(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
+        """Whether everybody improves or tires, for fits with `Drift`; see `Ratings.drift`."""
+        return self._rated.drift(relative=relative, confidence_level=confidence_level)
+
+    def curve(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
+        """Everybody's learning curve with intervals, for fits with `Drift`; see `Ratings.curve`."""
+        return self._rated.curve(relative=relative, confidence_level=confidence_level)
 
     def probability_better(self, first: str, second: str) -> float:
         """The probability that one person's expertise is above another's."""
@@ -98,11 +109,17 @@ class Expertise:
 
     @torch.no_grad()
     def __call__(
-        self, observations: Array | Tensor | Any, demonstrator: str, *, skills: Array | Tensor | None = None
+        self,
+        observations: Array | Tensor | Any,
+        demonstrator: str,
+        *,
+        skills: Array | Tensor | None = None,
+        episode: int | None = None,
     ) -> Array:
         """One demonstrator's expertise at each of (row, *shape) observations, or at each row of a table.
 
-        `skills` (row, skill) is needed where the fit was given the embedding (`Skills`).
+        `skills` (row, skill) is needed where the fit was given the embedding (`Skills`). `episode` counts their own
+        episodes from 0 on, where expertise changes between them (`Drift`); None is their last.
         """
         if demonstrator not in self.names:
             raise DemonstrationError(
@@ -117,15 +134,20 @@ class Expertise:
                 f"for {', '.join(self.skill_names)}"
             )
         calls_for = None if skills is None else as_tensor(skills).float().T
-        return np.asarray(self._at(seen, self.names.index(demonstrator), calls_for).numpy())
+        if episode is not None:
+            whole_number("episode", episode, least=0, rule="it counts a demonstrator's own episodes, from 0 on")
+        return np.asarray(self._at(seen, self.names.index(demonstrator), calls_for, episode).numpy())
 
-    def _at(self, seen: Tensor, person: int, skills: Tensor | None) -> Tensor:
+    def _at(self, seen: Tensor, person: int, skills: Tensor | None, episode: int | None = None) -> Tensor:
         """One person's expertise at normalised observations; NaN where no step of theirs was learned from."""
         rows = seen.shape[1]
         if isnan(self.summary.by_demonstrator[person]) or not rows:
             return torch.full((rows,), torch.nan)
         who = torch.full((rows,), person)
-        found = ask(self.joint, seen, demonstrator=who, skills=skills).expertise
+        context = None
+        if (last := self.summary.last_episode) is not None:
+            context = {"episode_number": last[who] if episode is None else torch.full_like(who, episode)}
+        found = ask(self.joint, seen, demonstrator=who, skills=skills, context=context).expertise
         return mean_over_members(found, members_that_know(self.summary.learned_from, who))
 
 
@@ -142,37 +164,85 @@ def summarise(
 ) -> ExpertiseSummary:
     """Everybody's mean expertise over members at the observations of their own steps, and at the most frequent ones.
 
-    Somebody of whom no member learned, by `learned_from` (member, demonstrator), has none.
+    Somebody of whom no member learned, by `learned_from` (member, demonstrator), has none. Where expertise depends on
+    the episode, that is each step's own, and at the most frequent observations everybody's last.
     """
     people, known = len(data.names), learned_from.any(0)
     differ = None if (learned_from == learned_from[0]).all() else torch.from_numpy(learned_from)
     seen = normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T)))
     skills = None if collapsed.skills is None else torch.from_numpy(np.ascontiguousarray(collapsed.skills.T))
 
-    def mean(observation_index: Array, demonstrator: Array) -> Array:
+    def mean(observation_index: Array, demonstrator: Array, number: Array) -> Array:
         who, index = torch.from_numpy(demonstrator), torch.from_numpy(observation_index)
-        found = ask(joint, seen, demonstrator=who, skills=skills, observation_index=index).expertise
+        number_of = torch.from_numpy(number)
+        if data.mapping is not None and len(who) > _PAIRS_AT_ONCE:  # so many outputs of layers would take much memory
+            parts = zip(*(each.split(_PAIRS_AT_ONCE) for each in (index, who, number_of)), strict=True)
+            return np.concatenate([own_rows(*part) for part in parts])
+        context = {"episode_number": number_of} if drifts else None
+        found = ask(joint, seen, demonstrator=who, skills=skills, observation_index=index, context=context).expertise
         return np.asarray(mean_over_members(found, members_that_know(differ, who)).numpy())
 
-    pairs, count = np.unique(collapsed.step_observation_index * people + data.demonstrator, return_counts=True)
-    person = pairs % people
-    own = mean(pairs // people, person)
+    def own_rows(index: Tensor, who: Tensor, number: Tensor) -> Array:
+        here, context = None if skills is None else skills[:, index], {"episode_number": number} if drifts else None
+        found = ask(joint, seen[:, index], demonstrator=who, skills=here, context=context).expertise
+        return np.asarray(mean_over_members(found, members_that_know(differ, who)).numpy())
+
+    drifts = joint.parts.expertise.depends_on_episode
+    number = collapsed.context["episode_number"] if drifts else np.zeros_like(collapsed.demonstrator)
+    last = np.zeros(people, dtype=np.int64)
+    if drifts:
+        np.maximum.at(last, data.episode_demonstrator, data.episode_numbers)
+    pairs = collapsed.observation_index * people + collapsed.demonstrator
+    _, first, which = np.unique(pairs * (last.max() + 1) + number, return_index=True, return_inverse=True)
+    count = np.bincount(which, weights=collapsed.count).astype(np.int64)
+    person, place = collapsed.demonstrator[first], collapsed.observation_index[first]
+    own = mean(place, person, number[first])
+    over_steps = _all_over_steps if data.has_many_people else _each_over_steps
+    average, quantiles = over_steps(own, person, count, people)
+    average[~known], quantiles[~known] = np.nan, np.nan
+    most = _STATES_OF_MANY if data.has_many_people else _STATES
+    frequent = np.argsort(-np.bincount(place, weights=count), kind="stable")[:most]
+    parts = [np.arange(first, min(first + _AT_ONCE, people)) for first in range(0, people, _AT_ONCE)]
+    tiled = [np.tile(part, len(frequent)) for part in parts]
+    each = [mean(np.repeat(frequent, len(who) // len(frequent)), who, last[who]) for who in tiled]
+    grid = np.concatenate([values.reshape(len(frequent), -1) for values in each], axis=1)
+    grid[:, ~known] = np.nan
+    column = np.full(len(collapsed.observations), -1)
+    column[frequent] = np.arange(len(frequent))
+    state = column[place]
+    visits = np.zeros((people, len(frequent)), dtype=np.int64)
+    np.add.at(visits, (person[state >= 0], state[state >= 0]), count[state >= 0])
+    states = torch.tensor(grid.T.copy())
+    kept = torch.from_numpy(last) if drifts else None
+    return ExpertiseSummary(torch.tensor(average), torch.tensor(quantiles), states, torch.tensor(visits), differ, kept)
+
+
+def _each_over_steps(own: Array, person: Array, count: Array, people: int) -> tuple[Array, Array]:
+    """(person,) means and (person, quantile) quantiles over steps of `own`, the expertise at (pair,) `count` steps."""
     by_person = np.split(np.argsort(person, kind="stable"), np.bincount(person, minlength=people).cumsum()[:-1])
     average, quantiles = np.full(people, np.nan), np.full((people, QUANTILES), np.nan)
-    for each in np.flatnonzero(known):
+    for each in np.unique(person):
         theirs = by_person[each]
         order = np.argsort(own[theirs])
         value, weight = own[theirs][order].astype(np.float64), count[theirs][order]
         average[each] = (value * weight).sum() / weight.sum()
         position = np.cumsum(weight) / weight.sum()
         quantiles[each] = value[np.searchsorted(position, np.linspace(0, 1, QUANTILES)).clip(max=len(value) - 1)]
-    frequent = np.argsort(-np.bincount(collapsed.step_observation_index), kind="stable")[:_STATES]
-    grid = mean(np.repeat(frequent, people), np.tile(np.arange(people), len(frequent))).reshape(len(frequent), people)
-    grid[:, ~known] = np.nan
-    column = np.full(len(collapsed.observations), -1)
-    column[frequent] = np.arange(len(frequent))
-    state = column[collapsed.step_observation_index]
-    visits = np.zeros((people, len(frequent)), dtype=np.int64)
-    np.add.at(visits, (data.demonstrator[state >= 0], state[state >= 0]), 1)
-    states = torch.tensor(grid.T.copy())
-    return ExpertiseSummary(torch.tensor(average), torch.tensor(quantiles), states, torch.tensor(visits), differ)
+    return average, quantiles
+
+
+def _all_over_steps(own: Array, person: Array, count: Array, people: int) -> tuple[Array, Array]:
+    """The same for all people at once, equal but for rounding."""
+    order = np.lexsort((own, person))
+    who, value, weight = person[order], own[order].astype(np.float64), count[order]
+    total = np.bincount(who, weights=weight, minlength=people)
+    average, quantiles = np.full(people, np.nan), np.full((people, QUANTILES), np.nan)
+    some = np.flatnonzero(total)
+    average[some] = np.bincount(who, weights=value * weight, minlength=people)[some] / total[some]
+    before = np.cumsum(total) - total
+    position = (np.cumsum(weight) - before[who]) / total[who]
+    last = np.searchsorted(who, some, side="right") - 1
+    # two apart, so that the end of one person is not the beginning of the next
+    place = np.searchsorted(2.0 * who + position, 2.0 * some[:, None] + np.linspace(0, 1, QUANTILES))
+    quantiles[some] = value[np.minimum(place, last[:, None])]
+    return average, quantiles

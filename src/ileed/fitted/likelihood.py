@@ -39,10 +39,14 @@ _PRIOR_EPISODES = 20  # how many episodes' worth it is believed beforehand that 
 @final
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some steps, and their log-likelihood (point, step) at points of expertise and a temperature of the policy."""
+    """Some steps, and their log-likelihood (point, step) at points of expertise and a temperature of the policy.
+
+    With `kind`, (step,), the log-likelihood is (point, kind): that of all steps of a kind.
+    """
 
     steps: Array
     at: Callable[[Tensor, float], Tensor]
+    kind: Array | None = None
 
 
 def blocks_of_fit(
@@ -107,11 +111,30 @@ def curves(
     for block in blocks:
         at_once = max(1, _NUMBERS_AT_ONCE // max(1, len(block.steps)) // 16)
         index = torch.tensor(owner[block.steps])
+        if block.kind is not None:
+            _add_by_kind(summed, block, index, temperature, grid)
+            continue
         for first in range(0, len(grid), at_once):
             part = slice(first, first + at_once)
             found = block.at(grid[part], temperature).double()
             summed[:, part] = summed[:, part].index_add(0, index, found.T.contiguous())
     return summed.numpy()
+
+
+def _add_by_kind(summed: Tensor, block: Block, index: Tensor, temperature: float, grid: Tensor) -> None:
+    """Add the log-likelihood of a block whose steps are of few kinds: a product with counts of (owner, kind)."""
+    assert block.kind is not None
+    kinds = int(block.kind.max()) + 1
+    both, count = torch.unique(index * kinds + torch.from_numpy(block.kind), return_counts=True)
+    shape = (len(summed), kinds)
+    counts = torch.sparse_coo_tensor(
+        torch.stack([both // kinds, both % kinds]), count.double(), shape, check_invariants=False
+    )
+    at_once = max(1, _NUMBERS_AT_ONCE // max(kinds, len(summed)))
+    for first in range(0, len(grid), at_once):
+        part = slice(first, first + at_once)
+        found = block.at(grid[part], temperature).double()
+        summed[:, part] += torch.sparse.mm(counts, found[:, :kinds].T.contiguous())
 
 
 @torch.no_grad()
@@ -159,11 +182,11 @@ class Profile(NamedTuple):
     expertise: float
 
 
-def profiles(blocks: Sequence[Block], data: Demonstrations) -> list[Profile]:
-    """The profile at each temperature of `TEMPERATURES`, and before them at less sharp ones."""
+def profiles(blocks: Sequence[Block], owner: Array, people: int) -> list[Profile]:
+    """The profile at each temperature of `TEMPERATURES`, and before them at less sharp ones; `owner` is (step,)."""
     found = []
     for temperature in map(float, (*BROADER, *TEMPERATURES)):
-        by_person = curves(blocks, data.demonstrator, len(data.names), temperature=temperature, points=COARSE_POINTS)
+        by_person = curves(blocks, owner, people, temperature=temperature, points=COARSE_POINTS)
         expertise = float(COARSE_POINTS[by_person.argmax(1)].mean())
         found.append(Profile(temperature, float(by_person.max(1).sum()), expertise))
     return found
@@ -210,8 +233,10 @@ def dispersion_of(by_unit: Array, owner: Array) -> float:
     """
     width = np.pi / 2 / _COARSE
     variance, information, freedom = 0.0, 0.0, 0
-    for number in np.flatnonzero(np.bincount(owner) > 1):
-        own = by_unit[owner == number]
+    counts = np.bincount(owner)
+    by_owner = np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
+    for number in np.flatnonzero(counts > 1):
+        own = by_unit[by_owner[number]]
         top = int(np.clip(own.sum(0).argmax(), 1, _COARSE - 2))
         before, here, after = own[:, top - 1], own[:, top], own[:, top + 1]
         variance += len(own) * float(((after - before) / (2 * width)).var(ddof=1))

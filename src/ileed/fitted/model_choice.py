@@ -8,17 +8,20 @@ than the policy more often than chance would, whom it alone describes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import as_completed
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 
 from ileed.checking import instance_of
 from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations.streaming import held_in_memory
 from ileed.errors import SettingsError
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.crossfit import FoldPolicies, deal_episodes, fold_weights
 from ileed.fitted.ensemble import Ensemble
+from ileed.fitting.results import Progress
 from ileed.fitting.stages import Stages
 from ileed.model.batch import Sizes
 from ileed.model.demonstrators import (
@@ -28,6 +31,7 @@ from ileed.model.demonstrators import (
     UniformMixture,
     VarianceScaling,
 )
+from ileed.model.scaling import BiasedScaling, PersistentScaling
 from ileed.model.slips import BiasedMixture, Confusion, Persistent
 from ileed.width import Split, standard_error
 
@@ -46,6 +50,9 @@ CANDIDATES: tuple[Model, ...] = (
     Confusion(),
     VarianceScaling(),
     VarianceScaling(scaled="standard_deviation"),
+    BiasedScaling(),
+    PersistentScaling(),
+    PersistentScaling(biased=True),
 )
 """The models that are compared, as far as they describe the data; the simplest first."""
 FOLDS, RESTARTS = 3, 6
@@ -71,6 +78,11 @@ class Folds:
         fold = deal_episodes(split, min(FOLDS, split.episode_count), seed=seed)
         return cls(split, fold, by_episode, fold_weights(split, fold, by_episode, members=RESTARTS, seed=seed))
 
+    @property
+    def steps(self) -> Array:
+        """(episode,) steps, times the weight."""
+        return self.weight * np.bincount(self.data.episode)
+
     def nats(self, found: Ensemble) -> Array:
         """(episode,) cost by the likeliest of the restarts that were not fitted to it, times its weight."""
         folds = int(self.fold.max()) + 1
@@ -85,7 +97,7 @@ class Folds:
         self, models: Sequence[Model], nats: Sequence[Array], expertise: Sequence[Sequence[float]] = ()
     ) -> ModelComparison:
         """The models by these costs of episodes."""
-        steps = self.weight * np.bincount(self.data.episode)
+        steps = self.steps
         means = [float(cost.sum() / steps.sum()) for cost in nats]
         best = nats[int(np.argmin(means))]
         return ModelComparison(
@@ -100,18 +112,43 @@ class Folds:
 
 
 def compare_models(
-    data: Demonstrations, fit: FitFolds, candidates: Sequence[Model], stages: Stages, weights: Array | None = None
+    data: Demonstrations,
+    fit: FitFolds,
+    candidates: Sequence[Model],
+    stages: Stages,
+    weights: Array | None = None,
 ) -> ModelComparison:
-    """The candidates, fitted to the same folds of episodes and judged by the episodes left out."""
+    """The candidates, fitted to the same folds of episodes and judged by the episodes left out.
+
+    With an executor in `stages` each candidate is one call of it; the result is the same.
+    """
+    data, weights = held_in_memory(data, weights)
     folds = Folds.of(data, seed=stages.seed, weights=weights)
-    nats, expertise = [], []
-    for number, model in enumerate(candidates):
-        label = f"trying {type(model).__name__} ({number + 1} of {len(candidates)})"
-        found = fit(model, folds.data, folds.weights, stages.stage(label, f"model-{number}"))
-        nats.append(folds.nats(found))
-        rated = None if model.defines_expertise else FoldPolicies(found, folds.fold).rate(temperature=None)
-        expertise.append(() if rated is None else tuple(rated.best.expertise.tolist()))
-    return folds.compared(candidates, nats, expertise)
+    labels = [f"trying {type(each).__name__} ({k} of {len(candidates)})" for k, each in enumerate(candidates, 1)]
+    own = [stages.stage(label, f"model-{number}") for number, label in enumerate(labels)]
+    if stages.executor is None:
+        tried = [_try_model(folds, fit, model, stage) for model, stage in zip(candidates, own, strict=True)]
+    else:
+        alone = [replace(stage, progress=None, executor=None) for stage in own]
+        calls = [stages.executor.submit(_try_model, folds, fit, *each) for each in zip(candidates, alone, strict=True)]
+        for done, call in enumerate(as_completed(calls), 1):
+            if stages.progress is not None:
+                best = float(call.result()[0].sum() / folds.steps.sum())
+                stages.progress(Progress(done, len(calls), best, "models"))
+        tried = [call.result() for call in calls]
+    return folds.compared(candidates, *zip(*tried, strict=True))
+
+
+def _try_model(folds: Folds, fit: FitFolds, model: Model, stage: Stages) -> tuple[Array, tuple[float, ...]]:
+    """(episode,) costs of held-out episodes, and everybody's expertise where the model has any."""
+    return judged(folds, fit(model, folds.data, folds.weights, stage), model)
+
+
+def judged(folds: Folds, found: Ensemble, model: Model) -> tuple[Array, tuple[float, ...]]:
+    """(episode,) costs by what was fitted to the other folds, and everybody's expertise; none without one number."""
+    costs = folds.nats(found)
+    rated = None if model.defines_expertise else FoldPolicies(found, folds.fold).rate(temperature=None)
+    return costs, () if rated is None else tuple(rated.best.expertise.tolist())
 
 
 def applicable(models: Sequence[Model] | None, sizes: Sizes) -> list[Model]:

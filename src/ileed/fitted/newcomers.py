@@ -61,8 +61,8 @@ def _is_of_people(joint: Joint, name: str) -> bool:
 @torch.no_grad()
 def _module_of(joint: Joint, known: Array) -> nn.Module:
     """The model's parameters for these people, with the mean over the fit's people for those whom it does not know."""
-    module = deepcopy(joint.demonstrator)
-    assert module is not None
+    assert joint.demonstrator is not None
+    module = joint.parts.demonstrator.anchored(deepcopy(joint.demonstrator))
     index, strangers = torch.from_numpy(known.clip(min=0)), torch.from_numpy(known < 0)
     for name, parameter in module.named_parameters():
         if _is_of_people(joint, name):

@@ -25,6 +25,14 @@ GRID = np.concatenate([[0.0], INSIDE, [1.0]])
 DRAWS = 4000
 
 
+@cache
+def points_of(count: int) -> Array:
+    """The points of expertise that so many shares are at: the inner points of the grid, or as many evenly spaced."""
+    if count == len(INSIDE):
+        return INSIDE
+    return np.asarray(np.sin((np.arange(count) + 0.5) * (np.pi / 2 / count)) ** 2)
+
+
 class Interval(NamedTuple):
     """Estimates and their intervals at some confidence level; three arrays (person,)."""
 
@@ -74,17 +82,17 @@ def likeliest(curves: Array, level: float) -> Interval:
     )
 
 
-def peak(curves: Array) -> Array:
+def peak(curves: Array, points: Array = GRID) -> Array:
     """The top of the parabola through each curve's highest point and its neighbours; an end of the grid as it is."""
     top = curves.argmax(1)
-    middle = np.clip(top, 1, len(GRID) - 2)
+    middle = np.clip(top, 1, len(points) - 2)
     person = np.arange(len(curves))
     near = np.stack([middle - 1, middle, middle + 1])
-    (x0, x1, x2), (y0, y1, y2) = GRID[near], curves[person, near]
+    (x0, x1, x2), (y0, y1, y2) = points[near], curves[person, near]
     rise, fall = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = (x0 + x1) / 2 - rise * (x2 - x0) / 2 / (fall - rise)
-    return np.where((top == middle) & (fall < rise), np.clip(found, x0, x2), GRID[top])
+    return np.where((top == middle) & (fall < rise), np.clip(found, x0, x2), points[top])
 
 
 def _crossing(above: Array, outside: Array, inside: Array) -> Array:
@@ -143,13 +151,13 @@ def _possible_populations() -> tuple[Array, Array]:
 
 def mean_and_interval(shares: Array, level: float) -> Interval:
     """Mean and equal-tailed interval of each row of shares over the inner points of the grid."""
-    below = np.cumsum(shares, axis=1) - shares / 2
-    low, high = np.array([np.interp(tails(level), row, INSIDE) for row in below]).T
-    return Interval(shares @ INSIDE, low, high)
+    below, points = np.cumsum(shares, axis=1) - shares / 2, points_of(shares.shape[1])
+    low, high = np.array([np.interp(tails(level), row, points) for row in below]).T
+    return Interval(shares @ points, low, high)
 
 
 def draws(shares: Array) -> Array:
     """(draw, person) expertise drawn from each person's posterior distribution; the same at every call."""
     chance = np.random.default_rng(0)
-    below = np.cumsum(shares, axis=1) - shares / 2
-    return np.stack([np.interp(chance.random(DRAWS), row, INSIDE) for row in below], axis=1)
+    below, points = np.cumsum(shares, axis=1) - shares / 2, points_of(shares.shape[1])
+    return np.stack([np.interp(chance.random(DRAWS), row, points) for row in below], axis=1)

@@ -7,30 +7,45 @@ same way, each episode by a policy that has not seen it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ileed._torch import numpy_stream
-from ileed.checking import instance_of, one_of, shown
-from ileed.demonstrations import Array, Demonstrations, check_demonstrations
+from ileed.checking import instance_of, one_of
+from ileed.demonstrations import Array, Demonstrations, check_demonstrations, rules
+from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_arguments
 from ileed.errors import SettingsError
 from ileed.fitted.ensemble import Fitted
-from ileed.fitted.likelihood import Block, blocks_of_fit, blocks_of_policy, curves, dispersion
-from ileed.fitted.newcomers import joint_with_newcomers
+from ileed.fitted.judging import judged_steps
+from ileed.fitted.learning import LearningCurves, learning_curves
+from ileed.fitted.likelihood import (
+    COARSE_POINTS,
+    Block,
+    Profile,
+    curves,
+    dispersion,
+    dispersion_of,
+    likeliest_temperature,
+    profiles,
+    tabulated,
+)
+from ileed.fitted.population import thinned
 from ileed.fitted.posterior import Population, likeliest, mean_and_interval, peak, posterior, tails
-from ileed.fitted.ratings import Estimates, RatedBy, Rating, Ratings, Units, checked_level
-from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
+from ileed.fitted.rated_by import RatedBy, checked_level
+from ileed.fitted.ratings import Estimates, Rating, Ratings, Units
+from ileed.model.demonstrators import AbstractDemonstratorModel
+from ileed.model.joint import Joint
 
 __all__ = ["Estimates", "Population", "Rating", "Ratings", "rate"]
 
 RESAMPLES = 2_000
+PEOPLE_AT_ONCE = 4_000
+"""Whose likelihoods are in memory together where there are very many people."""
 
 
 @renamed_arguments(certainty="confidence_level", fitted="policy")
@@ -62,10 +77,17 @@ def rate(
     the steps of an episode; it needs some twenty episodes a person, and is the whole range for a single one.
     """
     check_demonstrations(demonstrations)
+    demonstrations, _ = held_in_memory(demonstrations)
     if not isinstance(pooled, bool):
         instance_of("pooled", pooled, Population, rule="pass True, False, or the `population` of earlier ratings")
     level = checked_level(confidence_level)
     one_of("interval", interval, ("likelihood", "episodes"))
+    is_asked = isinstance(policy, Fitted) or hasattr(policy, "distribution")  # and not a table with a row for each step
+    if _in_parts(demonstrations) and is_asked and interval == "likelihood" and pooled is not False:
+        judged = _judge(policy, demonstrations, demonstrator)
+        common, _ = _of_some_people(judged, demonstrations, 1.0, 1.0)
+        common = common if pooled is True else replace(common, population=pooled)
+        return _rate_parts(judged, demonstrations, common, level)
     blocks = judged_steps(policy, demonstrations, demonstrator)
     return rate_blocks(blocks, demonstrations, pooled=pooled, level=level, by_episode=interval == "episodes")
 
@@ -75,15 +97,62 @@ def assess(
 ) -> Ratings:
     """People rated by a fit, as `Fitted.assess` says."""
     check_demonstrations(demonstrations)
-    level, known = checked_level(confidence_level), fit.expertise.ratings
-    blocks, units = judged_steps(fit, demonstrations), units_of(demonstrations, by)
+    if by == "episode" and demonstrations.mapping is not None:
+        raise SettingsError("episodes of a folder are not rated one by one: ileed.curate scores each of them")
+    demonstrations, _ = held_in_memory(demonstrations)
+    level, known, units = checked_level(confidence_level), fit.expertise.ratings, units_of(demonstrations, by)
+    if units is None and _in_parts(demonstrations):
+        return _assess_many(fit, demonstrations, level)
+    blocks = judged_steps(fit, demonstrations)
     if known is None:
-        return rate_blocks(blocks, demonstrations, level=level, units=units)
+        found = rate_blocks(blocks, demonstrations, level=level, units=units)
+        return found if units is not None else with_learning_curves(found, blocks, demonstrations, fit.joint)
     # kinds of state and episodes differ more than people do, and so have a population of their own
     pooled = known.population if units is None and known.population is not None else True
     how = partial(rate_blocks, temperature=known.by.temperature, spread=known.by.dispersion)
     found = how(blocks, demonstrations, pooled=pooled, level=level, units=units)
-    return replace(found, reference=float(known.best.expertise.mean()))
+    found = replace(found, reference=float(known.best.expertise.mean()))
+    return found if units is not None else with_learning_curves(found, blocks, demonstrations, fit.joint, known.curves)
+
+
+def with_learning_curves(
+    ratings: Ratings, blocks: Sequence[Block], data: Demonstrations, joint: Joint, known: LearningCurves | None = None
+) -> Ratings:
+    """The ratings with everybody's learning curve, where the model's expertise changes between episodes.
+
+    People are then compared with those of curves that are `known`.
+    """
+    episodes = joint.parts.expertise.practice_episodes
+    if episodes is None:
+        return ratings
+    population = known and known.population
+    found = learning_curves(blocks, data, episodes=episodes, temperature=ratings.by.temperature, population=population)
+    return ratings.with_curves(found)
+
+
+def _in_parts(data: Demonstrations) -> bool:
+    """Whether there are very many people, all of whom can be rated."""
+    return data.has_many_people and bool((data.steps_each > 0).all())
+
+
+def _judge(policy: Any, data: Demonstrations, demonstrator: AbstractDemonstratorModel[Any] | None = None) -> _Judged:
+    """From a mask of steps to their blocks, judged by a fit or by an object with `distribution`."""
+
+    def judged(chosen: Array) -> Iterable[Block]:
+        steps, part = np.flatnonzero(chosen), data.select(chosen)
+        return (replace(block, steps=steps[block.steps]) for block in judged_steps(policy, part, demonstrator))
+
+    return judged
+
+
+def _assess_many(fit: Fitted, data: Demonstrations, level: float) -> Ratings:
+    """Very many people rated by a fit, in parts."""
+    judged, known = _judge(fit, data), fit.expertise.ratings
+    if known is None or known.population is None:
+        return _rate_parts(judged, data, _of_some_people(judged, data, 1.0, 1.0)[0], level)
+    common = _Common(known.by.temperature, known.by.dispersion, known.population)
+    reference = float(known.best.expertise.mean())
+    return replace(_rate_parts(judged, data, common, level), reference=reference)
 
 
 def units_of(data: Demonstrations, by: str) -> Units | None:
@@ -134,7 +203,7 @@ def rate_blocks(
     alone = Estimates(*likeliest(found / spread, level))
     if by_episode:
         alone = _resampled(alone, each, data.episode_demonstrator, level)
-    episodes = np.bincount(np.unique(np.stack([owner, data.episode]), axis=1)[0], minlength=people)
+    episodes = _episodes_each(owner, people, data)
     by = RatedBy(level, temperature, spread)
     parts = {} if units is None else units.columns
     ratings = Ratings(names, np.bincount(owner, minlength=people), episodes, by, alone, parts=parts)
@@ -142,6 +211,83 @@ def rate_blocks(
         return ratings
     shares, population = posterior(found / spread, None if pooled is True else pooled)
     return replace(ratings, pooled=Estimates(*mean_and_interval(shares, level)), population=population, shares=shares)
+
+
+def _episodes_each(owner: Array, people: int, data: Demonstrations) -> Array:
+    """(owner,) in how many episodes the steps of each are."""
+    both = np.unique(owner * data.episode_count + data.episode)
+    return np.bincount(both // data.episode_count, minlength=people)
+
+
+_Judged = Callable[[Array], Iterable[Block]]  # from a mask of steps to their blocks
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Common:
+    """What is the same for all people who are rated together."""
+
+    temperature: float
+    spread: float
+    population: Population
+
+
+def rate_in_parts(judged: _Judged, data: Demonstrations, *, temperature: float | None) -> tuple[Ratings, list[Profile]]:
+    """Ratings of very many people, some thousands at a time, and the profiles that chose the temperature.
+
+    `judged` has the blocks of the steps of a mask (step,). The temperature, the dispersion and the population are
+    those of 5,000 of them, evenly spaced; by these everybody is rated.
+    """
+    common, found = _of_some_people(judged, data, temperature)
+    return _rate_parts(judged, data, common, 0.95), found
+
+
+def _of_some_people(
+    judged: _Judged,
+    data: Demonstrations,
+    temperature: float | None,
+    spread: float | None = None,
+) -> tuple[_Common, list[Profile]]:
+    people = len(data.names)
+    some = np.arange(people)[:: -(-people // rules.MANY_PEOPLE)]
+    owner = np.full(people, -1)
+    owner[some] = np.arange(len(some))
+    owner, episodes = owner[data.demonstrator], np.flatnonzero(owner[data.episode_demonstrator] >= 0)
+    blocks = list(judged(owner >= 0))
+    found = profiles(blocks, owner, len(some))
+    chosen = likeliest_temperature(found) if temperature is None else temperature
+    number = np.full(data.episode_count, -1)
+    number[episodes] = np.arange(len(episodes))
+    if spread is None:
+        by_episode = curves(blocks, number[data.episode], len(episodes), temperature=chosen, points=COARSE_POINTS)
+        spread = dispersion_of(by_episode, owner[np.searchsorted(data.episode, episodes)])
+    population = posterior(curves(blocks, owner, len(some), temperature=chosen) / spread, None)[1]
+    return _Common(chosen, spread, population), found
+
+
+def _rate_parts(judged: _Judged, data: Demonstrations, common: _Common, level: float) -> Ratings:
+    people, alone, pooled, shares = len(data.names), [], [], []
+    for first in range(0, people, PEOPLE_AT_ONCE):
+        count = min(PEOPLE_AT_ONCE, people - first)
+        own = (data.demonstrator >= first) & (data.demonstrator < first + count)
+        now = judged(own)
+        if not data.discrete:
+            now = [tabulated(block, data.episode, common.temperature) for block in now]
+        curve = curves(now, data.demonstrator - first, count, temperature=common.temperature) / common.spread
+        alone.append(likeliest(curve, level))
+        share, _ = posterior(curve, common.population)
+        pooled.append(mean_and_interval(share, level))
+        shares.append(thinned(share))
+    return Ratings(
+        data.names,
+        data.steps_each,
+        _episodes_each(data.demonstrator, people, data),
+        RatedBy(level, common.temperature, common.spread),
+        Estimates(*map(np.concatenate, zip(*alone, strict=True))),
+        Estimates(*map(np.concatenate, zip(*pooled, strict=True))),
+        common.population,
+        np.concatenate(shares),
+    )
 
 
 def _resampled(alone: Estimates, by_episode: Array, who: Array, level: float) -> Estimates:
@@ -156,100 +302,3 @@ def _resampled(alone: Estimates, by_episode: Array, who: Array, level: float) ->
         )
         low[person], high[person] = np.quantile(peak(drawn.astype(np.float64) @ each), tails(level))
     return Estimates(alone.expertise, low, high)
-
-
-def judged_steps(
-    policy: Any, data: Demonstrations, demonstrator: AbstractDemonstratorModel[Any] | None = None
-) -> list[Block]:
-    """The steps in blocks, judged by a fit, by an object with `distribution`, or by a table of probabilities."""
-    fit = policy if isinstance(policy, Fitted) else None
-    model = demonstrator or (UniformMixture() if fit is None else fit.joint.parts.demonstrator)
-    instance_of("demonstrator", model, AbstractDemonstratorModel, rule=_MODELS)
-    if model.defines_expertise:
-        raise SettingsError(f"{type(model).__name__} does not rate a person by one number: {_MODELS}")
-    if fit is not None:
-        _check_actions(fit, data)
-        if demonstrator is None:
-            return blocks_of_people(fit, data)
-        policy = fit.policy
-    if model.context or not model.discrete:
-        raise SettingsError(
-            f"{type(model).__name__} does not rate by one number with a policy that is no fit: {_MODELS}"
-        )
-    return blocks_of_policy(_log_policy(policy, data), model, data)
-
-
-_MODELS = "pass UniformMixture(), OneVersusRest() or Boltzmann()"
-
-
-def blocks_of_people(fit: Fitted, data: Demonstrations) -> list[Block]:
-    """The steps of people, known to the fit or not, judged by its policy."""
-    number = {name: number for number, name in enumerate(fit.expertise.names)}
-    known = np.array([number.get(name, -1) for name in data.names])
-    joint, who, skills = fit.joint, known.clip(min=0)[data.demonstrator], fit.expertise.skill_names
-    if not (known >= 0).all() and fit.joint.demonstrator is not None:
-        joint, who = joint_with_newcomers(joint, fit.normaliser, data, known, skills), data.demonstrator
-    return list(blocks_of_fit(joint, fit.normaliser, data, who, skills))
-
-
-def _check_actions(fit: Fitted, data: Demonstrations) -> None:
-    """Refuse data whose actions are not those of a fit."""
-    sizes = fit.joint.sizes
-    if data.discrete != sizes.discrete:
-        kinds = {True: "discrete", False: "continuous"}
-        raise SettingsError(
-            f"the policy's actions are {kinds[sizes.discrete]} and the data's are {kinds[data.discrete]}"
-        )
-    if sizes.has_legal_actions != (data.legal is not None):
-        one, other = ("was", "do not say") if sizes.has_legal_actions else ("was not", "say")
-        raise SettingsError(
-            f"the policy {one} told which actions are legal and the demonstrations {other}: make both alike"
-        )
-    count = data.action_count if data.discrete else data.actions.shape[1]
-    if count != sizes.actions:
-        raise SettingsError(
-            f"the policy chooses among {sizes.actions} actions and the data among {count}: "
-            "pass action_count when building the Demonstrations"
-        )
-
-
-def _log_policy(policy: Any, data: Demonstrations) -> Callable[[slice], Tensor]:
-    """From a block of steps to the policy's log-probabilities there, (step, action), in double precision."""
-    if not data.discrete:
-        raise SettingsError("a policy that is no fit rates discrete actions, and these are continuous: pass a fit")
-    if getattr(policy, "recurrent", False):
-        raise SettingsError("policy is recurrent, and is asked step by step: pass every action's probability instead")
-    asked = getattr(policy, "distribution", None)
-    table = _log_table(policy, data) if asked is None else torch.empty(0)
-
-    def of_block(block: slice) -> Tensor:
-        legal = None if data.legal is None else data.legal[block]
-        found = table[block] if asked is None else asked(data.observations[block], legal=legal).logits
-        if found.shape[-1] != data.action_count:
-            raise SettingsError(
-                f"the policy chooses among {found.shape[-1]} actions and the data among {data.action_count}: "
-                "pass action_count when building the Demonstrations"
-            )
-        return found.double()
-
-    return of_block
-
-
-def _log_table(policy: Any, data: Demonstrations) -> Tensor:
-    """The log-probability of every action at every step, from a categorical distribution or an array."""
-    try:
-        logits = getattr(policy, "logits", None)
-        table = torch.from_numpy(np.asarray(policy, dtype=np.float64)).log() if logits is None else logits
-    except (TypeError, ValueError):
-        raise SettingsError(
-            f"policy is {shown(policy)}: pass a fit, an object with distribution(observations, legal=), or the "
-            "probability of every action at every step"
-        ) from None
-    wanted = (len(data), data.action_count)
-    if tuple(table.shape) != wanted:
-        raise SettingsError(f"policy is {tuple(table.shape)} probabilities: pass {wanted}, each action's at each step")
-    legal = torch.ones_like(table, dtype=torch.bool) if data.legal is None else torch.tensor(data.legal)
-    possible = table.double().exp()
-    if not torch.allclose(possible.sum(-1), torch.ones(len(table)).double(), atol=1e-4) or bool(possible[~legal].any()):
-        raise SettingsError("policy has probabilities that are no distribution over legal actions: they must sum to 1")
-    return table

@@ -14,11 +14,13 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ileed.checking import number, whole_number
-from ileed.demonstrations import Array
+from ileed.demonstrations import Array, rules
 from ileed.deprecation import renamed_property
 from ileed.errors import SettingsError
-from ileed.fitted.posterior import INSIDE, Population, draws, mean_and_interval, tails
+from ileed.fitted.learning import LearningCurves
+from ileed.fitted.population import KEPT_POINTS, above, apart_from_mean, boundaries, placed
+from ileed.fitted.posterior import INSIDE, Population, draws, mean_and_interval, points_of, tails
+from ileed.fitted.rated_by import RatedBy, checked_level
 
 _RELATIVE = "expertise divided by its mean over people"
 _ENOUGH_STEPS = 5  # in a kind of state, to be compared there
@@ -41,49 +43,6 @@ class Estimates:
     expertise: Array
     low: Array
     high: Array
-
-
-@final
-@dataclass(frozen=True)
-class RatedBy:
-    """How people were rated."""
-
-    confidence_level: float = 0.95
-    temperature: float = 1.0
-    """The policy was taken to the power 1 / temperature."""
-    dispersion: float = 1.0
-    """How much more episodes of one person differ than independent steps would."""
-    folds: int = 0
-    """Into how many folds episodes were dealt, each rated by a policy that has not seen it; 0 for a policy as given."""
-    levels: tuple[float, ...] = ()
-    """The least and the greatest mean expertise that explain the held-out steps about equally well, each with a policy
-    of its own temperature: within 1.92 nats of the likeliest, where a 95 % interval of one number ends."""
-    free_scales: int | None = None
-    """How many scales of expertise the likelihood leaves free, for any policy; None where the embedding is learned."""
-
-    @property
-    def identification(self) -> str:
-        """What the data fix, in one sentence; empty where it was not examined."""
-        if not self.levels:
-            return ""
-        low, high = self.levels
-        if high <= 1.1 * low:
-            return f"the held-out steps fix the level of expertise too, by a sharp policy: {low:.2f} on average"
-        if self.free_scales == 0:
-            return f"the known skills fix the level of expertise for any policy: {low:.2f} to {high:.2f} on average"
-        least = f"mean expertise from {low:.2f} to {high:.2f} explains the held-out steps about equally well"
-        each = f" in each of {self.free_scales} skills" if (self.free_scales or 1) > 1 else ""
-        return f"the data fix ratios of expertise and not its level{each}: {least}"
-
-    def __post_init__(self) -> None:
-        checked_level(self.confidence_level)
-        if len(self.levels) not in (0, 2) or not all(0 <= level <= 1 for level in self.levels):
-            raise SettingsError(f"levels are {self.levels}: they are two numbers from 0 to 1, or none")
-        for name in ("temperature", "dispersion"):
-            number(name, getattr(self, name), within=lambda value: value > 0, rule="it must be a number above zero")
-        whole_number("folds", self.folds, least=0, rule="it is a whole number, zero or more")
-        if self.free_scales is not None:
-            whole_number("free_scales", self.free_scales, least=0, rule="it is a whole number, zero or more, or None")
 
 
 class Units(NamedTuple):
@@ -129,6 +88,8 @@ class Ratings:
     """The expertise that others are divided by; None for the mean over these people."""
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The person and the episode or kind of state of each, where these are rated in place of people."""
+    curves: LearningCurves | None = None
+    """How everybody's expertise changes from episode to episode, where the fit's does (`Drift`)."""
 
     @classmethod
     def of_tensors(cls, names: tuple[str, ...], by: RatedBy, tensors: Mapping[str, Tensor]) -> Ratings:
@@ -137,9 +98,15 @@ class Ratings:
         steps, episodes = values["counts"]
         pooled = Estimates(*mean_and_interval(values["shares"], by.confidence_level))
         alone, population = Estimates(*values["alone"]), Population(values["population"])
-        return cls(
-            names, steps, episodes, by, alone, pooled, population, values["shares"], in_sample=values["in_sample"]
-        )
+        found = cls(names, steps, episodes, by, alone, pooled, population, values["shares"], values["in_sample"])
+        practice = by.practice
+        return found if practice is None else found.with_curves(LearningCurves.of_tensors(names, practice, tensors))
+
+    def with_curves(self, curves: LearningCurves) -> Ratings:
+        """The same ratings with learning curves, on the same scale."""
+        reference = float(self.best.expertise.mean()) if self.reference is None else self.reference
+        by = replace(self.by, practice=curves.episodes)
+        return replace(self, by=by, curves=replace(curves, reference=reference))
 
     def tensors(self) -> dict[str, Tensor]:
         """What a run directory keeps, beside the names and how people were rated."""
@@ -150,19 +117,21 @@ class Ratings:
             "shares": torch.tensor(self._posterior),
             "population": torch.tensor(self.population.share),
             "in_sample": torch.tensor(self.in_sample),
+            **({} if self.curves is None else self.curves.tensors()),
         }
 
     @staticmethod
-    def empty_tensors(people: int) -> dict[str, Tensor]:
-        """The shapes and types of what a run directory keeps of so many people."""
+    def empty_tensors(people: int, by: RatedBy, points: int = len(INSIDE)) -> dict[str, Tensor]:
+        """The shapes and types of what a run directory keeps of so many people, with shares at so many points."""
         shapes = {
             "alone": (3, people),
-            "shares": (people, len(INSIDE)),
+            "shares": (people, points if points == KEPT_POINTS else len(INSIDE)),
             "population": (len(INSIDE),),
             "in_sample": (people,),
         }
         floats = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes.items()}
-        return {"counts": torch.empty(2, people, dtype=torch.int64)} | floats
+        curves = {} if by.practice is None else LearningCurves.empty_tensors(people)
+        return {"counts": torch.empty(2, people, dtype=torch.int64)} | floats | curves
 
     @property
     def confidence_level(self) -> float:
@@ -199,16 +168,10 @@ class Ratings:
         `relative` divides expertise by its mean over people, which is what the data fix: everybody's could be larger by
         one factor, with a policy that is less sharp. 1 is then the average. The metadata of the table name the scale.
         `in_sample` is the fit's own estimate on the same scale; a policy that remembers what was done finds all alike.
+        Among more than 5,000 people a rank is a value's place in the distribution of all.
         """
-        level = self.confidence_level if confidence_level is None else checked_level(confidence_level)
-        drawn, own = self._draws, self._posterior @ INSIDE
-        if relative:
-            reference = drawn.mean(1, keepdims=True) if self.reference is None else self.reference
-            drawn = drawn / reference
-            own = drawn.mean(0)
-        low, high = np.quantile(drawn, tails(level), axis=0)
-        rank = np.argsort(np.argsort(-drawn, axis=1), axis=1) + 1
-        rank_low, rank_high = np.quantile(rank, tails(level), axis=0, method="nearest").astype(np.int64)
+        level, told = self._scale(relative, confidence_level)
+        own, low, high, rank_low, rank_high = self._places(level, relative=relative)
         units = dict(self.parts) or {"demonstrator": self.names}
         columns: dict[str, Any] = {
             **{each: [name.encode(errors="replace").decode() for name in names] for each, names in units.items()},
@@ -223,8 +186,54 @@ class Ratings:
         if self.in_sample is not None:
             columns["in_sample"] = self.in_sample / np.nanmean(self.in_sample) if relative else self.in_sample
         order = np.argsort(-own, kind="stable")
-        told = {"scale": _RELATIVE if relative else _ABSOLUTE, "confidence_level": str(level)}
         return pa.table(columns).take(order).replace_schema_metadata(told)
+
+    def _places(self, level: float, *, relative: bool) -> tuple[Array, ...]:
+        """Expertise, both ends of its interval, and both of the rank's."""
+        if self._are_many:
+            return placed(self._posterior, level, relative=relative, reference=self.reference)
+        drawn, own = self._draws, self._posterior @ INSIDE
+        if relative:
+            reference = drawn.mean(1, keepdims=True) if self.reference is None else self.reference
+            drawn = drawn / reference
+            own = drawn.mean(0)
+        low, high = np.quantile(drawn, tails(level), axis=0)
+        rank = np.argsort(np.argsort(-drawn, axis=1), axis=1) + 1
+        rank_low, rank_high = np.quantile(rank, tails(level), axis=0, method="nearest").astype(np.int64)
+        return own, low, high, rank_low, rank_high
+
+    @property
+    def _are_many(self) -> bool:
+        return len(self.names) > rules.MANY_PEOPLE
+
+    def drift(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
+        """Whether everybody improves or tires from episode to episode, where the fit's expertise is `Drift`.
+
+        `first` and `last` are expertise in the first and in the last of a person's own episodes, `change` is the
+        difference, each with an interval; those who improve most come first. The `verdict` is "improves" or "tires"
+        where the interval of the change leaves zero out, both by everybody's episodes and by the person's own, and
+        otherwise "cannot be told". `table()` has the mean over all of a person's steps.
+        """
+        level, told = self._scale(relative, confidence_level)
+        return self._curves.table(relative=relative, level=level).replace_schema_metadata(told)
+
+    def curve(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
+        """Everybody's learning curve: expertise in each of their own episodes, of very many in some, with intervals.
+
+        `episode` counts a person's own episodes from 0 on. `relative` divides by the mean over people, as in `table()`.
+        """
+        level, told = self._scale(relative, confidence_level)
+        return self._curves.curve(relative=relative, level=level).replace_schema_metadata(told)
+
+    def _scale(self, relative: bool, confidence_level: float | None) -> tuple[float, dict[str, str]]:
+        level = self.confidence_level if confidence_level is None else checked_level(confidence_level)
+        return level, {"scale": _RELATIVE if relative else _ABSOLUTE, "confidence_level": str(level)}
+
+    @property
+    def _curves(self) -> LearningCurves:
+        if self.curves is None:
+            raise SettingsError("expertise is the same in all episodes of a person here: fit with expertise=Drift()")
+        return self.curves
 
     def standardised(self, *, confidence_level: float | None = None) -> pa.Table:
         """Everybody's expertise over the same states, best first, where kinds of state are rated.
@@ -247,28 +256,32 @@ class Ratings:
                 drawn[:, person] += part * (self._draws[:, unit[0]] if len(unit) else everybody)
                 overlap[person] += part * bool(len(unit) and self.steps[unit[0]] >= _ENOUGH_STEPS)
         drawn = drawn / (drawn.mean(1, keepdims=True) if self.reference is None else self.reference)
-        level = self.confidence_level if confidence_level is None else checked_level(confidence_level)
+        level, told = self._scale(True, confidence_level)
         low, high = np.quantile(drawn, tails(level), axis=0)
         columns = {"demonstrator": names, "expertise": drawn.mean(0), "low": low, "high": high, "overlap": overlap}
-        told = {"scale": _RELATIVE, "confidence_level": str(level)}
         order = np.argsort(-drawn.mean(0), kind="stable")
         return pa.table(columns).take(order).replace_schema_metadata(told)
 
     def probability_better(self, first: str, second: str) -> float:
         """The probability that one person's expertise is above another's, given everybody's steps."""
-        return float(self._above[self._index(first), self._index(second)])
+        one, other = self._index(first), self._index(second)
+        if self._are_many:
+            return float(above(self._posterior[[one]], self._posterior[[other]])[0, 0])
+        return float(self._above[one, other])
 
     def groups(self, probability: float = 0.95) -> list[tuple[str, ...]]:
         """People in groups, best first: everybody is better than all of the next groups with at least this probability.
 
         Two people of one group may still differ: nobody between them separates the group in two.
         """
-        order, apart = self._boundaries
+        order, apart = self._boundaries_at(probability)
         ends = [*(np.flatnonzero(apart >= probability) + 1), len(order)]
         return [tuple(self.names[person] for person in order[first:end]) for first, end in pairwise([0, *ends])]
 
     def sentence(self, probability: float = 0.95) -> str:
-        """Who can be told apart, in words; the two best groups of several."""
+        """Who can be told apart, in words; the two best groups of several, or how many of very many are not average."""
+        if self._are_many:
+            return apart_from_mean(self._posterior, probability)
         groups = self.groups(probability)
         if len(self.names) == 1:
             return "there is one demonstrator"
@@ -278,7 +291,7 @@ class Ratings:
         place = 0
         for group in groups[:-1][:2]:
             place += len(group)
-            least = self._boundaries[1][place - 1]
+            least = self._boundaries_at(probability)[1][place - 1]
             sure = "above .99" if least > 0.99 else f"{least:.2f}"
             who = " and ".join(filter(None, (", ".join(group[:-1]), group[-1])))
             if len(group) > 5:
@@ -290,6 +303,17 @@ class Ratings:
         elif len(groups[-1]) > 1:
             parts.append(f"the other {len(groups[-1])} cannot be told apart")
         return "; ".join(parts)
+
+    def _boundaries_at(self, probability: float) -> tuple[Array, Array]:
+        if not self._are_many:
+            return self._boundaries
+        if probability not in self._found_boundaries:
+            self._found_boundaries[probability] = boundaries(self._posterior, probability)
+        return self._found_boundaries[probability]
+
+    @cached_property
+    def _found_boundaries(self) -> dict[float, tuple[Array, Array]]:
+        return {}
 
     @cached_property
     def _above(self) -> Array:
@@ -312,8 +336,9 @@ class Ratings:
         """
         shares = self._posterior
         people = [self._index(first), self._index(second)]
-        mean = shares[people] @ INSIDE
-        variance = shares[people] @ INSIDE**2 - mean**2
+        points = points_of(shares.shape[1])
+        mean = shares[people] @ points
+        variance = shares[people] @ points**2 - mean**2
         distance, wanted = abs(mean[0] - mean[1]), NormalDist().inv_cdf(probability)
         times = wanted**2 * variance.sum() / max(distance, 1e-12) ** 2
         more = (times - 1) * self.episodes[people].max()
@@ -331,14 +356,19 @@ class Ratings:
     def _draws(self) -> Array:
         return draws(self._posterior)
 
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in reversed(list(enumerate(self.names)))}
+
     def _index(self, name: str) -> int:
-        if name not in self.names:
+        if name not in self._numbers:
             raise KeyError(f"nobody named {name!r} was rated")
-        return self.names.index(name)
+        return self._numbers[name]
 
     def renamed(self, names: Mapping[str, str]) -> Ratings:
         """The same ratings with other names."""
-        return replace(self, names=tuple(names[name] for name in self.names))
+        curves = self.curves and self.curves.renamed(names)
+        return replace(self, names=tuple(names[name] for name in self.names), curves=curves)
 
     def __str__(self) -> str:
         best = self.best
@@ -347,9 +377,3 @@ class Ratings:
             f"{name}: {expertise:.3f} ({low:.3f} to {high:.3f}, {steps:,} steps)"
             for name, expertise, low, high, steps in sorted(lines, key=lambda line: -line[1])
         )
-
-
-def checked_level(confidence_level: float) -> float:
-    """A confidence level, or a sentence about what is wrong with it."""
-    rule = "it is a probability between 0 and 1, such as 0.95"
-    return number("confidence_level", confidence_level, within=lambda share: 0 < share < 1, rule=rule)

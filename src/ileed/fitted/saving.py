@@ -26,7 +26,8 @@ from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.ensemble import Fitted, Restarts
 from ileed.fitted.expertise import QUANTILES, Expertise, ExpertiseSummary
 from ileed.fitted.policy import Policy
-from ileed.fitted.ratings import RatedBy, Ratings
+from ileed.fitted.rated_by import RatedBy
+from ileed.fitted.ratings import Ratings
 from ileed.fitting import History, Outcome
 from ileed.model.ask import ask
 from ileed.model.batch import Sizes
@@ -67,6 +68,7 @@ _LATER = {  # which runs of earlier versions lack
     "alternatives": tuple[tuple[float, ...], ...],
 }
 _MOST_VISITS = 2**53
+_LARGEST_LOGIT = 1e4
 _MOST_NUMBERS = 10**9  # of one observation
 _DEPTH = 20  # objects within objects of a provenance, beyond which nobody would read it
 
@@ -128,7 +130,7 @@ def _fitted(run: runs.Run) -> Fitted:
     restarts = _restarts(settings)
     joint = _laid_out(parts, sizes, len(restarts.kept), len(run.weights))
     rated_by = settings.get("ratings")
-    weights = _checked_weights(run.weights, joint, settings["observation_shape"], rated=rated_by is not None)
+    weights = _checked_weights(run.weights, joint, settings["observation_shape"], rated_by)
     joint.load_state_dict(weights["joint"], assign=True)
     _check_answers(joint)
     normaliser = Normaliser(settings["observation_shape"], **weights["lens"])
@@ -271,7 +273,7 @@ def _tensors(
 
 
 def _checked_weights(
-    weights: Mapping[str, Tensor], joint: Joint, shape: tuple[int, ...], *, rated: bool
+    weights: Mapping[str, Tensor], joint: Joint, shape: tuple[int, ...], rated: RatedBy | None
 ) -> dict[str, dict[str, Tensor]]:
     """The tensors in their groups: those that the settings ask for and no other, each of its shape, type and range."""
     people, members, inputs = joint.sizes.demonstrators, len(next(joint.parameters())), joint.sizes.inputs
@@ -285,8 +287,10 @@ def _checked_weights(
             states=torch.empty(people, states),
             visits=torch.empty(people, states, dtype=torch.int64),
             learned_from=torch.empty(members, people, dtype=torch.bool),
+            last_episode=torch.empty(people, dtype=torch.int64) if joint.parts.expertise.depends_on_episode else None,
         )
-        ratings = Ratings.empty_tensors(people) if rated else None
+        points = 0 if rated is None else weights["ratings.shares"].shape[-1]
+        ratings = None if rated is None else Ratings.empty_tensors(people, rated, points)
         expected = _tensors(joint, Normaliser(shape, places, units, units), summary, ratings)
     if missing := sorted(expected.keys() - weights.keys() - {"survey.learned_from"}):
         raise ValueError(f"there is no tensor {missing[0]!r}")
@@ -308,12 +312,14 @@ def _check_range(name: str, found: Tensor, numbers: int) -> None:
     if name == "lens.kept":
         are_indices = bool(((found >= 0) & (found < numbers)).all()) and len(found.unique()) == len(found)
         _expect(are_indices, name, found.tolist(), f"distinct indices into an observation of {numbers} numbers")
-    elif name == "survey.visits":
+    elif name in ("survey.visits", "survey.last_episode", "ratings.curve_numbers"):
         are_counts = bool(((found >= 0) & (found < _MOST_VISITS // max(1, found.numel()))).all())
         _expect(are_counts, name, "outside that", "counts, zero or more")
     elif name == "ratings.counts":
         _expect(bool(((found > 0) & (found < _MOST_VISITS)).all()), name, "outside that", "counts above zero")
-    elif name in ("ratings.shares", "ratings.population"):
+    elif name == "ratings.curve_draws":
+        _expect(bool((found.abs() < _LARGEST_LOGIT).all()), name, "outside that", "logits")
+    elif name in ("ratings.shares", "ratings.population", "ratings.curve_population"):
         is_share = bool((found >= 0).all()) and torch.allclose(found.sum(-1), torch.ones(()).double(), atol=1e-6)
         _expect(is_share, name, "outside that", "shares, zero or more, whose sum is 1")
     elif name.startswith(("survey.", "ratings.")):
@@ -332,7 +338,8 @@ def _check_answers(joint: Joint) -> None:
     """Weights may be finite and yet so large that no answer is: ask at the mean input, and one unit to either side."""
     sizes = joint.sizes
     seen = torch.tensor([0.0, 1.0, -1.0]).expand(sizes.inputs, 3).contiguous()
-    answer = ask(joint, seen, skills=torch.ones(sizes.skills, 3) if sizes.skills else None)
+    first = {"episode_number": torch.zeros(3, dtype=torch.int64)} if joint.parts.expertise.depends_on_episode else None
+    answer = ask(joint, seen, skills=torch.ones(sizes.skills, 3) if sizes.skills else None, context=first)
     policy, _ = joint.policy.step(seen, joint.policy.initial_state(3))
     answers = [*joint.policy.parameters_of(policy), answer.expertise]
     _expect(not any(bool(answer.isnan().any()) for answer in answers), "the policy's answer", "NaN", "a number")

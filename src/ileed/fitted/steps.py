@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from ileed.demonstrations import Array, Demonstrations
-from ileed.demonstrations.collapsing import step_context
 from ileed.demonstrations.rules import listed
+from ileed.demonstrations.streaming import StepContext
 from ileed.errors import DemonstrationError
 from ileed.fitted.policy import as_tensor
 from ileed.fitting.windows import episode_ends, tiles
 from ileed.model.ask import Answer, ask
-from ileed.model.context import context_of_rows
+from ileed.model.context import before_in_window, context_of_rows
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 
@@ -30,30 +30,45 @@ def answers_at_steps(
     A recurrent policy reads windows, which go on behind an episode's end; the steps there do not count.
     """
     skills = _skill_weights(joint, data, skill_names)
-    step = np.arange(len(data))[None]
-    inside = np.ones_like(step, dtype=bool)
-    if (length := joint.parts.policy.length) > 1:
-        begin, ends = tiles(data.episode, length), episode_ends(data.episode)
-        step = begin + np.arange(length)[:, None]  # time steps first, as the network reads them
-        inside = step <= ends[begin]
-        step = np.minimum(step, ends[begin])
-    context = step_context(data, joint.parts.demonstrator.context, np.arange(len(data)))
+    context = StepContext(data, joint.parts.context)
 
     def inputs(steps: Array) -> Tensor:
         return normaliser(as_tensor(data.observations[steps]))
 
-    for block in range(0, step.shape[1], _ROWS_AT_ONCE):
-        rows, real = (part[:, block : block + _ROWS_AT_ONCE].ravel() for part in (step, inside))
+    length = joint.parts.policy.length
+    for rows, real in _rows_at_once(data, length):
+        told, seen = context_of_rows(context(rows), np.arange(len(rows)), inputs), rows
+        if (before := told.get("previous_policy")) is not None and length > 1:
+            told["previous_policy"] = before_in_window(before, len(rows) // length)
+        elif before is not None:  # the observations before follow, as observations without a row
+            told["previous_policy"] = torch.where(before < 0, -1, torch.arange(len(rows)) + len(rows))
+            seen = np.concatenate([rows, before.clamp_min(0).numpy()])
         answer = ask(
             joint,
-            inputs(rows),
+            inputs(seen),
+            observation_index=None if seen is rows else torch.arange(len(rows)),
             demonstrator=torch.from_numpy(demonstrator[rows]),
             action=as_tensor(data.actions[rows] if data.discrete else data.actions[rows].astype(np.float32)),
-            legal=None if data.legal is None else as_tensor(data.legal[rows].T),
-            skills=None if skills is None else as_tensor(skills[rows].T),
-            context=context_of_rows(context, rows, inputs),
+            legal=None if data.legal is None else as_tensor(data.legal[seen].T),
+            skills=None if skills is None else as_tensor(skills[seen].T),
+            context=told,
         )
         yield rows, real, answer
+
+
+def _rows_at_once(data: Demonstrations, length: int) -> Iterator[tuple[Array, Array]]:
+    """Blocks of steps, and which of them count: all, or in windows of a length those before an episode's end."""
+    if length == 1:
+        for first in range(0, len(data), _ROWS_AT_ONCE):
+            rows = np.arange(first, min(first + _ROWS_AT_ONCE, len(data)))
+            yield rows, np.ones(len(rows), dtype=bool)
+        return
+    begin, ends = tiles(data.episode, length), episode_ends(data.episode)
+    step = begin + np.arange(length)[:, None]  # time steps first, as the network reads them
+    inside = step <= ends[begin]
+    step = np.minimum(step, ends[begin])
+    for first in range(0, step.shape[1], _ROWS_AT_ONCE):
+        yield step[:, first : first + _ROWS_AT_ONCE].ravel(), inside[:, first : first + _ROWS_AT_ONCE].ravel()
 
 
 def _skill_weights(joint: Joint, data: Demonstrations, skill_names: tuple[str, ...]) -> Array | None:

@@ -47,6 +47,45 @@ class Adam:
         return named
 
 
+@final
+class LazyAdam:
+    """Adam for tables of which a step moves some columns: of the others neither values nor moments change.
+
+    A column is moved as if its own steps were all there are, so that bias is corrected by their number.
+    """
+
+    def __init__(self, tables: Sequence[Tensor], rate: float) -> None:
+        self.rate = rate
+        self._tables = [
+            (table.detach(), torch.zeros_like(table, requires_grad=False), torch.zeros_like(table, requires_grad=False))
+            for table in tables
+        ]
+        self._update = _fused if not tables or _is_fused_kernel_usable(tables[0].device) else _plain
+
+    @torch.no_grad()
+    def step(self, columns: Tensor, moved: Sequence[nn.Parameter], steps: int) -> None:
+        """Move these columns, whose values and gradients are in `moved`, and forget the gradients.
+
+        `steps` is how many steps they have been moved by, with this one.
+        """
+        for part, (table, first, second) in zip(moved, self._tables, strict=True):
+            if part.grad is None:
+                continue
+            own_first, own_second = first.index_select(-1, columns), second.index_select(-1, columns)
+            count = torch.full((), float(steps), device=table.device)
+            self._update([(part, part.grad, own_first, own_second)], count, self.rate)
+            for whole, own in ((table, part), (first, own_first), (second, own_second)):
+                whole.index_copy_(-1, columns, own)
+            part.grad = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything the next step depends on beside the tables, by name."""
+        named: dict[str, Tensor] = {}
+        for k, (_, first, second) in enumerate(self._tables):
+            named |= {f"adam.people.{k}.first": first, f"adam.people.{k}.second": second}
+        return named
+
+
 _FIRST_DECAY, _SECOND_DECAY, _EPSILON = 0.9, 0.999, 1e-8
 _Moved = Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]  # parameter, gradient, mean of gradients and of their squares
 

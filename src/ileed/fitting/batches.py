@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, final
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from ileed._torch import Float, Int, stream
 from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.demonstrations.collapsing import step_context
+from ileed.demonstrations.collapsing import Uncollapsed, step_context
+from ileed.demonstrations.streaming import count_weights
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, Pairs, Sizes, Transitions
 from ileed.model.joint import Parts
@@ -31,10 +33,23 @@ class Sampler(ABC):
     """How many batches show all the data."""
     can_stand_beside: bool = False
     """Whether `beside` can join it with the samplers of other data sets."""
+    people_at_once: int | None = None
+    """How many people a batch has, where it has all of some people; None where it may have anybody."""
+    people: Tensor
+    """(person,) whom the next batch has, where it has all of some people."""
+    visits: int
+    """How many batches have shown them, with the next."""
 
     def beside(self, others: Sequence[Any], *, members: int, device: torch.device) -> Sampler:
         """One sampler of this data set and those of others, each for as many members in a row."""
         raise NotImplementedError(f"{type(self).__name__} stands beside no other: `can_stand_beside` is False")
+
+    def share(self, place: int, count: int) -> Sampler | None:
+        """What one of `count` processes reads of each batch; None where batches cannot be shared.
+
+        All of them together read a batch once; the `data_weight` of their parts is that of all the data.
+        """
+        return None
 
     def load(self, step: int) -> None:
         """Prepare the batch of an optimisation step; nothing to do where all batches are the same."""
@@ -55,14 +70,37 @@ class TrainingData:
 
     data: Demonstrations
     parts: Parts
-    collapsed: Collapsed
+    collapsed: Collapsed | Uncollapsed
     sizes: Sizes
-    seen: Float[Tensor, "input observation"]
-    step_weight: Array  # (*member, step)
-    held_out: Array | None  # (step,)
+    seen: Float[Tensor, "input observation"]  # of unique observations; none where the data did not collapse
+    episode_weight: Array  # (*member, episode)
+    held_out_episodes: Array | None  # (episode,) weights of what is held out
     batch_size: int
     seed: int
     members: int
+    assumed: Array | None = None
+    """(2, step) steps assumed for each step: that follow the policy, and that do not."""
+
+    @property
+    def counts(self) -> Collapsed:
+        """The counts of data that collapsed."""
+        assert self.collapsed.repeats
+        return self.collapsed  # type: ignore[return-value]
+
+    @property
+    def count_of_counts(self) -> int:
+        """How many counts there are; as many as steps where the data did not collapse."""
+        return len(self.counts.observation_index) if self.collapsed.repeats else len(self.data)
+
+    @cached_property
+    def step_weight(self) -> Array:
+        """(*member, step) the weight of each step's episode."""
+        return self.episode_weight[..., self.data.episode]
+
+    @cached_property
+    def held_out(self) -> Array | None:
+        """(step,) the same of what is held out."""
+        return None if self.held_out_episodes is None else self.held_out_episodes[self.data.episode]
 
     def order(self, device: torch.device) -> Order:
         """The order in which the steps that some member gives a weight are drawn."""
@@ -80,7 +118,7 @@ class WholeBatch(Sampler):
 
     @classmethod
     def of(cls, training_data: TrainingData) -> WholeBatch:
-        collapsed, seen = training_data.collapsed, training_data.seen
+        collapsed, seen, data = training_data.counts, training_data.seen, training_data.data
         device = seen.device
         batch = Batch.of(
             sizes=training_data.sizes,
@@ -88,22 +126,49 @@ class WholeBatch(Sampler):
             observation_index=tensor(collapsed.observation_index, device),
             demonstrator=tensor(collapsed.demonstrator, device),
             action=tensor(collapsed.action, device),
-            weight=tensor(collapsed.weights(training_data.step_weight), device),
+            weight=tensor(count_weights(data, collapsed, training_data.episode_weight), device),
             legal=None if collapsed.legal is None else tensor(collapsed.legal.T, device),
             skills=None if collapsed.skills is None else tensor(collapsed.skills.T, device),
         )
         columns = {name: tensor(column.T, device) for name, column in collapsed.context.items()}
         transitions = None if training_data.parts.dynamics is None else _collapsed_transitions(training_data)
-        batch = replace(batch, transitions=transitions, context=with_features(columns, seen))
-        if training_data.held_out is None:
+        assumed = None if training_data.assumed is None else tensor(collapsed_assumed(training_data), device)
+        batch = replace(batch, transitions=transitions, context=with_features(columns, seen), assumed=assumed)
+        if training_data.held_out_episodes is None:
             return cls(batch, training_data.sizes)
-        weight = tensor(collapsed.weights(training_data.held_out), device)
+        weight = tensor(count_weights(data, collapsed, training_data.held_out_episodes), device)
         return cls(batch, training_data.sizes, replace(batch, weight=weight, transitions=None))
 
     def beside(self, others: Sequence[Any], *, members: int, device: torch.device) -> Sampler:
         sizes = [each._sizes for each in (self, *others)]
         batches = [each._batch for each in (self, *others)]
         return WholeBatch(Batch.side_by_side(batches, sizes, members=members, device=device), Sizes.of_all(sizes))
+
+    def share(self, place: int, count: int) -> Sampler | None:
+        """All counts of some unique observations, with these and, where they are asked for, those before them."""
+        whole = self._batch
+        if whole.transitions is not None or whole.observations.shape[-1] < count:
+            return None
+        at = whole.observation_index.index
+        kept = torch.nonzero(at % count == place).flatten()
+        context = {name: column[..., kept] for name, column in whole.context.items()}
+        before = context.get("previous_policy", at[:0])
+        own, index = torch.unique(torch.cat([at[kept], before.clamp_min(0)]), return_inverse=True)
+        if len(before):
+            context["previous_policy"] = torch.where(before < 0, -1, index[len(kept) :])
+        batch = Batch.of(
+            sizes=self._sizes,
+            observations=whole.observations[:, own],
+            observation_index=index[: len(kept)],
+            demonstrator=whole.demonstrator.index[kept],
+            action=whole.action[kept],
+            weight=whole.weight[..., kept],
+            legal=None if whole.legal is None else whole.legal[:, own],
+            skills=None if whole.skills is None else whole.skills[:, own],
+        )
+        assumed = None if whole.assumed is None else whole.assumed[..., kept]
+        batch = replace(batch, context=context, data_weight=whole.whole_weight, assumed=assumed)
+        return WholeBatch(batch, self._sizes)
 
     def batch(self) -> Batch:
         return self._batch
@@ -131,12 +196,59 @@ class Order:
         return torch.cat([self._shuffled(epoch) for epoch in epochs])[offset : offset + count]
 
 
+class Rows(NamedTuple):
+    """Some steps as a batch takes them: each one a unique observation and a count of its own.
+
+    Where there are dynamics, `observations` are followed by the next ones, and `goes_on` is 0 where there is none.
+    The ones before follow where the context has the policy there.
+    """
+
+    observations: Float[Tensor, "input observation"]
+    demonstrator: Int[Tensor, " row"]
+    action: Tensor
+    weight: Float[Tensor, "*member row"]
+    legal: Tensor | None
+    skills: Tensor | None
+    context: Mapping[str, Tensor]
+    goes_on: Tensor | None
+    assumed: Tensor | None = None
+
+    def batch(self, sizes: Sizes, data_weight: Tensor | None) -> Batch:
+        """The batch of these steps, of data of so much weight."""
+        size, unique_count, transitions = len(self.demonstrator), self.observations.shape[1], None
+        here = torch.arange(size, device=self.demonstrator.device)
+        if self.goes_on is not None:  # the next observations follow, as unique observations without a count
+            transitions = Transitions(
+                observation_index=Pick(here, unique_count),
+                action=_action_columns(self.action, sizes),
+                next_observation_index=Pick(here + size, unique_count),
+                weight=self.weight * self.goes_on,
+            )
+        at = Pick(here, unique_count, identity=unique_count == size)
+        by = Pick.drawn(self.demonstrator, sizes.demonstrators)
+        return Batch(
+            observations=self.observations,
+            observation_index=at,
+            demonstrator=by,
+            pairs=Pairs(at, by, Pick(here, size, identity=True)),
+            action=self.action,
+            weight=self.weight,
+            taken=Pick(self.action * unique_count + here, sizes.actions * unique_count) if sizes.discrete else None,
+            legal=self.legal,
+            skills=self.skills,
+            transitions=transitions,
+            context=self.context,
+            data_weight=data_weight,
+            assumed=self.assumed,
+        )
+
+
 @final
 class MiniBatches(Sampler):
     """Mini-batches of steps: every step once an epoch, in an order drawn for that epoch alone."""
 
     def __init__(self, training_data: TrainingData) -> None:
-        data, collapsed, seen = training_data.data, training_data.collapsed, training_data.seen
+        data, collapsed, seen = training_data.data, training_data.counts, training_data.seen
         device, index = seen.device, collapsed.step_observation_index
         self._sizes, self._seen = training_data.sizes, seen
         self._observation_index, self._action = tensor(index, device), tensor(data.actions, device)
@@ -146,7 +258,7 @@ class MiniBatches(Sampler):
         self._held_out = None if training_data.held_out is None else tensor(training_data.held_out, device)
         self._legal = None if collapsed.legal is None else tensor(collapsed.legal.T, device)
         self._skills = None if collapsed.skills is None else tensor(collapsed.skills.T, device)
-        columns = step_context(data, training_data.parts.demonstrator.context, index)
+        columns = step_context(data, training_data.parts.context, index)
         self._context = {name: tensor(column.T, device) for name, column in columns.items()}
         continues = np.append(data.episode[1:] == data.episode[:-1], False)
         self._continues = None if training_data.parts.dynamics is None else tensor(continues, device)
@@ -154,9 +266,14 @@ class MiniBatches(Sampler):
         self._size = min(training_data.batch_size, self._order.length)
         self.epoch = -(-self._order.length // self._size)
         self._loaded = torch.zeros(self._size, dtype=torch.long, device=device)
+        self._shared = slice(None)
+        self._assumed = None if training_data.assumed is None else tensor(training_data.assumed, device)
+
+    def share(self, place: int, count: int) -> Sampler | None:
+        return share_of_loaded(self, place, count) if self._continues is None else None
 
     def load(self, step: int) -> None:
-        self._loaded.copy_(self._order.taken(step * self._size, self._size))
+        self._loaded.copy_(self._order.taken(step * self._size, self._size)[self._shared])
 
     def batch(self) -> Batch:
         return self._of(self._loaded, self._weight)
@@ -164,46 +281,59 @@ class MiniBatches(Sampler):
     def everything(self, *, held_out: bool) -> Iterator[Batch]:
         weight = self._held_out if held_out and self._held_out is not None else self._weight
         used = torch.nonzero(weight.reshape(-1, weight.shape[-1]).sum(0)).flatten()
-        for steps in used.split(_EVALUATED_AT_ONCE if len(used) <= _MANY_STEPS else _MANY_AT_ONCE):
+        for steps in used.split(evaluated_at_once(len(used))):
             yield self._of(steps, weight)
 
     def _of(self, steps: Tensor, weight: Tensor) -> Batch:
-        """The batch of these steps: each one a unique observation and a count of its own."""
-        size, sizes = len(steps), self._sizes
-        here = torch.arange(size, device=steps.device)
-        index, action, transitions = self._observation_index[steps], self._action[steps], None
-        if self._continues is not None:  # the next observations follow, as unique observations without a count
+        index = self._observation_index[steps]
+        if self._continues is not None:
             following = (steps + 1).clamp_max(len(self._observation_index) - 1)
             index = torch.cat([index, self._observation_index[following]])
-            transitions = Transitions(
-                observation_index=Pick(here, 2 * size),
-                action=_action_columns(action, sizes),
-                next_observation_index=Pick(here + size, 2 * size),
-                weight=weight[..., steps] * self._continues[steps],
-            )
-        unique_count = len(index)
-        at = Pick(here, unique_count, identity=unique_count == size)
-        by = Pick.drawn(self._demonstrator[steps], sizes.demonstrators)
         context = {name: column[..., steps] for name, column in self._context.items()}
-        return Batch(
+        if (before := context.get("previous_policy")) is not None:  # the observations before follow too
+            context["previous_policy"] = torch.where(before < 0, -1, torch.arange(len(steps)).to(index) + len(index))
+            index = torch.cat([index, before.clamp_min(0)])
+        rows = Rows(
             observations=self._seen.index_select(1, index),
-            observation_index=at,
-            demonstrator=by,
-            pairs=Pairs(at, by, Pick(here, size, identity=True)),
-            action=action,
+            demonstrator=self._demonstrator[steps],
+            action=self._action[steps],
             weight=weight[..., steps],
-            taken=Pick(action * unique_count + here, sizes.actions * unique_count) if sizes.discrete else None,
             legal=None if self._legal is None else self._legal.index_select(1, index),
             skills=None if self._skills is None else self._skills.index_select(1, index),
-            transitions=transitions,
             context=with_features(context, self._seen),
-            data_weight=self._data_weight,
+            goes_on=None if self._continues is None else self._continues[steps],
+            assumed=None if self._assumed is None else self._assumed[:, steps],
         )
+        own = weight is self._weight  # held-out weights are everybody's
+        return rows.batch(self._sizes, self._data_weight if own else None)
+
+
+def evaluated_at_once(steps: int) -> int:
+    """How many of so many steps are scored together."""
+    return _EVALUATED_AT_ONCE if steps <= _MANY_STEPS else _MANY_AT_ONCE
+
+
+def share_of_loaded(sampler: Any, place: int, count: int) -> Any:
+    """A sampler that draws the same items for a step, and reads one in `count` of them; None where they are fewer."""
+    if sampler._loaded.shape[-1] < count:
+        return None
+    share = copy.copy(sampler)
+    share._shared = slice(place, None, count)
+    share._loaded = sampler._loaded[..., share._shared].clone()
+    return share
+
+
+def collapsed_assumed(training_data: TrainingData) -> Array:
+    """(2, *member, count) the mean of assumed steps over the steps of each count."""
+    assert training_data.assumed is not None
+    collapsed, weight = training_data.counts, training_data.step_weight
+    summed = np.stack([collapsed.weights(weight * each) for each in training_data.assumed])
+    return np.asarray(summed / np.maximum(collapsed.weights(weight), np.finfo(np.float64).tiny))
 
 
 def _collapsed_transitions(training_data: TrainingData) -> Transitions:
     """Counted distinct (observation, action, next observation) of steps that are not the last of their episode."""
-    data, collapsed, sizes = training_data.data, training_data.collapsed, training_data.sizes
+    data, collapsed, sizes = training_data.data, training_data.counts, training_data.sizes
     step_weight, device = training_data.step_weight, training_data.seen.device
     start = np.flatnonzero(data.episode[1:] == data.episode[:-1])
     if len(start) == 0:

@@ -66,6 +66,10 @@ class Checkpoint:
     def _damaged(self, reason: str) -> RunError:
         return RunError(f"{self.path} is damaged ({reason}): remove it to start anew")
 
+    def remove_partial(self) -> None:
+        """Remove what killed processes left of attempts to write the file; for the one process that writes it."""
+        runs.remove_partial(self.path)
+
     def remove(self) -> None:
         """Remove the file, unless it cannot be read or holds another fit by now."""
         with suppress(RunError):

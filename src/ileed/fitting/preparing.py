@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -13,14 +14,18 @@ import torch
 from ileed._torch import available_memory, numpy_stream
 from ileed.checking import number, shown, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
+from ileed.demonstrations.collapsing import Uncollapsed
+from ileed.demonstrations.streaming import FEW_STEPS, blocks_of, input_moments_of, moments, skill_rows, uncollapsed
 from ileed.errors import SettingsError
 from ileed.fitting.batches import MiniBatches, Sampler, TrainingData, WholeBatch
+from ileed.fitting.people import PeopleBatches
+from ileed.fitting.streaming import StreamedBatches
 from ileed.fitting.windows import Windows
 from ileed.model.batch import Sizes
 from ileed.model.joint import Joint, Parts
-from ileed.model.normaliser import ActionScale, Normaliser, normaliser_for
+from ileed.model.normaliser import ActionScale, Normaliser, input_moments, normaliser_for
 
-_FEW_STEPS = 4096  # data this small are taken whole, whether their observations repeat or not
+_SCALED_AT_ONCE = 1 << 20  # steps whose actions are scaled in memory
 
 
 @final
@@ -37,6 +42,7 @@ class OptimiserSettings:
     batch_size: int | None = None
     clip: float | None = None
     held_out: float = 0.0
+    member_block: int | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, object] = {}
@@ -47,6 +53,9 @@ class OptimiserSettings:
         if self.batch_size is not None:
             rule = "it must be a whole number, one or more, or None to choose by the data"
             checked["batch_size"] = whole_number("batch_size", self.batch_size, least=1, rule=rule)
+        if self.member_block is not None:
+            rule = "it must be a whole number, one or more, or None for all restarts at once"
+            checked["member_block"] = whole_number("member_block", self.member_block, least=1, rule=rule)
         rule = "it must be a number above zero"
         for name in ("learning_rate", "skill_learning_rate", *(["clip"] if self.clip is not None else [])):
             checked[name] = number(name, getattr(self, name), within=lambda size: 0 < size < math.inf, rule=rule)
@@ -85,10 +94,15 @@ def prepare(
     """Collapse the data as the model's parts need them, choose a sampler, and put them on the device.
 
     A recurrent policy learns from windows, which are always drawn in mini-batches; other policies learn from the whole
-    data set where observations repeat or steps are few, and from mini-batches of steps otherwise.
+    data set where observations repeat or steps are few, and from mini-batches of steps otherwise. Of very many people
+    they learn from mini-batches of people.
     """
-    collapsed = data.collapse(parts.expertise.skill_column, parts.demonstrator.context)
-    step_weight, held_out = _step_weights(data, settings, weights, members, seed)
+    collapsed: Collapsed | Uncollapsed
+    if data.mapping is not None and (parts.dynamics is not None or parts.policy.length > 1):  # these read steps
+        collapsed = uncollapsed(data, parts.expertise.skill_column)
+    else:
+        collapsed = data.collapse(parts.expertise.skill_column, parts.context)
+    episode_weight, held_out = _episode_weights(data, settings, weights, members, seed)
     normaliser = _normaliser(data, collapsed, normalise)
     is_recurrent = parts.policy.length > 1
     training_data = TrainingData(
@@ -96,23 +110,48 @@ def prepare(
         parts=parts,
         collapsed=collapsed,
         sizes=sizes_of(data, parts, inputs=len(collapsed.varying)),
-        seen=normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))).to(device),
-        step_weight=step_weight,
-        held_out=held_out,
+        seen=normaliser.normalise(_unique_observations(collapsed)).to(device),
+        episode_weight=episode_weight,
+        held_out_episodes=held_out,
         batch_size=min(settings.batch_size or (100 if is_recurrent else 256), len(data)),
         seed=seed,
         members=members,
     )
-    repeats = 2 * len(collapsed.observations) <= len(data) or len(data) <= _FEW_STEPS
-    sampler: Sampler
-    if is_recurrent:
-        sampler = Windows([training_data], device=device)
-    elif repeats if settings.batch_size is None else settings.batch_size >= len(data):
-        sampler = WholeBatch.of(training_data)
-    else:
-        sampler = MiniBatches(training_data)
     scale = None if data.discrete else _action_scale(data)
+    sampler = sampler_of(training_data, settings, normaliser)
     return Prepared(training_data, sampler, normaliser, scale, _guessing_nats(data, scale))
+
+
+def sampler_of(training_data: TrainingData, settings: OptimiserSettings, normaliser: Normaliser) -> Sampler:
+    """Windows for a recurrent policy; all data as counts where observations repeat; mini-batches otherwise."""
+    data, collapsed, device = training_data.data, training_data.collapsed, training_data.seen.device
+    repeats = 2 * collapsed.unique_count <= len(data) or len(data) <= FEW_STEPS
+    if training_data.parts.policy.length > 1:
+        if data.mapping is not None:
+            raise SettingsError("a recurrent policy does not read a folder yet: select episodes that memory holds")
+        return Windows([training_data], device=device)
+    parts, by_people = (
+        training_data.parts,
+        data.has_many_people and settings.batch_size is None and data.mapping is None,
+    )
+    if by_people and parts.dynamics is None and parts.expertise.estimates_expertise:
+        return PeopleBatches(training_data, repeats=repeats)
+    if collapsed.repeats and (repeats if settings.batch_size is None else settings.batch_size >= len(data)):
+        return WholeBatch.of(training_data)
+    if data.mapping is not None:
+        return StreamedBatches(training_data, normaliser, device=device)
+    return MiniBatches(training_data)
+
+
+def prepared_for(prepared: Prepared, members: Sequence[int], settings: OptimiserSettings) -> Prepared:
+    """The same data for some of the members alone, in the order given; a member may stand in it twice."""
+    whole = prepared.training_data
+    own_weights = whole.episode_weight.ndim > 1
+    if not own_weights and whole.parts.policy.length == 1:  # nothing of these samplers depends on how many members read
+        return prepared
+    weight = whole.episode_weight[list(members)] if own_weights else whole.episode_weight
+    part = replace(whole, episode_weight=weight, members=len(members))
+    return replace(prepared, training_data=part, sampler=sampler_of(part, settings, prepared.normaliser))
 
 
 def sizes_of(data: Demonstrations, parts: Parts, *, inputs: int = 0) -> Sizes:
@@ -123,25 +162,40 @@ def sizes_of(data: Demonstrations, parts: Parts, *, inputs: int = 0) -> Sizes:
         demonstrators=len(data.names),
         actions=data.action_count if data.discrete else data.actions.shape[1],
         discrete=data.discrete,
-        skills=0 if column is None else len(data.skill(column).names),
+        skills=0 if column is None else len(skill_rows(data, column)[0]),
         has_legal_actions=data.legal is not None,
         binary_dimensions=data.binary_dimensions,
     )
 
 
-def _normaliser(data: Demonstrations, collapsed: Collapsed, normalise: bool | None) -> Normaliser:
-    steps_at = np.bincount(collapsed.step_observation_index, minlength=len(collapsed.observations))
-    return normaliser_for(
-        data.observations.shape[1:],
-        torch.from_numpy(collapsed.varying),
-        torch.from_numpy(np.ascontiguousarray(collapsed.observations.T)),
-        torch.from_numpy(steps_at).double(),
-        normalise=data.observations.dtype.kind == "f" if normalise is None else normalise,
-        indicators=None if data.encoding is None else torch.from_numpy(data.encoding.indicators[collapsed.varying]),
-    )
+def _unique_observations(collapsed: Collapsed | Uncollapsed) -> torch.Tensor:
+    """(input, unique observation), none where the data did not collapse."""
+    if not isinstance(collapsed, Collapsed):
+        return torch.empty(len(collapsed.varying), 0)
+    return torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
+
+
+def _normaliser(data: Demonstrations, collapsed: Collapsed | Uncollapsed, normalise: bool | None) -> Normaliser:
+    shape, varying = data.observations.shape[1:], torch.from_numpy(collapsed.varying)
+    normalise = data.observations.dtype.kind == "f" if normalise is None else normalise
+    indicators = None if data.encoding is None else torch.from_numpy(data.encoding.indicators[collapsed.varying])
+    if isinstance(collapsed, Collapsed):
+        steps_at = np.bincount(collapsed.observation_index, collapsed.count, minlength=collapsed.unique_count)
+        seen, weight = _unique_observations(collapsed), torch.from_numpy(steps_at)
+        return normaliser_for(shape, varying, input_moments(seen, weight) if normalise else None, indicators)
+    if not normalise:
+        return normaliser_for(shape, varying, None)
+    mean, deviation = input_moments_of(data, collapsed.varying)
+    return normaliser_for(shape, varying, (torch.from_numpy(mean), torch.from_numpy(deviation)), indicators)
 
 
 def _action_scale(data: Demonstrations) -> ActionScale:
+    if data.mapping is not None and len(data) > _SCALED_AT_ONCE:
+        blocks = [data.actions[block] for block in blocks_of(data, row_bytes=32 * data.actions.shape[1])]
+        mean, deviation = map(torch.from_numpy, moments(blocks))
+        low, high = (np.stack([end(block, axis=0) for block in blocks]) for end in (np.min, np.max))
+        reach = torch.from_numpy(low.min(axis=0)), torch.from_numpy(high.max(axis=0))
+        return ActionScale(*(each.float() for each in (mean, deviation.clamp_min(1e-6), *reach)))
     actions = torch.from_numpy(data.actions.astype(np.float64))
     spread = actions.std(0, correction=0).clamp_min(1e-6)
     return ActionScale(*(each.float() for each in (actions.mean(0), spread, actions.amin(0), actions.amax(0))))
@@ -151,6 +205,11 @@ def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
     """The cost of the same guess for every observation: any legal action alike, or one Gaussian over all actions."""
     if scale is not None:
         return float((scale.spread.double().log() + 0.5 * math.log(2 * math.pi * math.e)).sum())
+    if data.mapping is not None:
+        if data.legal is None:
+            return math.log(data.action_count)
+        blocks = blocks_of(data, row_bytes=8 + 2 * data.action_count)
+        return float(sum(np.log(data.legal[block].sum(1)).sum() for block in blocks) / len(data))
     choices = np.full(len(data), data.action_count) if data.legal is None else data.legal.sum(1)
     return float(np.log(choices).mean())
 
@@ -179,19 +238,19 @@ def _numbers(values: npt.ArrayLike) -> Array:
     raise SettingsError(f"weights {found}: pass one number for each episode")
 
 
-def _step_weights(
+def _episode_weights(
     data: Demonstrations, settings: OptimiserSettings, weights: Array | None, members: int, seed: int
 ) -> tuple[Array, Array | None]:
-    """(*member, step) weights to learn from, and (step,) weights of what is held out."""
+    """(*member, episode) weights to learn from, and (episode,) weights of what is held out."""
     by_episode = np.ones(data.episode_count)
     if weights is not None:
         by_episode = checked_weights(weights, data, members)
     if settings.held_out == 0:
-        return by_episode[..., data.episode], None
+        return by_episode, None
     kept, out = data.split(settings.held_out, generator=numpy_stream(seed, "held out"))
     if ((by_episode * kept).sum(-1) == 0).any():
         raise SettingsError("all the weight of a restart is on held-out episodes: weigh more episodes, or held_out=0")
-    return (by_episode * kept)[..., data.episode], out[data.episode].astype(np.float64)
+    return by_episode * kept, out.astype(np.float64)
 
 
 def check_memory(parts: Parts, sizes: Sizes, members: int, device: torch.device, unique_count: int = 1) -> None:

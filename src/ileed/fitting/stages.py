@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from ileed import runs
+from ileed import processes, runs
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitting.checkpoint import Checkpoint
 from ileed.fitting.results import Progress, ProgressCallback
@@ -31,6 +33,8 @@ class Stages:
     checkpoint: Path | None
     checkpoint_seconds: float
     known: Known | None = None
+    executor: Executor | None = None
+    """Where stages that do not need one another run; None for here, one after the other."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
@@ -40,11 +44,31 @@ class Stages:
         checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}-{suffix}")
         return replace(self, progress=progress, checkpoint=checkpoint)
 
+    def checkpoints_of(
+        self, method: Any, data: Demonstrations, weights: Array | None
+    ) -> Callable[[str], Checkpoint | None]:
+        """The checkpoint of this stage or, with a suffix, of a part of it; who saves the fit removes them.
+
+        Where several processes share the fit, all must have the same.
+        """
+        beside, job = self.checkpoint, processes.current()
+        fingerprint = "" if beside is None and job.count == 1 else self.fingerprint(method, data, weights)
+        job.check_alike(fingerprint)
+        if beside is None:
+            return lambda suffix: None
+
+        def checkpoint(suffix: str) -> Checkpoint:
+            path = beside.with_name(f"{beside.name}{suffix}")
+            self.checkpoints.append(Checkpoint(path, fingerprint=fingerprint, seconds=self.checkpoint_seconds))
+            return self.checkpoints[-1]
+
+        return checkpoint
+
     def fingerprint(self, method: Any, data: Demonstrations, weights: Array | None) -> str:
         """Names everything that a fit's bits depend on, but the number of threads, which its checkpoint holds."""
         about = [runs.plain(method), data.fingerprint(), self.seed, self.device.type]
         if self.known is not None:
-            about.append(repr(self.known))
+            about.append(self.known.provenance(data))
         digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
         if weights is not None:
             digest.update(np.ascontiguousarray(weights).tobytes())

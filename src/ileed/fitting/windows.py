@@ -12,8 +12,9 @@ from torch import Tensor
 from ileed._torch import Float, Int
 from ileed.demonstrations import Array
 from ileed.demonstrations.collapsing import step_context
-from ileed.fitting.batches import Sampler, TrainingData, tensor, with_features
+from ileed.fitting.batches import Sampler, TrainingData, share_of_loaded, tensor, with_features
 from ileed.model.batch import Batch, Pairs, Sizes, padded
+from ileed.model.context import before_in_window
 from ileed.nets import Pick
 
 _EVALUATED_AT_ONCE = 512  # windows scored together
@@ -33,17 +34,17 @@ class Windows(Sampler):
         self._training_sets, self._device, self._members = training_sets, device, first.members
         self._sizes = Sizes.of_all([each.sizes for each in training_sets])
         self._longest, length = max(len(each.data) for each in training_sets), first.parts.policy.length
-        index = [each.collapsed.step_observation_index for each in training_sets]
+        index = [each.counts.step_observation_index for each in training_sets]
         self._seen = self._together([each.seen.cpu().T[at] for each, at in zip(training_sets, index, strict=True)])
         self._action = self._together([tensor(each.data.actions) for each in training_sets])
         self._demonstrator = self._together([tensor(each.data.demonstrator) for each in training_sets])
         self._last = self._together([tensor(episode_ends(each.data.episode)) for each in training_sets])
         self._skills, self._legal = (  # of one data set: several with either do not stand side by side
             None if column is None else self._together([tensor(column[index[0]])])
-            for column in (first.collapsed.skills, first.collapsed.legal)
+            for column in (first.counts.skills, first.counts.legal)
         )
         self.can_stand_beside = self._skills is None and self._legal is None
-        names = first.parts.demonstrator.context
+        names = first.parts.context
         contexts = [step_context(each.data, names, np.arange(len(each.data))) for each in training_sets]
         self._context = {name: self._together([tensor(each[name]) for each in contexts]) for name in names}
         self._weight = self._by_member([each.step_weight for each in training_sets])
@@ -57,6 +58,7 @@ class Windows(Sampler):
         self._size = min(first.batch_size, *(len(each.data) for each in training_sets))
         self.epoch = -(-self._longest // self._size)
         self._loaded = torch.zeros(len(training_sets), self._size, dtype=torch.long, device=device)
+        self._shared = slice(None)
 
     def _together(self, columns: Sequence[Tensor]) -> Tensor:
         """(data set, step, ...) on the device, with zeros where a data set is smaller."""
@@ -69,8 +71,12 @@ class Windows(Sampler):
     def beside(self, others: Sequence[Any], *, members: int, device: torch.device) -> Sampler:
         return Windows([each for sampler in (self, *others) for each in sampler._training_sets], device=device)
 
+    def share(self, place: int, count: int) -> Sampler | None:
+        return share_of_loaded(self, place, count)
+
     def load(self, step: int) -> None:
-        self._loaded.copy_(torch.stack([order.taken(step * self._size, self._size) for order in self._orders]))
+        drawn = torch.stack([order.taken(step * self._size, self._size) for order in self._orders])
+        self._loaded.copy_(drawn[:, self._shared])
 
     def batch(self) -> Batch:
         return self._of(self._loaded, self._weight)
@@ -94,6 +100,8 @@ class Windows(Sampler):
         action = self._at(steps, self._action)
         context = {name: self._at(steps, column) for name, column in self._context.items()}
         context = {name: column.mT if column.ndim == 3 else column for name, column in context.items()}
+        if (before := context.get("previous_policy")) is not None:
+            context["previous_policy"] = before_in_window(before, starts.shape[1])
         steps_of, inside_of = (each.repeat_interleave(self._members, dim=0) for each in (steps, inside))
         repeated = len(starts) > 1 and not sizes.discrete
         return Batch(

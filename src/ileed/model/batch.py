@@ -21,7 +21,7 @@ from ileed.nets import Pick
 PerCount = Float[Tensor, "member count"]
 """What every member says of each count."""
 
-_NO_WEIGHT = 1e-30  # what a member divides by whose weights leave nothing of a batch: nothing is then learned from it
+NO_WEIGHT = 1e-30  # what a member divides by whose weights leave nothing of a batch: nothing is then learned from it
 
 
 @final
@@ -102,7 +102,7 @@ class Transitions:
 
     def mean(self, values: Float[Tensor, "member transition"]) -> Float[Tensor, " member"]:
         """Mean over transitions by weight."""
-        return _dot(values, self.weight) / self.weight.sum(-1).clamp_min(_NO_WEIGHT)
+        return _dot(values, self.weight) / self.weight.sum(-1).clamp_min(NO_WEIGHT)
 
 
 @final
@@ -124,6 +124,8 @@ class Batch:
     """(*group, count) or (*group, value, count) columns that the demonstrator model declares in its `context`."""
     data_weight: Float[Tensor, "*member"] | None = None
     """The weight of all the data, where the batch is a part of them."""
+    assumed: Float[Tensor, "2 *member count"] | None = None
+    """Steps that are assumed for each step of a count: that follow the policy, and that do not."""
 
     @property
     def total_weight(self) -> Float[Tensor, "*member"]:
@@ -137,7 +139,7 @@ class Batch:
     @cached_property
     def share(self) -> Float[Tensor, "*member count"]:
         """Each count's share of the whole weight: a mean over actions is a product with this. No weight, no share."""
-        return self.weight / self.total_weight.clamp_min(_NO_WEIGHT).unsqueeze(-1)
+        return self.weight / self.total_weight.clamp_min(NO_WEIGHT).unsqueeze(-1)
 
     def mean(self, values: PerCount) -> Float[Tensor, " member"]:
         """Mean over actions, each count by its weight."""

@@ -35,8 +35,8 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     A model is defined by `observed`; the rest has defaults. It may have parameters of its own (`build`), depend on what
     came before a step (`context`), and define a person's expertise by its parameters (`defines_expertise`).
 
-    Laws: what is observed is normalised; it equals the policy where expertise is one, unless the model defines
-    expertise; nothing is NaN at expertise zero or one, nor where the policy gives an action no mass; `log_likelihood`
+    Laws: what is observed is normalised; it equals the policy where expertise is one, unless the model says that it
+    does not; nothing is NaN at expertise zero or one, nor where the policy gives an action no mass; `log_likelihood`
     equals `observed(...).log_prob(action)` at every count; each member's parameters are drawn from that member's
     generator alone.
     """
@@ -47,6 +47,11 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     """What it depends on beside observation and demonstrator: names of `ileed.demonstrations.collapsing.CONTEXT`."""
     defines_expertise: bool = False
     """Whether a person's expertise is a function of the model's parameters, instead of a number that it takes."""
+    is_policy_at_expertise_one: bool = True
+    """Whether the policy itself is observed at expertise one; not so where the model defines expertise, or where people
+    have a bias that no expertise takes away."""
+    measures_from_mean: bool = False
+    """Whether parameters of people may be measured from their mean over people, and so depend on who else is there."""
     knows_legal_actions: bool = False
     """Whether illegal actions have no probability; data that say which are legal are refused otherwise."""
     reads_every_action: bool = True
@@ -71,7 +76,8 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         """log p(action | observation, demonstrator) of every count, in nats; `module` is what `build` returned."""
         members = len(expertise)
-        here = self.observed(policy.at(batch.observation_index), expertise, Context.of(batch, members, module))
+        context = Context.of(batch, members, module, policy)
+        here = self.observed(policy.at(batch.observation_index), expertise, context)
         if not self.discrete:
             return here.log_prob(batch.action)
         action = batch.action if batch.action.ndim == 1 else per_member(batch.action, members)
@@ -92,6 +98,10 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
         """Logarithm of the prior density of the model's own parameters, up to a constant; None for a flat one."""
         return None
 
+    def anchored(self, module: nn.Module) -> nn.Module:
+        """The same parameters with none that depends on who else is there: other people may take the place of some."""
+        return module
+
     def slips(self, module: nn.Module) -> dict[str, Tensor]:
         """The model's own parameters as a person would read them, (member, demonstrator, *value) each."""
         return {}
@@ -100,7 +110,8 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
         """Refuse data that the model does not describe."""
         if self.discrete != sizes.discrete:
             own, found = ("discrete", "continuous") if self.discrete else ("continuous", "discrete")
-            use = "UniformMixture, BiasedMixture, Persistent or Confusion" if sizes.discrete else "VarianceScaling"
+            continuous = "VarianceScaling, BiasedScaling or PersistentScaling"
+            use = "UniformMixture, BiasedMixture, Persistent or Confusion" if sizes.discrete else continuous
             raise SettingsError(f"{type(self).__name__} models {own} actions but the data's are {found}: use {use}")
         if sizes.has_legal_actions and not self.knows_legal_actions:
             found = f"{type(self).__name__} knows no legal actions but the data have them"
@@ -142,8 +153,7 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
     def log_likelihood(self, policy: Choice, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         log_choices = batch.log_choices
         log_uniform = -log(policy.log_probs.shape[-2]) if log_choices is None else -log_choices
-        ratio = (policy.taken(batch) - log_uniform).exp_()  # pi |A|: at most |A|, so nothing overflows
-        return _log(torch.lerp(ratio.new_ones(()), ratio, expertise)).add_(log_uniform)
+        return _LogMixture.apply(policy.taken(batch), log_uniform, expertise)  # type: ignore[no-untyped-call]
 
 
 @final
@@ -304,3 +314,21 @@ def categorical(probs: Tensor) -> Categorical:
 def _log(probability: Tensor) -> Tensor:
     """Logarithm that stays finite at zero: the smallest normal number, added, changes nothing else."""
     return (probability + torch.finfo(probability.dtype).tiny).log()
+
+
+class _LogMixture(torch.autograd.Function):
+    """log(rho pi + (1 - rho) / |A|) from log pi, -log |A| and rho; the gradient is torch's own, in less memory."""
+
+    @staticmethod
+    def forward(context: Any, log_taken: Tensor, log_uniform: Tensor | float, expertise: Tensor) -> Tensor:
+        ratio = (log_taken - log_uniform).exp_()  # pi |A|: at most |A|, so nothing overflows
+        mixed = torch.lerp(ratio.new_ones(()), ratio, expertise).add_(torch.finfo(ratio.dtype).tiny)
+        context.save_for_backward(ratio, expertise, mixed)
+        return mixed.log().add_(log_uniform)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
+        ratio, expertise, mixed = context.saved_tensors
+        gradient = gradients[0] / mixed
+        to_expertise = ((ratio - 1) * gradient).sum_to_size(expertise.shape)
+        return gradient.mul_(expertise).mul_(ratio).sum_to_size(ratio.shape), None, to_expertise

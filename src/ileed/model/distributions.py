@@ -93,6 +93,14 @@ class GaussianMixture(MixtureSameFamily):
         apart = [_squared_distance_to_nearest(means, mixture_parts(other)[1].double()) for other in others]
         return torch.stack(apart).mean(0) if apart else None
 
+    def residual(self, action: Float[Tensor, "... dimension"]) -> Float[Tensor, "... dimension"]:
+        """The expected distance of each action from the mean of the component that it came from."""
+        _, means, _ = mixture_parts(self)
+        from_each: Any = self.component_distribution
+        apart = action.unsqueeze(-2) - means
+        chances = (self.mixture_distribution.logits + from_each.log_prob(action.unsqueeze(-2))).softmax(-1)
+        return (chances.unsqueeze(-1) * apart).sum(-2)
+
     def broadened(self, variance: Tensor) -> GaussianMixture:
         """The mixture with this much more variance, (..., mode, dimension)."""
         logits, means, standard_deviations = mixture_parts(self)

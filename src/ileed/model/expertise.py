@@ -1,14 +1,15 @@
 """Expertise: how closely each demonstrator follows the policy, and where.
 
-rho(s, i) = sigmoid(<f(s), w_i>), with f(s) the embedding of an observation and w_i that of demonstrator i.
+rho(s, i) = sigmoid(<f(s), w_i>), with f(s) the embedding of an observation and w_i that of demonstrator i; or, where
+people learn or tire (`Drift`), rho(i, n) with n the number of the demonstrator's own episode.
 Reference: Beliaev et al., ICML 2022.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, replace
+from math import inf, log
 from typing import final
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from ileed._torch import Bool, Float
 from ileed.checking import number, text, true_or_false, whole_number
+from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, PerCount, Sizes, per_member
 from ileed.model.policies import hidden_layers
@@ -33,6 +35,9 @@ class AbstractExpertise(ABC):
     """Whether expertise is estimated; where it is not, everybody's is one, and the model is behaviour cloning."""
     depends_on_state: bool = True
     """Whether a person's expertise may differ between observations."""
+    depends_on_episode: bool = False
+    """Whether it may differ between a person's episodes: the net reads `episode_number`, (count,) or (group, count),
+    from the context of a batch."""
     can_be_mirrored: bool = False
     """Whether `mirror` of its module replaces rho by 1 - rho."""
 
@@ -51,6 +56,11 @@ class AbstractExpertise(ABC):
         """The dimension of an embedding that is learned, or None where there is none to shape."""
         return None
 
+    @property
+    def practice_episodes(self) -> int | None:
+        """N of everybody's learning curve sigmoid(w_i0 + w_i1 log(1 + n) / log(N)), or None where there are none."""
+        return None
+
     def check(self, sizes: Sizes) -> None:
         """Refuse data that this expertise cannot be estimated from."""
         if sizes.demonstrators == 1 and self.estimates_expertise:
@@ -58,6 +68,10 @@ class AbstractExpertise(ABC):
             raise SettingsError(f"there is one demonstrator, and expertise is estimated by comparing several: {remedy}")
         if self.skill_column is not None and not sizes.skills:
             raise SettingsError(f"{type(self).__name__}({self.skill_column!r}) needs that column in the data's skills")
+
+    def for_data(self, data: Demonstrations) -> AbstractExpertise:
+        """The same expertise with what was left to the data filled in."""
+        return self
 
     @abstractmethod
     def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
@@ -194,13 +208,59 @@ class Difficulty(AbstractExpertise):
         rule = "an interaction needs a whole number of dimensions, zero or more"
         object.__setattr__(self, "dim", whole_number("dim", self.dim, least=0, rule=rule))
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
-        rule = "it is the precision of a prior: pass a number, zero or more"
-        checked = number("shrinkage", self.shrinkage, within=lambda value: 0 <= value < inf, rule=rule)
-        object.__setattr__(self, "shrinkage", checked)
+        object.__setattr__(self, "shrinkage", _shrinkage(self.shrinkage))
 
     def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
         body = MLP((sizes.inputs, *self.hidden, 1 + self.dim), generators=generators)
         return _WithDifficulty((1 + self.dim, sizes.demonstrators), generators, body, self.shrinkage)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Drift(AbstractExpertise):
+    """Expertise that changes from episode to episode: people learn, or tire.
+
+    rho(i, n) = sigmoid(w_i0 + w_i1 g(n)) in the demonstrator's own episode n = 0, 1, ..., with the practice g(n) =
+    log(1 + n) / log(N), from 0 in the first episode to 1 in the N-th. The odds of following the policy thus go as a
+    power of how many episodes there were, which is the power law of practice (Newell and Rosenbloom, "Mechanisms of
+    skill acquisition and the law of practice", 1981), and it has no time constant, which few episodes would not tell.
+    The prior of w_i1 is Gaussian about the mean of all people, with a variance of 1 / `shrinkage`, and that mean has a
+    standard normal one: somebody of few episodes drifts as all do, and nobody does unless their steps say so. Where
+    every w_i1 is zero, this is `Constant`.
+    """
+
+    episodes: int | None = None
+    """N, of how many episodes w_i1 is the whole change; None is the most that anybody has."""
+    shrinkage: float = 1.0
+    """How much people's changes are drawn to their mean: the precision of w_i1, in logits."""
+    depends_on_state = False
+    depends_on_episode = True
+    can_be_mirrored = True
+
+    def __post_init__(self) -> None:
+        if self.episodes is not None:
+            rule = "drift is a change between two episodes or more, a whole number"
+            object.__setattr__(self, "episodes", whole_number("episodes", self.episodes, least=2, rule=rule))
+        object.__setattr__(self, "shrinkage", _shrinkage(self.shrinkage))
+
+    @property
+    def practice_episodes(self) -> int | None:
+        return self.episodes
+
+    def for_data(self, data: Demonstrations) -> Drift:
+        most = int(data.episode_numbers.max()) + 1
+        if most < 2:
+            remedy = "use Constant(), or add episodes"
+            raise SettingsError(f"Drift compares a person's episodes and nobody has two: {remedy}")
+        return self if self.episodes is not None else replace(self, episodes=most)
+
+    def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
+        return _Drifting(sizes, generators, self)
+
+
+def practice(number: Tensor, episodes: int) -> Tensor:
+    """g of the numbers of episodes, from 0 on: how much of the way to the last of so many, on a logarithmic scale."""
+    return torch.log1p(number) / log(episodes)
 
 
 @final
@@ -267,3 +327,37 @@ class _WithDifficulty(ExpertiseNet):
 
     def log_prior(self) -> Float[Tensor, " member"]:
         return -0.5 * self.shrinkage * self.skill[:, 1:].square().flatten(1).sum(1)
+
+
+@final
+class _Drifting(ExpertiseNet):
+    """The first row of `skill` is w_i0, the second how far w_i1 is from `common`, the mean over people."""
+
+    def __init__(self, sizes: Sizes, generators: Generators, settings: Drift) -> None:
+        super().__init__()
+        self.episodes, self.shrinkage = settings.episodes or 2, settings.shrinkage
+        level = uniform((1, sizes.demonstrators), 1.0, generators)
+        self.skill = nn.Parameter(torch.cat([level, torch.zeros_like(level)], dim=1))
+        self.common = nn.Parameter(level.new_zeros(len(level), 1))
+
+    def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
+        person, number = batch.demonstrator(self.skill), batch.context["episode_number"]
+        done = practice(number.to(person.dtype), self.episodes)
+        done = done if done.ndim == 1 else per_member(done, len(person))
+        return (person[:, 0] + (self.common + person[:, 1]) * done).sigmoid()
+
+    def skill_parameters(self) -> list[nn.Parameter]:
+        return [self.skill, self.common]
+
+    def log_prior(self) -> Float[Tensor, " member"]:
+        return -0.5 * (self.shrinkage * self.skill[:, 1].square().sum(1) + self.common.square().sum(1))
+
+    @torch.no_grad()
+    def mirror(self, members: Bool[Tensor, " member"]) -> None:
+        self.skill[members] *= -1
+        self.common[members] *= -1
+
+
+def _shrinkage(value: float) -> float:
+    rule = "it is the precision of a prior: pass a number, zero or more"
+    return number("shrinkage", value, within=lambda found: 0 <= found < inf, rule=rule)

@@ -37,6 +37,12 @@ class Parts:
         return self.expertise.estimates_expertise and self.demonstrator.defines_expertise
 
     @property
+    def context(self) -> tuple[str, ...]:
+        """What the model depends on beside observation and demonstrator: the columns that its batches need."""
+        number = ("episode_number",) if self.expertise.depends_on_episode else ()
+        return tuple(dict.fromkeys((*self.demonstrator.context, *number)))
+
+    @property
     def embedding_dimension(self) -> int | None:
         """The dimension of the embedding that is learned, or None."""
         return None if self.model_defines_expertise else self.expertise.embedding_dimension
@@ -96,7 +102,12 @@ class Joint(nn.Module):
         cost = batch.mean_cost(self._log_likelihood(batch, embedding))
         total = cost if (prior := self._log_prior()) is None else cost - prior / batch.whole_weight
         if self.knowledge is not None and self.parts.expertise.estimates_expertise:
-            total = total + self.knowledge.cost(self.expertise(embedding(), batch), batch)
+            own = self.parts.model_defines_expertise
+            rho = self.expertise_at(batch) if own else self.expertise(embedding(), batch)
+            total = total + self.knowledge.cost(rho, batch)
+        if self.knowledge is not None and (answers := self.knowledge.answers) is not None:
+            right = self.policy(answers.observations, answers.legal).taken(answers)
+            total = total - (right @ answers.weight) / batch.whole_weight
         if self.dynamics is None or self.parts.dynamics is None or batch.transitions is None:
             return Objective(cost, None, total)
         latent = self.dynamics(embedding(), batch.transitions)
@@ -124,7 +135,13 @@ class Joint(nn.Module):
         return self.parts.demonstrator.log_likelihood(policy, expertise, batch, self.demonstrator)
 
     def can_stand_beside(self, other: Joint) -> bool:
-        """Whether `side_by_side` can join the two: the same parts and actions; all else may be of other sizes."""
+        """Whether `side_by_side` can join the two: the same parts and actions; all else may be of other sizes.
+
+        A model that compares people with each other, or reads the policy at the step before, stands alone.
+        """
+        model = self.parts.demonstrator
+        if model.measures_from_mean or "previous_policy" in model.context:
+            return False
         return self.parts == other.parts and self.sizes.actions == other.sizes.actions
 
     def skill_parameters(self) -> list[nn.Parameter]:

@@ -1,19 +1,20 @@
-"""What is known of people beforehand: who is expert, and who is better than whom."""
+"""What is known beforehand: who is expert or better than whom, how episodes went, right actions in some states."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import final
+from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ileed._torch import Float, Int
 from ileed.checking import number, shown
-from ileed.demonstrations import Demonstrations
-from ileed.errors import SettingsError
+from ileed.demonstrations import Array, Demonstrations
+from ileed.errors import IleedError, SettingsError
 from ileed.model.batch import Batch, PerCount
 
 GOLD = 10.0
@@ -30,16 +31,21 @@ class Knowledge:
     """Assumed steps that follow the policy, for each step of the person."""
     better: Int[Tensor, "pair 2"]
     """Numbers of people, the better first."""
-
-    def to(self, device: torch.device) -> Knowledge:
-        """The same on a device."""
-        return Knowledge(self.gold.to(device), self.better.to(device))
+    answers: Batch | None = None
+    """Right actions in states, each with as many assumed steps as it weighs."""
 
     def cost(self, rho: PerCount, batch: Batch) -> Float[Tensor, " member"]:
-        """-sum over gold steps of log rho, and log-sigmoid of the difference of a pair's mean expertise, a step."""
+        """-sum over gold steps of log rho, and log-sigmoid of the difference of a pair's mean expertise, a step.
+
+        Of an episode of quality q, an assumed step follows the policy with probability q:
+        - q log rho - (1 - q) log(1 - rho).
+        """
         floor = torch.finfo(rho.dtype).tiny
         weight = batch.demonstrator(self.gold.to(rho)[None])
         found = batch.mean(-weight * (rho + floor).log())
+        if batch.assumed is not None:
+            follow, slip = batch.assumed
+            found = found - batch.mean(follow * (rho + floor).log() + slip * (1 - rho + floor).log())
         if len(self.better):
             share = batch.share if batch.share.ndim == 2 else batch.share[None]
             owner = torch.zeros(batch.demonstrator.entries, rho.shape[-1], dtype=rho.dtype, device=rho.device)
@@ -53,45 +59,121 @@ class Knowledge:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Known:
-    """What is known of people before a fit: soft, so that data that say otherwise are heard.
+    """What is known before a fit: soft, so that data that say otherwise are heard.
 
     `gold` names people who are taken to be expert, or maps names to how many steps that follow the policy are assumed
     for each step of theirs (10 where names alone are given). `better` has pairs of names, the better person first.
+
+    `quality` maps episodes, as `Demonstrations.episode_keys` call them, to how well they went: from 0, a failure, to 1,
+    a success. For each step of such an episode `quality_steps` steps are assumed, of which that share follows the
+    policy. `answers` are (observations, actions): states, in the data or not, and the right actions there. An answer
+    counts as `answer_steps` times the steps that the data have in a state on average, by a person who never errs.
     """
 
     gold: Sequence[str] | Mapping[str, float] = ()
     better: Sequence[tuple[str, str]] = ()
+    quality: Mapping[Any, Any] | None = None
+    answers: tuple[Any, Any] | None = None
+    quality_steps: float = 1.0
+    answer_steps: float = 10.0
 
     @classmethod
-    def told(cls, gold: Sequence[str] | Mapping[str, float] | Known | None) -> Known | None:
-        """What the argument `gold` of a fit says."""
-        return gold if gold is None or isinstance(gold, cls) else cls(gold)
+    def told(cls, gold: Sequence[str] | Mapping[str, float] | Known | None, data: Demonstrations) -> Known | None:
+        """What the argument `gold` of a fit says, after a check that it is about these data."""
+        known = gold if gold is None or isinstance(gold, cls) else cls(gold)
+        if known is not None:
+            known.of(data)
+            known.gold_answers(data)
+            keys = set(data.episode_keys.tolist())
+            if strangers := [key for key in known.qualities() if key not in keys]:
+                said = f"quality has episode {strangers[0]!r}, which the data do not have"
+                raise SettingsError(
+                    f"{said}: name episodes as data.episode_keys does (first: {data.episode_keys[0]!r})"
+                )
+        return known
 
-    def provenance(self, data: Demonstrations) -> dict[str, list[list[int | float]]]:
-        """The same for a run directory, by people's numbers: names may be replaced by pseudonyms later."""
+    def provenance(self, data: Demonstrations) -> dict[str, Any]:
+        """The same for a run directory, by numbers of people and episodes: names may become pseudonyms later."""
         known = self.of(data)
         gold = [[number, strength] for number, strength in enumerate(known.gold.tolist()) if strength]
-        return {"gold": gold, "better": known.better.tolist()}
+        found: dict[str, Any] = {"gold": gold, "better": known.better.tolist()}
+        if qualities := self.qualities():
+            keys = enumerate(data.episode_keys.tolist())
+            found["quality"] = [[episode, qualities[key]] for episode, key in keys if key in qualities]
+            found["quality_steps"] = self.quality_steps
+        if (answers := self.gold_answers(data)) is not None:
+            found["answers"] = {"states": len(answers), "fingerprint": answers.fingerprint()}
+            found["answer_steps"] = self.answer_steps
+        return found
 
     def of(self, data: Demonstrations) -> Knowledge:
-        """The same by the numbers of a data set's people, after a check of every name."""
+        """What is known of people by the numbers of a data set, after a check of every name."""
         rule = "pass names of demonstrators, or a mapping from names to how many steps are assumed for each"
         if isinstance(self.gold, str) or not isinstance(self.gold, Sequence | Mapping):
             raise SettingsError(f"gold is {shown(self.gold)}: {rule}")
         strengths = self.gold if isinstance(self.gold, Mapping) else dict.fromkeys(self.gold, GOLD)
         assumed = torch.zeros(len(data.names))
         for name, strength in strengths.items():
-            value = number(f"gold of {name!r}", strength, within=lambda each: 0 <= each < inf, rule=rule)
-            assumed[data.index_of(name)] = value
+            assumed[data.index_of(name)] = _steps(f"gold of {name!r}", strength, rule)
         if len(strengths) == len(data.names):
             raise SettingsError("gold names everybody, so that there is nobody to compare with: leave some out")
         pairs = [self._pair(data, pair) for pair in self.better]
         return Knowledge(assumed, torch.tensor(pairs, dtype=torch.long).reshape(-1, 2))
+
+    def qualities(self) -> dict[Hashable, float]:
+        """The quality of each episode that has one, by its key."""
+        rule = "pass a mapping from episodes to a number from 0, a failure, to 1, a success"
+        if self.quality is not None and not isinstance(self.quality, Mapping):
+            raise SettingsError(f"quality is {shown(self.quality)}: {rule}")
+        found: dict[Hashable, float] = {}
+        for key, value in (self.quality or {}).items():
+            quality = float(value) if isinstance(value, bool | np.bool_) else value
+            found[key] = number(f"quality of episode {key!r}", quality, within=lambda each: 0 <= each <= 1, rule=rule)
+        _steps("quality_steps", self.quality_steps, "pass how many steps are assumed for each step of an episode")
+        return found
+
+    def assumed_steps(self, data: Demonstrations) -> Array | None:
+        """(2, step) steps assumed for each step, that follow the policy and that do not; None without known quality."""
+        if not (qualities := self.qualities()):
+            return None
+        by_episode = np.array([qualities.get(key, np.nan) for key in data.episode_keys.tolist()])[data.episode]
+        return np.nan_to_num(self.quality_steps * np.stack([by_episode, 1 - by_episode]))
+
+    def gold_answers(self, data: Demonstrations) -> Demonstrations | None:
+        """States and right actions, each an episode of its own; refused where they are not like the data's."""
+        if self.answers is None:
+            return None
+        rule = "pass (observations, actions) like those of the data, one action for each observation"
+        if not isinstance(self.answers, tuple) or len(self.answers) != 2:
+            raise SettingsError(f"answers are {shown(self.answers)}: {rule}")
+        _steps("answer_steps", self.answer_steps, "pass how many steps are assumed for each answer, on average")
+        observations, actions = self.answers
+        try:
+            count = len(observations)
+            found = Demonstrations(
+                observations=observations,
+                actions=actions,
+                demonstrator=np.zeros(count, dtype=np.int64),
+                episode=np.arange(count),
+                action_count=data.action_count,
+            )
+        except (IleedError, TypeError) as error:
+            raise SettingsError(f"answers cannot be read ({error}): {rule}") from error
+        own, theirs = ((each.observations.shape[1:], each.actions.shape[1:]) for each in (found, data))
+        if own != theirs:
+            raise SettingsError(
+                f"answers have shapes {own[0]} and {own[1]}, the data {theirs[0]} and {theirs[1]}: {rule}"
+            )
+        return found
 
     @staticmethod
     def _pair(data: Demonstrations, pair: tuple[str, str]) -> list[int]:
         if isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
             raise SettingsError(f"better has {shown(pair)}: pass pairs of names, the better person first")
         return [data.index_of(name) for name in pair]
+
+
+def _steps(name: str, value: Any, rule: str) -> float:
+    return number(name, value, within=lambda each: 0 <= each < inf, rule=rule)

@@ -50,13 +50,19 @@ class ActionScale:
     high: Float[Tensor, " dimension"]
 
 
+def input_moments(
+    observations: Float[Tensor, "input observation"], weight: Float[Tensor, " observation"]
+) -> tuple[Float[Tensor, " input"], Float[Tensor, " input"]]:
+    """The mean of each input over steps, and its standard deviation, in double precision."""
+    share = weight / weight.sum()
+    mean = observations.double() @ share
+    return mean, ((observations.double() - mean[:, None]) ** 2 @ share).sqrt()
+
+
 def normaliser_for(
     shape: Sequence[int],
     varying: Tensor,
-    observations: Float[Tensor, "input observation"],
-    weight: Float[Tensor, " observation"],
-    *,
-    normalise: bool,
+    moments: tuple[Float[Tensor, " input"], Float[Tensor, " input"]] | None,
     indicators: Tensor | None = None,
 ) -> Normaliser:
     """The normaliser of a data set: each input in units of its own spread over steps, or as it comes.
@@ -64,12 +70,10 @@ def normaliser_for(
     `indicators` marks the inputs that are one in a row's own category and zero elsewhere. These are never scaled: in
     units of its own spread, a category of one row in a hundred would be ten, and of one in ten thousand a hundred.
     """
-    if not normalise:
+    if moments is None:
         ones = torch.ones(len(varying))
         return Normaliser(shape, varying, torch.zeros_like(ones), ones)
-    share = weight / weight.sum()
-    mean = observations.double() @ share
-    spread = ((observations.double() - mean[:, None]) ** 2 @ share).sqrt()
+    mean, spread = moments
     if indicators is not None:
         mean, spread = mean.masked_fill(indicators, 0.0), spread.masked_fill(indicators, 1.0)
     return Normaliser(shape, varying, mean.float(), spread.clamp_min(1e-6).float())

@@ -10,12 +10,12 @@ from ileed import plugins
 from ileed.checking import shown
 from ileed.errors import IleedError
 from ileed.model import demonstrators as models
-from ileed.model import dynamics, expertise, policies, slips
+from ileed.model import dynamics, expertise, policies, scaling, slips
 
 _ABSTRACT = (policies.AbstractPolicyHead, models.AbstractDemonstratorModel, expertise.AbstractExpertise)
 OWN_PARTS: tuple[type, ...] = tuple(
     found
-    for module in (policies, models, slips, expertise, dynamics)
+    for module in (policies, models, slips, scaling, expertise, dynamics)
     for name, found in vars(module).items()
     if isinstance(found, type) and is_dataclass(found) and not name.startswith(("_", "Abstract"))
     if found.__module__ == module.__name__ and issubclass(found, (*_ABSTRACT, dynamics.LatentDynamics))

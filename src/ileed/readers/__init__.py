@@ -20,6 +20,7 @@ from ileed.readers.minari import read_minari
 from ileed.readers.minari_writer import write_minari
 from ileed.readers.openpi import read_openpi_filter, write_openpi_filter
 from ileed.readers.parquet import read_parquet, write_parquet
+from ileed.readers.parts import read_parts, write_parts
 from ileed.readers.reader import (
     Candidate,
     Labeller,
@@ -55,6 +56,7 @@ __all__ = [
     "read_minari",
     "read_openpi_filter",
     "read_parquet",
+    "read_parts",
     "read_robomimic",
     "reader_of",
     "readers",
@@ -65,6 +67,7 @@ __all__ = [
     "write_minari",
     "write_openpi_filter",
     "write_parquet",
+    "write_parts",
     "write_robomimic",
 ]
 

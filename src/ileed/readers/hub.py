@@ -11,18 +11,20 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
+from ileed import stores
 from ileed.errors import DemonstrationError, brief, require
 
 SCHEME = "hf://datasets/"
 _ADDRESS = re.compile(r"hf:/{1,2}datasets/(?P<repo>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.*))?", re.DOTALL)
-_NOT_READ = ("videos/*", "images/*", *(f"*.{ending}" for ending in ("mp4", "mkv", "avi", "webm", "png", "jpg", "jpeg")))
 
 
 def local_copy(path: Any) -> Any:
-    """Where the files of an address of the hub lie, once they are downloaded; whatever else is passed, as it is.
+    """Where the files of an address of the hub or of an object store lie, once they are downloaded; all else, as it is.
 
     A `Path` has lost one of the two slashes after `hf:`; it is understood too.
     """
+    if stores.address_of(path):
+        return _fetched(str(path))
     if not isinstance(path, str | Path) or not str(path).startswith(("hf:/", "hf://")):
         return path
     found = _ADDRESS.fullmatch(str(path).rstrip("/"))
@@ -37,11 +39,16 @@ def local_copy(path: Any) -> Any:
     return _downloaded(found["repo"], found["revision"] and unquote(found["revision"]), inside)
 
 
+@cache  # a command asks several times
+def _fetched(address: str) -> Path:
+    return stores.fetched(Path(address))
+
+
 @cache  # a command asks several times; the files of one revision do not change
 def _downloaded(repo_id: str, revision: str | None, inside: PurePosixPath) -> Path:
     hub = require("huggingface_hub", extra="hub")
     chosen = None if inside == PurePosixPath(".") else [str(inside), f"{inside}/*"]
-    options = {"revision": revision, "allow_patterns": chosen, "ignore_patterns": list(_NOT_READ)}
+    options = {"revision": revision, "allow_patterns": chosen, "ignore_patterns": list(stores.NOT_READ)}
     try:
         folder = Path(hub.snapshot_download(repo_id, repo_type="dataset", **options))
     except Exception as error:

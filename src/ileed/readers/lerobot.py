@@ -66,13 +66,14 @@ def read_lerobot(
     names, labels = (), frames(of_frames[0]) if of_frames else _labels_by_episode(folder, who, counts)
     if labels.dtype.kind == "U" and set(found := folder.notes.get("names", ())) >= set(np.unique(labels).tolist()):
         names = tuple(found)
+    present: dict[str, Any] = {to: frames(name) for name, to in _OPTIONAL.items() if name in optional}
     return Demonstrations(
         observations=shape_as_noted(seen, folder.notes, NOTES) if noted else seen,
         actions=acted[:, None] if acted.ndim == 1 and acted.dtype.kind == "f" else acted,
         demonstrator=labels,
         episode=episode,
         names=names,
-        **{to: frames(name) for name, to in _OPTIONAL.items() if name in optional},
+        **present,
         skills={name.removeprefix(SKILL): _weights(frames(name)) for name in skills} | folder.tasks(frames, optional),
         action_count=folder.notes.get("action_count", 0),
         encoding=read_encoding(folder.notes.get("encoding")) if noted else None,

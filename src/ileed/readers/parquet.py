@@ -9,6 +9,7 @@
 | reward       | float (optional)                        | what the step earned                                 |
 | terminal     | boolean (optional)                      | whether the task ended there                         |
 | legal        | list of booleans (optional)             | which actions were allowed                           |
+| episode_number | integer (optional)                    | which of the demonstrator's own episodes it is, from 0 on |
 | skill.NAME   | string, integer or list of floats (opt.)| which skills the step called for                     |
 
 The file's metadata may hold, under the key `ileed`, a JSON object with `observation_shape`, `names` (the order of
@@ -25,7 +26,7 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
@@ -42,17 +43,20 @@ from ileed.readers.reader import Labeller, Reader, by_column, flat_table, read_n
 from ileed.wording import did_you_mean
 
 _NEEDED = {"observation": "observations", "action": "actions", "demonstrator": "demonstrator", "episode": "episode"}
-_COLUMNS = _NEEDED | {"reward": "rewards", "terminal": "terminals", "legal": "legal"}  # as Demonstrations calls them
+_COLUMNS = (
+    _NEEDED | {"reward": "rewards", "terminal": "terminals", "legal": "legal"} | {"episode_number": "episode_number"}
+)  # as Demonstrations calls them
 _SKILL = "skill."
-_WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}  # bytes of a value
+WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}  # bytes of a value
 
 
-def write_parquet(data: Demonstrations, path: str | Path) -> None:
-    """Write demonstrations as one parquet file, whole or not at all."""
+def write_parquet(data: Demonstrations, path: str | Path, *, steps: slice = slice(None)) -> None:
+    """Write demonstrations, or some of their steps, as one parquet file, whole or not at all."""
     kept = {column: getattr(data, name) for column, name in _COLUMNS.items()}
     kept |= {_SKILL + name: values for name, values in data.skills.items()}
-    written = {column: as_arrow(values) for column, values in kept.items() if values is not None}
-    written["demonstrator"] = pa.DictionaryArray.from_arrays(data.demonstrator.astype(np.int32), list(data.names))
+    written = {column: as_arrow(values[steps]) for column, values in kept.items() if values is not None}
+    who = data.demonstrator[steps].astype(np.int32)
+    written["demonstrator"] = pa.DictionaryArray.from_arrays(who, list(data.names))
     notes: dict[str, Any] = {
         "format": 1,
         "observation_shape": list(data.observations.shape[1:]),
@@ -78,13 +82,40 @@ def as_arrow(values: Array) -> pa.Array:
 def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
     """Read demonstrations from a parquet file of our schema; `by_column` names another column for who did it."""
     path = Path(path)
+    file = ParquetFile(path)
+    columns = columns_to_read(path, file.schema.names, demonstrator)
+    place = f"the metadata 'ileed' of {path}"
+    notes = read_notes((file.schema.metadata or {}).get(b"ileed", b"{}"), place)
+    table = file.read(columns.wanted)
+    with refuse_damage(path, "parquet", pa.ArrowException):
+        values = kept_columns(table, columns, notes, place)
+    return Demonstrations(
+        **values,
+        names=notes.get("names", ()) if columns.has_own_names else (),
+        action_count=notes.get("action_count", 0),
+        encoding=read_encoding(notes.get("encoding")),
+    )
+
+
+class ColumnsToRead(NamedTuple):
+    """The columns of ours that a file has, and the one that says who acted."""
+
+    wanted: tuple[str, ...]
+    who: str
+
+    @property
+    def has_own_names(self) -> bool:
+        """Whether who acted stands in our own column, which the file's notes on names are about."""
+        return self.who == "demonstrator"
+
+
+def columns_to_read(path: Path, present: Sequence[str], demonstrator: Labeller | None) -> ColumnsToRead:
+    """Which of the columns that are present are ours; what is needed must be there, and nothing twice."""
     if demonstrator is not None and not isinstance(demonstrator, by_column):
         raise DemonstrationError(
             f"{demonstrator!r} does not apply to parquet files: use by_column(...) (at the command: --who COLUMN)"
         )
     who = "demonstrator" if demonstrator is None else demonstrator.column
-    file = ParquetFile(path)
-    present = file.schema.names
     if "observation" not in present:
         raise flat_table(path, present)
     needed = [who if name == "demonstrator" else name for name in _NEEDED]
@@ -98,20 +129,19 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
     wanted = [name for name in dict.fromkeys(present) if name in ours or name.startswith(_SKILL)]
     if repeated := next((name for name in wanted if present.count(name) > 1), None):
         raise DemonstrationError(f"{path} has {present.count(repeated)} columns {repeated!r}: keep one of them")
-    place = f"the metadata 'ileed' of {path}"
-    notes = read_notes((file.schema.metadata or {}).get(b"ileed", b"{}"), place)
-    table = file.read(wanted)
-    with refuse_damage(path, "parquet", pa.ArrowException):
-        values = {name: as_numpy(name, table.column(name)) for name in wanted}
-    kept = {name: values[column] for column, name in _COLUMNS.items() if column in values}
-    kept |= {"demonstrator": values[who], "observations": shape_as_noted(values["observation"], notes, place)}
-    return Demonstrations(
-        **kept,
-        names=notes.get("names", ()) if who == "demonstrator" else (),
-        skills={name.removeprefix(_SKILL): values[name] for name in wanted if name.startswith(_SKILL)},
-        action_count=notes.get("action_count", 0),
-        encoding=read_encoding(notes.get("encoding")),
-    )
+    return ColumnsToRead(tuple(wanted), who)
+
+
+def kept_columns(table: pa.Table, columns: ColumnsToRead, notes: dict[str, Any], place: str) -> dict[str, Any]:
+    """The columns of a table as `Demonstrations` calls them."""
+    values = {name: as_numpy(name, table.column(name)) for name in columns.wanted}
+    kept: dict[str, Any] = {name: values[column] for column, name in _COLUMNS.items() if column in values}
+    kept |= {
+        "demonstrator": values[columns.who],
+        "observations": shape_as_noted(values["observation"], notes, place),
+        "skills": {name.removeprefix(_SKILL): values[name] for name in columns.wanted if name.startswith(_SKILL)},
+    }
+    return kept
 
 
 def read_encoding(note: Any) -> Encoding | None:
@@ -191,8 +221,8 @@ class ParquetFile:
                     continue
                 if min(column.num_values, column.total_uncompressed_size) < 0:
                     raise ValueError("a column has a negative size")
-                if column.physical_type in _WIDTH:
-                    total += column.num_values * _WIDTH[column.physical_type]
+                if column.physical_type in WIDTH:
+                    total += column.num_values * WIDTH[column.physical_type]
                 else:  # bytes: a dictionary, or as they stand, and a number for each row
                     length = max(stated.length or 0, 0)
                     total += column.total_uncompressed_size + column.num_values * (4 + length)

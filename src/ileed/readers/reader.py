@@ -21,7 +21,7 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, brief
 
-_OURS = ("parquet", "robomimic", "tables", "lerobot", "minari", "imitation_trajectories", "crowd")
+_OURS = ("parquet", "robomimic", "tables", "lerobot", "minari", "imitation_trajectories", "crowd", "parts")
 
 
 class Candidate(NamedTuple):

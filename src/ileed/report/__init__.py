@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
+from pyarrow import csv, parquet
+
 from ileed import runs
 from ileed.checking import path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
@@ -24,8 +27,9 @@ from ileed.report.layout import Live, Page
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
 from ileed.report.small_print import settings_of
+from ileed.wording import printable
 
-__all__ = ["compare_runs", "figures", "report"]
+__all__ = ["compare_runs", "figures", "people_table", "report"]
 
 _RULE = "pass the path of a run directory: fitted.save(path), then report(path)"
 
@@ -120,6 +124,28 @@ def figures(
     for name, content in drawn.items():
         runs.write_file(paths[name], content)
     return paths
+
+
+def people_table(path: str | Path, out: str | Path, *, anonymise: bool = False) -> Path:
+    """Write everybody's row of the ranking to a new .csv or .parquet file, and return its path.
+
+    It is `Expertise.table` where people were rated; elsewhere the demonstrator and the fit's own expertise.
+    """
+    target = path_of("out", out, rule="pass the path of a .csv or .parquet file")
+    if target.suffix not in (".csv", ".parquet"):
+        raise SettingsError(f"{target} is neither .csv nor .parquet: name one of these")
+    if os.path.lexists(target):
+        raise RunError(f"{target} exists already: choose another place, or move it away")
+    fitted, _, _ = _load(path, {}, anonymise)
+    expertise, content = fitted.expertise, pa.BufferOutputStream()
+    if expertise.ratings is None:
+        names, values = zip(*expertise.ranking(), strict=True)
+        table = pa.table({"demonstrator": list(map(printable, names)), "expertise": values})
+    else:
+        table = expertise.table()
+    (csv.write_csv if target.suffix == ".csv" else parquet.write_table)(table, content)
+    runs.write_file(target, content.getvalue().to_pybytes())
+    return target
 
 
 def _load(

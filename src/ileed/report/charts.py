@@ -213,6 +213,17 @@ def lines(curves: Sequence[Curve], x: Scale, y: Scale, *, height: int, across: s
     return "".join(parts)
 
 
+def bars(edges: Sequence[float], counts: Sequence[int], *, height: int, across: str) -> str:
+    """A histogram: a bar for each count between two edges, with words to hover over."""
+    x, y = Scale(edges[0], edges[-1]), Scale.of([0.0, *map(float, counts)])
+    drawn = "".join(
+        f'<rect class="one" x="{x(low) + 0.1:.2f}%" width="{max(0.1, x(high) - x(low) - 0.2):.2f}%" '
+        f'y="{100 - y(count):.2f}%" height="{y(count)}%"><title>{low:.2f} to {high:.2f}: {count:,}</title></rect>'
+        for (low, high), count in zip(pairwise(edges), counts, strict=True)
+    )
+    return lines([], x, y, height=height, across=across, marked=drawn)
+
+
 def shade(x: Scale, first: float, last: float) -> str:
     """A stretch of the horizontal axis, marked from top to bottom."""
     left, right = x(first), x(last)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations import Array, Demonstrations, rules
 from ileed.fitted import Fitted
 from ileed.fitted.posterior import draws, tails
 from ileed.report.charts import Rows, Scale, axis, interval
@@ -82,9 +82,11 @@ def changes_of(one: Fitted, other: Fitted) -> list[Change]:
 
 
 def _draws(fitted: Fitted, names: Sequence[str]) -> Array | None:
-    """(draw, person) relative expertise of these people; None where somebody has no rating."""
+    """(draw, person) relative expertise of these people; None where somebody has no rating, or very many have."""
     ratings = fitted.expertise.ratings
     if ratings is None or ratings.shares is None or not set(names) <= set(ratings.names):
+        return None
+    if len(ratings.names) > rules.MANY_PEOPLE:  # thousands of draws of each would not fit in memory
         return None
     place = {name: k for k, name in enumerate(ratings.names)}
     found = draws(ratings.shares)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, final
@@ -12,9 +13,9 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
+from ileed.fitted.judging import blocks_of_people
 from ileed.fitted.likelihood import curves, dispersion
 from ileed.fitted.posterior import GRID, INSIDE, Population, mean_and_interval, posterior
-from ileed.fitted.rating import blocks_of_people
 from ileed.report.states import Kinds, kinds_of
 
 _BLOCK = 10  # steps that are taken together, to see how far those of one episode go together
@@ -54,11 +55,14 @@ class Evidence:
     is_part: bool
 
     @classmethod
-    def of(cls, fitted: Fitted, data: Demonstrations) -> Evidence | None:
-        """None where the demonstrator model does not rate a person by one number."""
+    def of(cls, fitted: Fitted, data: Demonstrations, shown: Sequence[str] = ()) -> Evidence | None:
+        """None where the demonstrator model does not rate a person by one number.
+
+        Of very many people a part has some, and all episodes of those who are `shown`.
+        """
         if not fitted.estimates_expertise or fitted.joint.parts.demonstrator.defines_expertise:
             return None
-        part, numbers = _part(data)
+        part, numbers = _part(data, shown)
         kinds = kinds_of(fitted, part)
         pairs, unit = np.unique(part.episode * len(kinds.names) + kinds.of_step, return_inverse=True)
         try:
@@ -148,15 +152,25 @@ def check_data(fitted: Fitted, data: Demonstrations) -> None:
         )
 
 
-def _part(data: Demonstrations) -> tuple[Demonstrations, Array]:
-    """All episodes, or every so manieth of those in the order of people, and their numbers."""
+def _part(data: Demonstrations, shown: Sequence[str]) -> tuple[Demonstrations, Array]:
+    """All episodes, or every so manieth of those in the order of people, and their numbers.
+
+    Of very many people also all episodes of those who are shown; people who have none of these are left out.
+    """
     every = int(np.ceil(max(len(data) / _STEPS, data.episode_count / _EPISODES)))
     if every <= 1:
         return data, np.arange(data.episode_count)
     numbers = np.sort(np.argsort(data.episode_demonstrator, kind="stable")[::every])
     chosen = np.zeros(data.episode_count, dtype=bool)
     chosen[numbers] = True
-    return data.select(chosen[data.episode]), numbers
+    if not data.has_many_people:
+        return data.select(chosen[data.episode]), numbers
+    known = set(data.names)
+    chosen |= np.isin(data.episode_demonstrator, [data.index_of(name) for name in shown if name in known])
+    part = data.select(chosen[data.episode])
+    present, demonstrator = np.unique(part.demonstrator, return_inverse=True)
+    names = tuple(data.names[who] for who in present)
+    return replace(part, names=names, demonstrator=demonstrator), np.flatnonzero(chosen)
 
 
 def _temperature(fitted: Fitted) -> float:

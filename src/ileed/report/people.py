@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, final
 
+import numpy as np
+
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.fitted import Fitted
+from ileed.fitted.population import places_to_show
 from ileed.wording import printable
 
 SHOWN = 25  # of more people than twice as many, the first and the last so many are shown
@@ -57,11 +60,7 @@ class Person:
 
 def shown_of(people: Sequence[Person]) -> list[int]:
     """Places of the people to show: all, or the first, the last and the most uncertain between them."""
-    if len(people) <= 2 * SHOWN + UNCERTAIN:
-        return list(range(len(people)))
-    between = range(SHOWN, len(people) - SHOWN)
-    widest = sorted(between, key=lambda place: (-people[place].uncertainty, place))[:UNCERTAIN]
-    return [*range(SHOWN), *sorted(widest), *range(len(people) - SHOWN, len(people))]
+    return places_to_show(np.array([person.uncertainty for person in people]), ends=SHOWN, between=UNCERTAIN)
 
 
 def people_of(fitted: Fitted, truth: Mapping[str, float], data: Demonstrations | None = None) -> list[Person]:

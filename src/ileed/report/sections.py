@@ -18,7 +18,8 @@ from ileed.errors import SettingsError
 from ileed.evaluation import Scores, rank_loss
 from ileed.fitted import Fitted
 from ileed.report.advice import next_steps, quality
-from ileed.report.charts import Chart, Rows, Scale, axis, interval, strip
+from ileed.report.charts import Chart, Rows, Scale, axis, bars, interval, strip
+from ileed.report.drift import drift_sections
 from ileed.report.episodes import Episodes
 from ileed.report.evidence import Evidence
 from ileed.report.health import health_sections
@@ -29,6 +30,8 @@ from ileed.report.slips import slip_sections
 from ileed.report.tables import Cell, Column, Table, decimals, person_name, rated, whole, words
 from ileed.report.text import NOTHING, as_sentence, between, decimal, demonstrators, number, say, short
 
+_BARS = 40  # of a histogram
+_MOST_KNOWN = 2_000  # people of known skill, of whom all pairs are compared
 _SKILLS = 60  # skills side by side at most
 _FEW_STEPS = 400  # steps of a person below which the ranking is called imprecise
 
@@ -69,13 +72,16 @@ class Content:
             advice = [("Fit", say("advice_cloning"))]
             top = Top(say("cloning", who=demonstrators(len(people))), "", advice, quality(fitted, people, data))
             return cls(top, "", say("cloning_introduction"), [who, *rewards, *health_sections(fitted)])
-        evidence = None if data is None else Evidence.of(fitted, data)
         shown = [people[place] for place in shown_of(people)]
+        names = [fitted.expertise.names[person.index] for person in shown]
+        evidence = None if data is None else Evidence.of(fitted, data, names)
         kinds = None if evidence is None else PeopleByKind.of(evidence, shown)
         episodes = None if evidence is None else Episodes.of(evidence, people)
         advice = next_steps(fitted, people, kinds, episodes)
         top = Top(_verdict(fitted, people), _sure(fitted, people), advice, quality(fitted, people, data))
-        sections = [_ranking(fitted, people), *_where(fitted, shown, kinds, data), *_episodes(episodes), *rewards]
+        over_time = drift_sections(fitted, shown)
+        where = _where(fitted, shown, kinds, data)
+        sections = [_ranking(fitted, people), *over_time, *where, *_episodes(episodes), *rewards]
         last = [*slip_sections(fitted, shown), *health_sections(fitted)]
         return cls(top, say("caution"), say("introduction"), [*sections, *last])
 
@@ -148,11 +154,25 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
         say("unranked", who=demonstrators(unranked).capitalize(), have=have) if unranked else "",
         _known_skill(people),
     ]
-    return Section("ranking", _WHO, [first], [_ranking_table(people, is_rated)], notes)
+    charts = [_histogram(people, is_rated)] if left else []
+    return Section("ranking", _WHO, [first], [_ranking_table(people, is_rated), *charts], notes)
+
+
+def _histogram(people: Sequence[Person], is_rated: bool) -> Chart:
+    """How many people have which expertise, where the table leaves some out."""
+    values = np.array([_estimate(person)[0] for person in people if person.is_ranked])
+    counts, edges = np.histogram(values, bins=_BARS, range=(0.0, max(1.0, float(values.max(initial=1.0)))))
+    scale = "expertise divided by its mean over people" if is_rated else "expertise"
+    middle = f"half of {len(values):,} people lie between {decimal(np.quantile(values, 0.25))} and "
+    told = f"How many people have which expertise: {middle}{decimal(np.quantile(values, 0.75))}"
+    body = bars(edges.tolist(), counts.tolist(), height=180, across=f"{scale}; height is people")
+    return Chart("people", told, body, 226)
 
 
 def _known_skill(people: Sequence[Person]) -> str:
     known = {person.label: person.known for person in people if person.known is not None and person.is_ranked}
+    if len(known) > _MOST_KNOWN:  # of whom every pair would be compared
+        return ""
     pairs = sum(one != other for one, other in combinations(known.values(), 2))
     if not pairs:
         return ""

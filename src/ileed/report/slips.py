@@ -14,6 +14,7 @@ from ileed.report.people import Person
 from ileed.report.tables import Cell, Column, Table, decimals, person_name, words
 from ileed.report.text import as_sentence, say
 
+_DIMENSIONS = 6  # of an action that the page shows
 _PEOPLE = 200  # rows of the page at most; the CSV file has everybody
 
 
@@ -25,10 +26,13 @@ def slip_sections(fitted: Fitted, people: Sequence[Person]) -> list[Section]:
         blocks.append(_models(fitted.comparison))
     slips, ranked = fitted.slips, [person for person in people if person.is_ranked]
     if slips:
-        text.append(say("slips"))
+        text.append(say("slips" if fitted.joint.sizes.discrete else "slips_continuous"))
     if "repeat" in slips and len(slips["repeat"]) == 1:
         text.append(say("slips_repeat", share=f"{100 * float(slips['repeat'][0]):.0f}"))
-    if (table := _slips(fitted, slips, ranked)) is not None:
+    if len(slips.get("correlation", ())) == 1:
+        each = ", ".join(f"{share:.2f}" for share in slips["correlation"][0])
+        text.append(say("slips_correlation", each=each))
+    if (table := _biases(fitted, slips, ranked)) is not None or (table := _slips(fitted, slips, ranked)) is not None:
         blocks.append(table)
     return [Section("slips", "How people err", text, blocks)] if text else []
 
@@ -46,6 +50,27 @@ def _models(found: ModelComparison) -> Table:
         for row in found.table().to_pylist()
     ]
     return Table("models", "Demonstrator models by held-out episodes, the simplest first", columns, rows)
+
+
+def _biases(fitted: Fitted, slips: dict[str, Array], people: Sequence[Person]) -> Table | None:
+    """Each person's offset, gain and correlation of noise in every dimension of continuous actions."""
+    titles = {"offset": "offset of", "gain": "gain of", "correlation": "lasting noise in"}
+    own = [name for name in titles if len(slips.get(name, ())) > 1]
+    if not own or not people:
+        return None
+    encoding, count = fitted.policy.encoding, fitted.joint.sizes.actions
+    names = list(encoding.action) if encoding is not None else [f"action {number}" for number in range(count)]
+    exempt = getattr(fitted.joint.parts.demonstrator, "exempt", None) or ()
+    kept = [number for number in range(count) if number not in exempt]
+    places = [(name, number) for number in kept[:_DIMENSIONS] for name in own]
+    columns = [Column("person", ("person",))]
+    columns += [Column(f"{titles[name]} {names[number]}", (f"{name}_{number}",)) for name, number in places]
+    cells = [
+        [person_name(person.label), *(decimals(float(slips[name][person.index, number])) for name, number in places)]
+        for person in people
+    ]
+    shown = range(min(len(cells), _PEOPLE))
+    return Table("slips", "Where people act beside the policy, most expert first", columns, cells, shown=shown)
 
 
 def _slips(fitted: Fitted, slips: dict[str, Array], people: Sequence[Person]) -> Table | None:

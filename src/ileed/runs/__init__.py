@@ -3,6 +3,7 @@
 Other files of the user in it are never touched. A run is replaced in place: the new files are written to a folder in
 the run directory, which is renamed to `_REPLACEMENT` when it is complete. From then on the new run is read; its files
 replace the old ones, one by one. So a process that is killed at any moment leaves one complete run, the old or the new.
+A run in an object store (`ileed.stores`) is written here first, and delivered with its settings last.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -17,12 +19,14 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, final, get_args, get_origin, get_type_hints
 
+from ileed import stores
 from ileed.deprecation import current_names
 from ileed.errors import RunError, SettingsError, brief
-from ileed.runs.files import PARTIAL, atomic_write, remove_partial, sync, tensor_bytes, unwritable
+from ileed.runs.files import PARTIAL, atomic_write, sync, tensor_bytes, unwritable
 from ileed.runs.files import read_head as read_head
 from ileed.runs.files import read_tensors as read_tensors
 from ileed.runs.files import remove_file as remove_file
+from ileed.runs.files import remove_partial as remove_partial
 from ileed.runs.files import write_file as write_file
 from ileed.runs.files import write_tensors as write_tensors
 from ileed.runs.provenance import FORMAT
@@ -60,6 +64,13 @@ class Run:
 
 def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
     """Write a run directory atomically; an existing run is replaced only with `overwrite`, together with its report."""
+    if stores.address_of(path):
+        check_destination(path, overwrite=overwrite)
+        here = stores.mirror(path)
+        write_run(here, run, overwrite=True)
+        stores.deliver(here, path, _FILES)
+        shutil.rmtree(here)
+        return
     path = _named_path(path)
     _check_replaceable(path, overwrite=overwrite)
     replaces = os.path.exists(path)
@@ -114,6 +125,7 @@ def read_run(path: Path) -> Run:
 
     A file that is a link to another directory, or not a regular file, is refused.
     """
+    path = stores.fetched(path)
     with suppress(OSError):
         _finish_replacement(path)
     while True:
@@ -190,6 +202,9 @@ def damaged(path: Path | str, reason: object) -> RunError:
 
 def check_destination(path: Path, *, overwrite: bool = False) -> None:
     """Refuse a path where a run and its checkpoint cannot or must not be written, before anything is computed."""
+    if stores.address_of(path):
+        _check_store(path, overwrite=overwrite)
+        return
     path = _named_path(path)
     _check_replaceable(path, overwrite=overwrite)
     missing = [folder for folder in path.parents if not os.path.lexists(folder)]
@@ -201,6 +216,24 @@ def check_destination(path: Path, *, overwrite: bool = False) -> None:
         for folder in missing:
             with suppress(OSError):
                 folder.rmdir()
+
+
+def _check_store(path: Path, *, overwrite: bool) -> None:
+    """The same for an address in an object store, where a folder is no more than the names of its files."""
+    held = stores.check(path)
+    if _SETTINGS in held and not overwrite:
+        raise RunError(_held(path))
+    if held and _SETTINGS not in held:
+        raise RunError(
+            f"{stores.address_of(path)} holds files and no run ({brief(held[0] or path.name)}): choose another place"
+        )
+
+
+def _held(path: Path) -> str:
+    return (
+        f"{stores.address_of(path) or path} already holds a run: choose another place (--out), or replace it "
+        "(--overwrite, in Python overwrite=True)"
+    )
 
 
 def _check_replaceable(path: Path, *, overwrite: bool) -> None:
@@ -221,10 +254,7 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
     )
     if _MARK.items() <= settings.items() or unmarked:
         if not overwrite:
-            raise RunError(
-                f"{path} already holds a run: choose another place (--out), or replace it "
-                "(--overwrite, in Python overwrite=True)"
-            )
+            raise RunError(_held(path))
     elif others:
         raise RunError(
             f"{path} exists and is not a run directory: choose another place, or move away what it holds ({others[0]})"
@@ -253,8 +283,8 @@ def check_page(path: Path) -> None:
 
 
 def checkpoint_path(path: Path) -> Path:
-    """The path of the checkpoint of a run: beside the run directory."""
-    path = _named_path(path)
+    """The path of the checkpoint of a run: beside the run directory; of one in an object store, on this machine."""
+    path = _named_path(stores.mirror(path))
     return path.with_name(path.name + ".checkpoint")
 
 

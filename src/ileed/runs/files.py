@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
+from ileed import stores
 from ileed.errors import RunError, brief
 
 if TYPE_CHECKING:  # torch takes most of a second to import, and data are read without it
@@ -54,7 +55,10 @@ def read_head(path: Path) -> bytes:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: a reader sees the old content or the new."""
+    """Write a file atomically, here or in an object store: a reader sees the old content or the new."""
+    if stores.address_of(path):
+        stores.put(path, content)
+        return
     with atomic_write(path) as partial:
         partial.write_bytes(content)
 
@@ -79,6 +83,8 @@ def atomic_write(
 
     Error messages name the path `shown`, `path` by default.
     """
+    if address := stores.address_of(path):
+        raise RunError(f"{address} is in an object store, where files and runs alone are written: name a local folder")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))

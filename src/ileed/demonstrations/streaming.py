@@ -1,0 +1,393 @@
+"""Mapped columns block by block: their rows and context, which inputs vary, and the counts that they collapse to.
+
+A table of unique observations grows as blocks are read, and so does one of counts; both must stay within a part of the
+memory that the data may take. Otherwise, and where observations hardly repeat, the data are taken step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, final
+
+import numpy as np
+
+from ileed.demonstrations.collapsing import NONE, Collapsed, Uncollapsed
+from ileed.demonstrations.mapping import ColumnFile
+from ileed.demonstrations.rules import Array, numbers_of
+
+if TYPE_CHECKING:
+    from ileed.demonstrations import Demonstrations
+
+_PART_OF_MEMORY = 4  # a table may take one part in so many of the memory: while it grows, there are two of it
+_KEY_BITS = 63
+FEW_STEPS = 4096
+"""Data this small are taken whole, whether their observations repeat or not."""
+
+
+def blocks_of(data: Demonstrations, *, row_bytes: int | None = None) -> Iterator[slice]:
+    """All steps in their order, in blocks whose observations, in single precision twice, are within the memory."""
+    assert data.mapping is not None
+    return data.mapping.blocks(len(data), row_bytes or 64 + 12 * data.observation_size)
+
+
+def inputs_at(data: Demonstrations, rows: Array | slice, varying: Array | None = None) -> Array:
+    """(row, varying input) of some steps, in single precision; -0.0 is 0.0."""
+    flat = data.observations[rows].reshape(-1, data.observation_size)
+    if varying is not None and len(varying) < flat.shape[1]:
+        flat = np.take(flat, varying, axis=1)
+    return flat.astype(np.float32) + np.float32(0)
+
+
+def varying_inputs(data: Demonstrations) -> Array:
+    """(varying input,) index into the flat observation."""
+    first, varies = data.observations[0].reshape(-1), np.zeros(data.observation_size, dtype=bool)
+    for block in blocks_of(data):
+        rows = data.observations[block].reshape(-1, data.observation_size)
+        varies |= (rows != first).any(axis=0)
+        if varies.all():
+            break
+    return np.flatnonzero(varies)
+
+
+def distinct_values(data: Demonstrations, column: Array) -> Array:
+    """The distinct values of a column (step,), sorted."""
+    if data.mapping is None:
+        return np.unique(column)
+    parts = [np.unique(column[block]) for block in blocks_of(data, row_bytes=3 * column.dtype.itemsize)]
+    return np.unique(np.concatenate(parts))
+
+
+def moments(blocks: Iterable[Array]) -> tuple[Array, Array]:
+    """The mean of each column of (row, column) blocks, and its standard deviation; by merging those of blocks."""
+    count, mean, squares = 0, np.zeros(()), np.zeros(())
+    for block in blocks:
+        rows = block.astype(np.float64)
+        own = rows.mean(axis=0)
+        apart, total = own - mean, count + len(rows)
+        squares = squares + np.square(rows - own).sum(axis=0) + np.square(apart) * (count * len(rows) / total)
+        mean = mean + apart * (len(rows) / total)
+        count = total
+    return mean, np.sqrt(squares / count)
+
+
+def input_moments_of(data: Demonstrations, varying: Array) -> tuple[Array, Array]:
+    """The mean of each varying input over steps, and its standard deviation."""
+    return moments(
+        inputs_at(data, block, varying) for block in blocks_of(data, row_bytes=64 + 24 * data.observation_size)
+    )
+
+
+@final
+class StepContext:
+    """The columns of `step_context` at some steps alone; a previous observation is given by the number of its step."""
+
+    def __init__(self, data: Demonstrations, names: Sequence[str]) -> None:
+        self._data, self.names = data, tuple(names)
+        self._own_number = data.episode_numbers if "episode_number" in names else None
+
+    def __call__(self, rows: Array) -> dict[str, Array]:
+        data, before = self._data, np.maximum(rows - 1, 0)
+        first = (rows == 0) | (data.episode[before] != data.episode[rows])
+        columns: dict[str, Callable[[], Array]] = {
+            "first_step": lambda: first.astype(np.int64),
+            "episode_number": lambda: self._own_number[data.episode[rows]],  # type: ignore[index]
+            "previous_action": lambda: _unless(first, data.actions[before], NONE if data.discrete else 0),
+            "previous_observation": lambda: _unless(first, before, NONE),
+            "previous_policy": lambda: _unless(first, before, NONE),
+        }
+        return {name: columns[name]() for name in self.names}
+
+
+def _unless(first: Array, values: Array, none: int) -> Array:
+    found = np.array(values)
+    found[first] = none
+    return found
+
+
+class _Key(NamedTuple):
+    """A count's action, unique observation, demonstrator and context as one number, in whose order counts stand."""
+
+    radices: tuple[int, ...]  # of the observation, the demonstrator, and each column of context
+    lowest: tuple[int, ...]
+
+    @classmethod
+    def of(cls, data: Demonstrations, unique_count: int, context: Sequence[str]) -> _Key | None:
+        """None where 63 bits do not hold all of them."""
+        radices, lowest = [unique_count, len(data.names)], [0, 0]
+        most = {"first_step": 2, "previous_action": data.action_count + 1}
+        if "episode_number" in context:
+            most["episode_number"] = int(data.episode_numbers.max()) + 1
+        for name in context:
+            if name not in most:
+                return None
+            radices.append(most[name])
+            lowest.append(NONE if name == "previous_action" else 0)
+        bits = np.log2(np.array([data.action_count, *radices], dtype=np.float64)).sum()
+        return cls(tuple(radices), tuple(lowest)) if bits < _KEY_BITS else None
+
+    def numbers(self, action: Array, *columns: Array) -> Array:
+        key = action.astype(np.int64)
+        for column, radix, low in zip(columns, self.radices, self.lowest, strict=True):
+            key = key * radix + (column - low)
+        return key
+
+    def columns(self, key: Array) -> list[Array]:
+        """The action and the columns of which the numbers were made."""
+        found = []
+        for radix, low in zip(reversed(self.radices), reversed(self.lowest), strict=True):
+            key, column = np.divmod(key, radix)
+            found.append(column + low)
+        return [key, *reversed(found)]
+
+
+def uncollapsed(data: Demonstrations, skill: str | None) -> Uncollapsed:
+    """Mapped columns, taken step by step."""
+    skill_names, skills_at = skill_rows(data, skill) if skill is not None else ((), None)
+    return Uncollapsed(data, varying_inputs(data), skill_names, skills_at)
+
+
+def collapse_mapped(data: Demonstrations, skill: str | None, context: Sequence[str]) -> Collapsed | Uncollapsed:
+    """The counts of mapped columns, as `collapse` has those of others; see the module's first lines."""
+    assert data.mapping is not None
+    apart = uncollapsed(data, skill)
+    varying, skills_at = apart.varying, apart.skills_at
+    extra = len(apart.skill_names) + (0 if data.legal is None else data.legal.shape[1])
+    most_bytes = data.mapping.memory_bytes // _PART_OF_MEMORY
+    most = min(len(data) // 2 if len(data) > FEW_STEPS else len(data), most_bytes // (4 * (len(varying) + extra) + 24))
+    key = _Key.of(data, max(1, most), context) if data.discrete else None
+    if key is None:
+        return apart
+    unique, counted = _UniqueRows(len(varying) + extra), _Counts(most_bytes // 32)
+    at_context, file = StepContext(data, context), ColumnFile(data.mapping)
+    for block in blocks_of(data, row_bytes=128 + 12 * (data.observation_size + extra)):
+        rows = inputs_at(data, block, varying)
+        if extra:
+            parts = [] if skills_at is None else [skills_at(block)]
+            parts += [] if data.legal is None else [data.legal[block].astype(np.float32)]
+            rows = np.concatenate([rows, *parts], axis=1)
+        number = unique.numbers(rows)
+        before = at_context(np.arange(block.start, block.stop)) if context else {}
+        fits = counted.add(key.numbers(data.actions[block], number, data.demonstrator[block], *before.values()))
+        if not fits or len(unique) > most:
+            return apart
+        file.append(number)
+    return _collapsed(data, apart, unique, key, counted, file, context)
+
+
+def _collapsed(
+    data: Demonstrations,
+    apart: Uncollapsed,
+    unique: _UniqueRows,
+    key: _Key,
+    counted: _Counts,
+    file: ColumnFile,
+    context: Sequence[str],
+) -> Collapsed:
+    keys, count = counted.merged()
+    action, observation_index, demonstrator, *before = key.columns(keys)
+    rows, inputs, skills = unique.rows, len(apart.varying), len(apart.skill_names)
+    return Collapsed(
+        observations=np.ascontiguousarray(rows[:, :inputs]),
+        varying=apart.varying,
+        skills=rows[:, inputs : inputs + skills] if skills else None,
+        skill_names=apart.skill_names,
+        legal=None if data.legal is None else rows[:, inputs + skills :].astype(bool),
+        observation_index=observation_index,
+        action=action,
+        demonstrator=demonstrator,
+        count=count,
+        step_count_index=np.empty(0, dtype=np.int64),  # `count_weights` finds what is needed of it
+        step_observation_index=file.mapped(np.dtype(np.int64), ()),
+        context=dict(zip(context, before, strict=True)),
+    )
+
+
+def count_weights(data: Demonstrations, collapsed: Collapsed, episode_weight: Array) -> Array:
+    """Sum of the weights of steps in every count, (*member, count), from those of episodes, (*member, episode)."""
+    if data.mapping is None:
+        return collapsed.weights(episode_weight[..., data.episode])
+    if (episode_weight == 1).all():
+        return np.broadcast_to(collapsed.count.astype(np.float64), (*episode_weight.shape[:-1], len(collapsed.count)))
+    key = _Key.of(data, collapsed.unique_count, tuple(collapsed.context))
+    assert key is not None
+    columns = (collapsed.observation_index, collapsed.demonstrator, *collapsed.context.values())
+    keys, context = key.numbers(collapsed.action, *columns), StepContext(data, tuple(collapsed.context))
+    rows = episode_weight.reshape(-1, episode_weight.shape[-1])
+    summed = np.zeros((len(rows), len(keys)))
+    for block in blocks_of(data, row_bytes=128):
+        before = context(np.arange(block.start, block.stop)) if context.names else {}
+        here, who = collapsed.step_observation_index[block], data.demonstrator[block]
+        place = np.searchsorted(keys, key.numbers(data.actions[block], here, who, *before.values()))
+        episode = data.episode[block]
+        for row, total in zip(rows, summed, strict=True):
+            total += np.bincount(place, weights=row[episode], minlength=len(keys))
+    return summed.reshape(*episode_weight.shape[:-1], len(keys))
+
+
+def some_steps(apart: Uncollapsed, most: int = 1 << 22) -> Collapsed:
+    """Each step as a count of its own; of data that memory does not hold, everybody's steps at even distances."""
+    data = apart.data
+    assert data.mapping is not None
+    most = min(most, data.mapping.memory_bytes // 8 // (8 * max(1, len(apart.varying))))
+    every = np.ceil(data.steps_each / max(1, most // len(data.names))) if len(data) > most else np.ones(len(data.names))
+    seen, chosen = np.zeros(len(data.names), dtype=np.int64), []
+    for block in blocks_of(data, row_bytes=64):
+        who = data.demonstrator[block]
+        number = seen[who] + numbers_of(who)
+        chosen.append(block.start + np.flatnonzero(number % every[who] == 0))
+        seen += np.bincount(who, minlength=len(seen))
+    steps = np.concatenate(chosen)
+    number = np.arange(len(steps))
+    return Collapsed(
+        observations=inputs_at(data, steps, apart.varying),
+        varying=apart.varying,
+        skills=None if apart.skills_at is None else apart.skills_at(steps),
+        skill_names=apart.skill_names,
+        legal=None if data.legal is None else data.legal[steps],
+        observation_index=number,
+        action=data.actions[steps],
+        demonstrator=data.demonstrator[steps],
+        count=np.ones(len(steps), dtype=np.int64),
+        step_count_index=number,
+        step_observation_index=number,
+        context=StepContext(data, ("episode_number",))(steps),
+    )
+
+
+def held_in_memory(data: Demonstrations, weights: Array | None = None) -> tuple[Demonstrations, Array | None]:
+    """The data, and weights (..., episode) of theirs; of mapped ones a part that memory holds.
+
+    Everybody has an equal share of it, at most. Those who have more steps are there with episodes at even distances, of
+    which each has as many steps as a share, at most, and all together twice as many.
+    """
+    if data.mapping is None:
+        return data, weights
+    most = min(1 << 20, data.mapping.memory_bytes // 16 // (64 + 4 * data.observation_size))
+    if len(data) <= most:
+        return data.select(np.ones(len(data), dtype=bool)), weights
+    share = max(1, most // len(data.names))
+    every, who, start = np.ceil(data.steps_each / share), data.episode_demonstrator, data.episode_bounds
+    candidate = np.flatnonzero(numbers_of(who) % every[who] == 0)
+    length = np.minimum(np.diff(start)[candidate], share)
+    order = np.argsort(who[candidate], kind="stable")
+    total, own = np.cumsum(length[order]), np.searchsorted(who[candidate][order], who[candidate][order])
+    within = total - np.append(0, total)[own] <= 2 * share
+    kept = np.sort(order[within])
+    chosen, length = candidate[kept], length[kept]
+    edge = np.zeros(len(data) + 1, dtype=np.int8)
+    np.add.at(edge, start[chosen], 1)
+    np.add.at(edge, start[chosen] + length, -1)
+    taken = np.cumsum(edge[:-1], dtype=np.int8).astype(bool)
+    return data.select(taken), None if weights is None else weights[..., chosen]
+
+
+def skill_rows(data: Demonstrations, column: str) -> tuple[tuple[str, ...], Callable[[Array | slice], Array]]:
+    """The names of the skills in a column, and their weights (row, skill) at some steps."""
+    if data.mapping is None or column not in data.skills or data.skills[column].ndim == 2:
+        weights, names = data.skill(column)
+        return names, lambda rows: weights[rows]
+    values = data.skills[column]
+    labels = distinct_values(data, values)
+    one_hot = np.eye(len(labels), dtype=np.float32)
+    return tuple(map(str, labels)), lambda rows: one_hot[np.searchsorted(labels, values[rows])]
+
+
+@final
+class _UniqueRows:
+    """Distinct rows of single precision in the order of their first appearance, found by a hash and compared exactly.
+
+    Hashes stand sorted, in as many buckets as there are rows or more, so that a row is found in a step or two.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._rows, self._count = np.empty((1_024, width), dtype=np.uint32), 0
+        self._multiplier = np.random.default_rng(0).integers(1, 2**63, size=(2, max(1, width)), dtype=np.uint64) * 2 + 1
+        self._alike: dict[bytes, int] = {}  # rows whose hash another row has
+        self._index(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def rows(self) -> Array:
+        return self._rows[: self._count].view(np.float32)
+
+    def numbers(self, rows: Array) -> Array:
+        """(row,) which distinct row each one is."""
+        words = np.ascontiguousarray(rows).view(np.uint32).reshape(len(rows), rows.shape[1])
+        hashes = self._hashes(words)
+        place = self._places(hashes)
+        number = self._number[place]
+        if len(new := np.flatnonzero(self._sorted[place] != hashes)):
+            found, first, inverse = np.unique(hashes[new], return_index=True, return_inverse=True)
+            order = np.argsort(np.argsort(first))
+            self._append(words[new[np.sort(first)]])
+            own = self._count - len(found) + order
+            number[new] = own[inverse]
+            at = np.searchsorted(self._sorted[:-1], found)
+            self._index(np.insert(self._sorted[:-1], at, found), np.insert(self._number[:-1], at, own))
+        for row in np.flatnonzero((self._rows[number] != words).any(axis=1)).tolist():  # two rows have one hash
+            content = words[row].tobytes()
+            if content not in self._alike:
+                self._append(words[row : row + 1])
+                self._alike[content] = self._count - 1
+            number[row] = self._alike[content]
+        return number
+
+    def _hashes(self, words: Array) -> Array:
+        """(row,) 64 bits: the upper halves of two sums of products with random odd numbers (multilinear hashing)."""
+        wide = words.astype(np.uint64)
+        one, other = (wide @ each[: words.shape[1]] for each in self._multiplier)
+        found: Array = (one & np.uint64(0xFFFFFFFF00000000)) | (other >> np.uint64(32))
+        return found
+
+    def _places(self, hashes: Array) -> Array:
+        """Where each hash stands among the sorted, or the first that is greater."""
+        place = self._start[(hashes >> self._shift).astype(np.int64)]
+        behind = np.flatnonzero(self._sorted[place] < hashes)
+        while len(behind):
+            place[behind] += 1
+            behind = behind[self._sorted[place[behind]] < hashes[behind]]
+        return place
+
+    def _index(self, hashes: Array, number: Array) -> None:
+        last = np.uint64(2**64 - 1)  # no hash is greater
+        self._sorted, self._number = np.append(hashes, last), np.append(number, -1 if not self._count else 0)
+        bits = max(1, len(hashes).bit_length())
+        self._shift = np.uint64(64 - bits)
+        self._start = np.searchsorted(hashes, np.arange(2**bits, dtype=np.uint64) << self._shift)
+
+    def _append(self, rows: Array) -> None:
+        if self._count + len(rows) > len(self._rows):
+            grown = np.empty((2 * (self._count + len(rows)), self._rows.shape[1]), dtype=np.uint32)
+            grown[: self._count] = self._rows[: self._count]
+            self._rows = grown
+        self._rows[self._count : self._count + len(rows)] = rows
+        self._count += len(rows)
+
+
+@final
+class _Counts:
+    """How often each key was seen: the keys of blocks, merged when they have become as many as those before."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._parts: list[tuple[Array, Array]] = []
+        self._pending = self._settled = 0
+
+    def add(self, keys: Array) -> bool:
+        """Count keys; false where there are more distinct ones than there may be."""
+        part = np.unique(keys, return_counts=True)
+        self._parts.append(part)
+        self._pending += len(part[0])
+        if self._pending > max(2 * self._settled, 1 << 20):
+            self.merged()
+        return self._settled <= self._most
+
+    def merged(self) -> tuple[Array, Array]:
+        """The distinct keys, sorted, and how often each was seen."""
+        keys, index = np.unique(np.concatenate([part[0] for part in self._parts]), return_inverse=True)
+        counts = np.concatenate([part[1] for part in self._parts])
+        count = np.bincount(index, weights=counts, minlength=len(keys)).astype(np.int64)
+        self._parts, self._pending, self._settled = [(keys, count)], len(keys), len(keys)
+        return keys, count

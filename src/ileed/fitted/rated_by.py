@@ -1,0 +1,62 @@
+"""How people were rated: confidence level, temperature, folds, and what the data fix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from ileed.checking import number, whole_number
+from ileed.errors import SettingsError
+
+
+@final
+@dataclass(frozen=True)
+class RatedBy:
+    """How people were rated."""
+
+    confidence_level: float = 0.95
+    temperature: float = 1.0
+    """The policy was taken to the power 1 / temperature."""
+    dispersion: float = 1.0
+    """How much more episodes of one person differ than independent steps would."""
+    folds: int = 0
+    """Into how many folds episodes were dealt, each rated by a policy that has not seen it; 0 for a policy as given."""
+    levels: tuple[float, ...] = ()
+    """The least and the greatest mean expertise that explain the held-out steps about equally well, each with a policy
+    of its own temperature: within 1.92 nats of the likeliest, where a 95 % interval of one number ends."""
+    free_scales: int | None = None
+    """How many scales of expertise the likelihood leaves free, for any policy; None where the embedding is learned."""
+    practice: int | None = None
+    """The episodes over which a learning curve's change is counted; None where there are no curves."""
+
+    @property
+    def identification(self) -> str:
+        """What the data fix, in one sentence; empty where it was not examined."""
+        if not self.levels:
+            return ""
+        low, high = self.levels
+        if high <= 1.1 * low:
+            return f"the held-out steps fix the level of expertise too, by a sharp policy: {low:.2f} on average"
+        if self.free_scales == 0:
+            return f"the known skills fix the level of expertise for any policy: {low:.2f} to {high:.2f} on average"
+        least = f"mean expertise from {low:.2f} to {high:.2f} explains the held-out steps about equally well"
+        each = f" in each of {self.free_scales} skills" if (self.free_scales or 1) > 1 else ""
+        return f"the data fix ratios of expertise and not its level{each}: {least}"
+
+    def __post_init__(self) -> None:
+        checked_level(self.confidence_level)
+        if len(self.levels) not in (0, 2) or not all(0 <= level <= 1 for level in self.levels):
+            raise SettingsError(f"levels are {self.levels}: they are two numbers from 0 to 1, or none")
+        for name in ("temperature", "dispersion"):
+            number(name, getattr(self, name), within=lambda value: value > 0, rule="it must be a number above zero")
+        whole_number("folds", self.folds, least=0, rule="it is a whole number, zero or more")
+        if self.free_scales is not None:
+            whole_number("free_scales", self.free_scales, least=0, rule="it is a whole number, zero or more, or None")
+        if self.practice is not None:
+            whole_number("practice", self.practice, least=2, rule="it is a whole number, two or more, or None")
+
+
+def checked_level(confidence_level: float) -> float:
+    """A confidence level, or a sentence about what is wrong with it."""
+    rule = "it is a probability between 0 and 1, such as 0.95"
+    return number("confidence_level", confidence_level, within=lambda share: 0 < share < 1, rule=rule)

@@ -1,0 +1,296 @@
+"""Folders of parquet or Arrow files of our schema, read block by block into mapped columns: data larger than memory.
+
+The columns are those of `ileed.readers.parquet`, in files `NAME.parquet`, `NAME.arrow` or `NAME.feather` that lie in
+the folder itself; they are read in the order of their names, and an episode may go on in the next file. What the
+metadata `ileed` says of shape and encoding must be the same in all files. The folder is never written to.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ileed.checking import number, path_of
+from ileed.demonstrations import Array, Demonstrations, rules
+from ileed.demonstrations.columns import is_text
+from ileed.demonstrations.mapping import ColumnFile
+from ileed.demonstrations.mapping import Mapping as ColumnMapping
+from ileed.errors import DemonstrationError, refuse_damage
+from ileed.readers.folders import leads_out, write_folder
+from ileed.readers.parquet import WIDTH, columns_to_read, kept_columns, read_encoding, write_parquet
+from ileed.readers.reader import Labeller, Reader, read_notes
+
+_SUFFIXES = (".parquet", ".arrow", ".feather")
+_SKILL = "skill."
+_LEAST_GIB = 0.01
+MEMORY_GIB = 2.0
+STEPS_OF_A_FILE = 1 << 20
+
+
+def read_parts(
+    path: str | Path,
+    *,
+    demonstrator: Labeller | None = None,
+    memory_gib: float | None = None,
+    cache: str | Path | None = None,
+) -> Demonstrations:
+    """Demonstrations from a folder of parquet or Arrow files; they may be larger than memory.
+
+    The files are read once, checked block by block by the rules of `Demonstrations`, and kept as mapped columns in
+    files without a name in `cache`, the system's temporary folder by default, which take as much space as the columns
+    decoded and are gone with the process. `memory_gib`, 2 by default, bounds the memory of blocks and of tables of
+    counts; networks, batches and the interpreter come on top.
+    """
+    rule = f"pass a number of GiB, {_LEAST_GIB} or more"
+    memory_gib = MEMORY_GIB if memory_gib is None else memory_gib
+    memory_gib = number("memory_gib", memory_gib, within=lambda size: _LEAST_GIB <= size < 2**20, rule=rule)
+    folder = tempfile.gettempdir() if cache is None else cache
+    folder = path_of("cache", folder, rule="pass the path of a folder", error=DemonstrationError)
+    if not folder.is_dir():
+        raise DemonstrationError(f"there is no folder {folder} to keep columns in: make it, or choose another")
+    mapping = ColumnMapping(folder, int(memory_gib * 2**30))
+    parts = _Parts([_Part(file, demonstrator) for file in _files(Path(path))])
+    columns = _Columns(mapping, parts)
+    for part in parts.files:
+        for first, table in part.blocks(mapping):
+            columns.append(table, part, first)
+    return columns.demonstrations()
+
+
+def write_parts(data: Demonstrations, path: str | Path, *, steps_of_a_file: int = STEPS_OF_A_FILE) -> None:
+    """Write demonstrations as a folder of parquet files of so many steps each, whole or not at all."""
+    with write_folder(Path(path)) as partial:
+        for number_, first in enumerate(range(0, len(data), steps_of_a_file)):
+            write_parquet(data, partial / f"part-{number_:05}.parquet", steps=slice(first, first + steps_of_a_file))
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files of a folder, by their names."""
+    found = sorted(file for file in folder.iterdir() if file.suffix.lower() in _SUFFIXES and file.name[0] not in "._")
+    if out := next((file for file in found if leads_out(file, folder)), None):
+        raise DemonstrationError(f"{out} leads out of the data set, and is not followed: copy it there")
+    if not found:
+        raise DemonstrationError(f"{folder} has no files {', '.join(_SUFFIXES)}: check the path")
+    return found
+
+
+@final
+class _Part:
+    """A file of the folder: its columns, notes and rows."""
+
+    def __init__(self, path: Path, demonstrator: Labeller | None) -> None:
+        self.path, self.is_parquet = path, path.suffix.lower() == ".parquet"
+        with refuse_damage(path, self._kind, pa.ArrowException):
+            schema = pq.read_schema(path) if self.is_parquet else _arrow_reader(path).schema
+        self.columns = columns_to_read(path, schema.names, demonstrator)
+        self.types = {name: _plain(schema.field(name).type) for name in self.columns.wanted}
+        self.words = [name for name in self.columns.wanted if is_text(schema.field(name).type)]
+        self.place = f"the metadata 'ileed' of {path}"
+        self.notes = read_notes((schema.metadata or {}).get(b"ileed", b"{}"), self.place)
+
+    @property
+    def _kind(self) -> str:
+        return "parquet" if self.is_parquet else "Arrow"
+
+    def blocks(self, mapping: ColumnMapping) -> Iterator[tuple[int, pa.Table]]:
+        """The first row of each block, and the block, checked."""
+        first, names = 0, list(self.columns.wanted)
+        with refuse_damage(self.path, self._kind, pa.ArrowException):
+            batches = self._parquet_batches(names, mapping) if self.is_parquet else self._arrow_batches(names, mapping)
+            for batch in batches:
+                table = pa.table(batch)
+                table.validate(full=True)
+                for name in self.words:
+                    if not pa.types.is_dictionary(table.schema.field(name).type):
+                        place = table.column_names.index(name)
+                        table = table.set_column(place, name, table.column(name).dictionary_encode())
+                if len(table):
+                    yield first, table
+                first += len(table)
+
+    def _parquet_batches(self, names: list[str], mapping: ColumnMapping) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(self.path, read_dictionary=self.words, pre_buffer=False) as file:
+            rows = mapping.rows_at_once(_row_bytes(file.metadata))
+            yield from file.iter_batches(rows, columns=names, use_threads=False)
+
+    def _arrow_batches(self, names: list[str], mapping: ColumnMapping) -> Iterator[pa.RecordBatch]:
+        """A record batch is read whole, and cut."""
+        reader = _arrow_reader(self.path)
+        counted = hasattr(reader, "num_record_batches")
+        batches = map(reader.get_batch, range(reader.num_record_batches)) if counted else reader
+        for batch in batches:
+            rows = mapping.rows_at_once(batch.nbytes // max(1, len(batch)))
+            chosen = batch.select(names)
+            yield from (chosen.slice(first, rows) for first in range(0, len(chosen), rows))
+
+
+def _arrow_reader(path: Path) -> Any:
+    """A reader of record batches, of the file format or the stream format."""
+    source = pa.OSFile(str(path))  # not mapped: a mapped file that is cut short ends the process
+    is_file = source.read(6) == b"ARROW1"
+    source.seek(0)
+    return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """A type as all files must have it: lists of whatever length, words in whatever form."""
+    if is_text(kind):
+        return pa.string()
+    lists = isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType)
+    return pa.list_(_plain(kind.value_type)) if lists else kind
+
+
+def _row_bytes(footer: Any) -> int:
+    """About how many bytes a row takes once decoded, by what the footer states."""
+    total, rows = 0, max(1, footer.num_rows)
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            total += max(0, column.num_values) * WIDTH.get(column.physical_type, 16)
+    return int(min(total // rows + 1, 2**32))
+
+
+@final
+class _Parts:
+    """All files, which must agree; and what they say together."""
+
+    def __init__(self, files: Sequence[_Part]) -> None:
+        self.files, first = files, files[0]
+        for other in files[1:]:
+            if differs := next(iter(first.types.items() ^ other.types.items()), None):
+                found = f"column {differs[0]!r} is {first.types.get(differs[0], 'absent')} in {first.path.name} and "
+                found += f"{other.types.get(differs[0], 'absent')} in {other.path.name}"
+                raise DemonstrationError(f"{found}: give all files of a folder the same columns")
+            for note in ("observation_shape", "encoding"):
+                if first.notes.get(note) != other.notes.get(note):
+                    found = f"the notes on {note!r} differ between {first.path.name} and {other.path.name}"
+                    raise DemonstrationError(f"{found}: write all files of a folder alike")
+        self.action_count = max(part.notes.get("action_count", 0) for part in files)
+        named = [part.notes.get("names", []) for part in files]
+        alike = first.columns.has_own_names and all(names == named[0] for names in named)
+        self.names = tuple(named[0]) if alike else ()  # those of files that differ stand in no order
+
+
+@final
+class _Columns:
+    """The columns of a folder as they are read: written block by block, and what all blocks say together."""
+
+    def __init__(self, mapping: ColumnMapping, parts: _Parts) -> None:
+        self._mapping, self._parts, self._rows, self._episodes = mapping, parts, 0, 0
+        self._files: dict[str, ColumnFile] = {}
+        self._kinds: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
+        self._people = {name: place for place, name in enumerate(parts.names)}
+        self._texts: dict[str, dict[str, int]] = {}
+        self._numbered = False
+        self._labels: list[Array] = []
+        self._last: tuple[Any, str] | None = None
+        self._taken = np.empty(0, dtype=np.int64)
+
+    def append(self, table: pa.Table, part: _Part, first: int) -> None:
+        """Check a block of a file, and write its columns."""
+        try:
+            values = kept_columns(table, part.columns, part.notes, part.place)
+            width = np.shape(values["legal"])[-1] if "legal" in values else 0
+            most = np.max(values["actions"], initial=1) if values["actions"].dtype.kind in "iu" else 1
+            block = Demonstrations(**values, names=self._parts.names, action_count=max(width, int(most) + 1))
+            self._check_episodes(block, values["episode"])
+        except DemonstrationError as error:
+            rows = f"rows {first:,} to {first + len(table) - 1:,}"
+            raise DemonstrationError(f"{part.path}, {rows}: {error}") from error
+        self._numbered = values["demonstrator"].dtype.kind in "iu"
+        own = [self._people.setdefault(name, len(self._people)) for name in block.names]
+        if block.discrete:
+            self._taken = np.union1d(self._taken, block.actions)
+        continues = self._last is not None and self._last[0] == values["episode"][0]
+        episode = block.episode + self._episodes - continues
+        self._write("demonstrator", np.array(own)[block.demonstrator], part)
+        self._write("episode", episode, part)
+        for name in ("observations", "actions", "rewards", "terminals", "legal", "episode_number"):
+            if (column := getattr(block, name)) is not None:
+                self._write(name, column, part)
+        for name, column in block.skills.items():
+            self._write(_SKILL + name, self._codes(name, column), part)
+        starts = block.episode_bounds[:-1]
+        self._labels.append(values["episode"][starts[1:] if continues else starts])
+        self._last = (values["episode"][-1], block.names[block.demonstrator[-1]])
+        self._episodes, self._rows = int(episode[-1]) + 1, self._rows + len(block)
+
+    def _check_episodes(self, block: Demonstrations, labels: Array) -> None:
+        """Refuse an episode that goes on in this block with another demonstrator."""
+        if self._last is None or self._last[0] != labels[0]:
+            return
+        one, other = self._last[1], block.names[block.demonstrator[0]]
+        if one != other:
+            rules.episode(np.array([labels[0]] * 2), np.array([0, 1]), (one, other))
+
+    def _codes(self, name: str, column: Array) -> Array:
+        """A skill column with numbers for text, whose longest is known when all of it was read."""
+        if column.dtype.kind != "U":
+            return column
+        known = self._texts.setdefault(name, {})
+        found, index = np.unique(column, return_inverse=True)
+        return np.array([known.setdefault(text, len(known)) for text in found.tolist()])[index]
+
+    def _skill(self, name: str, column: Array) -> Array:
+        if name not in self._texts:
+            return column
+        texts = np.array([*self._texts[name]])
+        return self._mapping.derived(column, lambda codes: texts[codes], texts.dtype)
+
+    def _write(self, name: str, column: Array, part: _Part) -> None:
+        kind = (column.dtype, column.shape[1:])
+        if self._kinds.setdefault(name, kind) != kind:
+            (dtype, shape), found = self._kinds[name], f"{name} are {kind[0]} of shape {kind[1]} in {part.path}"
+            raise DemonstrationError(f"{found}, and {dtype} of {shape} before: give all rows the same shape")
+        if name not in self._files:
+            self._files[name] = ColumnFile(self._mapping)
+        self._files[name].append(column)
+
+    def demonstrations(self) -> Demonstrations:
+        """Everything that was read."""
+        if not self._rows:
+            raise DemonstrationError("there are no steps: pass at least one observation")
+        labels = np.concatenate(self._labels)
+        rules.episode(labels, np.zeros(len(labels), dtype=np.int64), ())  # each stands together
+        columns: dict[str, Any] = {name: file.mapped(*self._kinds[name]) for name, file in self._files.items()}
+        action_count = rules.action_count(self._taken, self._parts.action_count) if len(self._taken) else 0
+        if "legal" in columns and columns["legal"].shape[1] != action_count:
+            rules.legal(columns["legal"][:1], columns["actions"][:1], action_count)
+        names, place = self._names()
+        mapping, who, episode = self._mapping, columns["demonstrator"], columns["episode"]
+        if (place != np.arange(len(place))).any():
+            columns["demonstrator"] = mapping.derived(who, lambda codes: place[codes], np.int64)
+        columns["source_episode"] = mapping.derived(episode, lambda numbers: labels[numbers], labels.dtype)
+        skills = [name.removeprefix(_SKILL) for name in columns if name.startswith(_SKILL)]
+        columns["skills"] = {name: self._skill(name, columns.pop(_SKILL + name)) for name in skills}
+        notes = self._parts.files[0].notes
+        seen, acted = columns["observations"], columns["actions"]
+        encoding = rules.optional(rules.encoding, read_encoding(notes.get("encoding")), seen, acted, action_count)
+        return Demonstrations(**columns, names=names, action_count=action_count, encoding=encoding, mapping=mapping)
+
+    def _names(self) -> tuple[tuple[str, ...], Array]:
+        """The names in the order in which `Demonstrations` puts them, and where each that was found stands."""
+        if self._parts.names:
+            return self._parts.names, np.arange(len(self._parts.names))
+        names = sorted(self._people, key=int) if self._numbered else sorted(self._people)
+        index = {name: place for place, name in enumerate(names)}
+        return tuple(names), np.array([index[name] for name in self._people])
+
+
+def _recognises(path: Path) -> bool:
+    return path.is_dir() and any(file.suffix.lower() in _SUFFIXES for file in path.iterdir())
+
+
+READER = Reader(
+    "parquet-folder",
+    ("",),
+    read_parts,
+    columns=lambda path: _Part(_files(path)[0], None).columns.wanted,
+    recognises=_recognises,
+    write=write_parts,
+)

@@ -1,0 +1,161 @@
+"""What is known of episodes and states: how episodes went, and the right actions in some states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from test_slips import erring_alike, estimates, habitual, method
+from test_third_party import ACTIONS, STATES, simulated
+
+import ileed
+from ileed.fitting.knowing import start_with
+
+RIGHT = np.arange(STATES) % ACTIONS
+
+
+def answers(*states: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.eye(STATES)[list(states)], RIGHT[list(states)]
+
+
+def fitted(data, known=None, **settings):
+    return method(ileed.UniformMixture(), **settings).fit(data, seed=0, device="cpu", gold=known)
+
+
+@pytest.mark.parametrize("model", [ileed.UniformMixture(), ileed.Confusion()], ids=repr)
+def test_a_majority_that_errs_alike_is_corrected_by_answers_in_two_of_six_states(model):
+    """Six of ten people mostly take the next action; answers say whom to believe, in the other four states too."""
+    data = simulated(erring_alike, people=10, episodes=10)
+    believed, corrected = (
+        method(model, steps=300).fit(data, seed=0, device="cpu", gold=known)
+        for known in (None, ileed.Known(answers=answers(0, 1)))
+    )
+    assert (believed.policy.act(np.eye(STATES)) == RIGHT).mean() < 0.5
+    np.testing.assert_array_equal(corrected.policy.act(np.eye(STATES)), RIGHT)
+    assert estimates(corrected)[:4].min() > 0.7 > 0.3 > estimates(corrected)[4:].max()
+
+
+def test_an_answer_is_soft():
+    """Everybody is nearly always right: a wrong answer that counts little is not believed, and one that counts is."""
+    data = simulated(lambda random, person, right, previous: right, people=2, episodes=5)
+    wrong = np.eye(STATES)[[0]], [(RIGHT[0] + 1) % ACTIONS]
+    for steps, believed in ((0.1, False), (100.0, True)):
+        policy = fitted(data, ileed.Known(answers=wrong, answer_steps=steps), steps=200).policy
+        assert (policy.act(np.eye(STATES)[[0]])[0] != RIGHT[0]) == believed
+        np.testing.assert_array_equal(policy.act(np.eye(STATES)[1:]), RIGHT[1:])
+
+
+def test_people_whose_episodes_failed_are_less_expert_and_more_so_the_more_is_assumed():
+    data = simulated(habitual, people=4, episodes=10)
+    own = data.episode_keys[data.episode_demonstrator == 0]
+    free, little, much = (
+        estimates(fitted(data, known, steps=200))
+        for known in (
+            None,
+            ileed.Known(quality=dict.fromkeys(own.tolist(), 0.0), quality_steps=0.3),
+            ileed.Known(quality=dict.fromkeys(own.tolist(), False)),
+        )
+    )
+    assert free[0] > little[0] > much[0]
+    succeeded = dict.fromkeys(data.episode_keys[data.episode_demonstrator == 3].tolist(), True)
+    assert estimates(fitted(data, ileed.Known(quality=succeeded), steps=200))[3] > free[3]
+
+
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_a_person_whose_episodes_all_succeeded_is_gold(batch_size):
+    """The same terms of the objective, by episode and by person, in the whole and in mini-batches."""
+    data = simulated(habitual, people=4, episodes=4)
+    quality = dict.fromkeys(data.episode_keys[data.episode_demonstrator == 2].tolist(), 1.0)
+    by_episode, by_person = (
+        estimates(fitted(data, known, steps=100, batch_size=batch_size))
+        for known in (ileed.Known(quality=quality, quality_steps=7.0), {"person 2": 7.0})
+    )
+    np.testing.assert_allclose(by_episode, by_person, atol=1e-4)
+    assert abs(by_episode - estimates(fitted(data, steps=100, batch_size=batch_size))).max() > 0.01
+
+
+def test_episodes_without_weight_say_nothing_of_people():
+    data = simulated(habitual, people=4, episodes=4)
+    first = data.episode_keys[:4].tolist()
+    weights = (np.arange(data.episode_count) >= 4).astype(float)
+    options = {"seed": 0, "device": "cpu", "weights": weights}
+    short = method(ileed.UniformMixture(), steps=50)
+    told = short.fit(data, gold=ileed.Known(quality=dict.fromkeys(first, 0.0)), **options)
+    np.testing.assert_allclose(estimates(told), estimates(short.fit(data, **options)), atol=1e-6)
+
+
+def test_members_in_blocks_hear_what_is_known_as_all_at_once():
+    data = simulated(habitual, people=4, episodes=4)
+    known = ileed.Known(quality=dict.fromkeys(range(0, 16, 4), 0.0), answers=answers(0))
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, size=(2, data.episode_count))
+    together, apart = (
+        method(ileed.UniformMixture(), steps=50, restarts=2, member_block=block).fit(
+            data, seed=0, device="cpu", weights=weights, gold=known
+        )
+        for block in (None, 1)
+    )
+    np.testing.assert_allclose(estimates(together), estimates(apart), atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_processes_that_share_a_batch_add_up_to_its_objective(batch_size):
+    data = simulated(habitual, people=4, episodes=4)
+    known = ileed.Known(gold=["person 1"], quality={0: 0.0, 6: 0.5}, answers=answers(0, 3))
+    settings = method(ileed.UniformMixture(), batch_size=batch_size)
+    cpu = torch.device("cpu")
+    start = start_with(settings._start(data, 0, cpu), known, settings.optimiser, cpu)
+    sampler, shares = start.prepared.sampler, [start.prepared.sampler.share(place, 2) for place in range(2)]
+    for each in (sampler, *shares):
+        each.load(3)
+    whole, *parts = (each.batch() for each in (sampler, *shares))
+    objectives = [start.joint.objective(part).total * part.total_weight for part in parts]
+    torch.testing.assert_close(sum(objectives) / whole.total_weight, start.joint.objective(whole).total)
+
+
+def test_answers_pull_continuous_policies_and_what_is_known_is_heard_in_every_stage(tmp_path):
+    """Folds and the fit itself; the run directory says what was known."""
+    random = np.random.default_rng(0)
+    seen = random.normal(size=(200, 2))
+    data = ileed.Demonstrations(
+        observations=seen,
+        actions=seen[:, :1] + random.normal(size=(200, 1)),
+        demonstrator=np.repeat([0, 1], 100),
+        episode=np.repeat(np.arange(20), 10),
+        source_episode=np.array([f"demo_{number}" for number in np.repeat(np.arange(20), 10)]),
+    )
+    known = ileed.Known(quality={"demo_3": 0.0}, answers=(np.zeros((1, 2)), np.full((1, 1), 3.0)), answer_steps=100.0)
+    head = ileed.MixtureMLP(hidden=(8,), modes=1)
+    short = ileed.Ileed(policy=head, restarts=1, steps=40, folds=2, learning_rate=0.03)
+    told, free = (short.fit(data, seed=0, device="cpu", gold=gold) for gold in (known, None))
+    assert told.policy.act(np.zeros((1, 2)))[0, 0] > free.policy.act(np.zeros((1, 2)))[0, 0] + 0.5
+    told.save(tmp_path / "run")
+    saved = ileed.load(tmp_path / "run").provenance["known"]
+    assert saved["quality"] == [[3, 0.0]]
+    assert (saved["answers"]["states"], saved["answer_steps"], saved["quality_steps"]) == (1, 100.0, 1.0)
+
+
+def test_a_checkpoint_belongs_to_the_answers_that_it_was_made_with(tmp_path):
+    data = simulated(habitual, people=4, episodes=2)
+    options = {"seed": 0, "device": "cpu", "checkpoint": tmp_path / "fit", "checkpoint_seconds": 0.0}
+    short = method(ileed.UniformMixture(), steps=5)
+    short.fit(data, gold=ileed.Known(answers=answers(0, 1)), **options)
+    short.fit(data, gold=ileed.Known(answers=answers(0, 1)), **options)
+    with pytest.raises(ileed.IleedError, match="belongs to a fit with other settings"):
+        short.fit(data, gold=ileed.Known(answers=answers(0, 2)), **options)
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        (ileed.Known(quality={99: 1.0}), "quality has episode 99, which the data do not have"),
+        (ileed.Known(quality={0: 1.5}), "quality of episode 0"),
+        (ileed.Known(quality={0: 1.0}, quality_steps=-1.0), "quality_steps"),
+        (ileed.Known(answers=(np.eye(STATES), [0])), "answers cannot be read"),
+        (ileed.Known(answers=(np.eye(STATES)[:1], [ACTIONS])), "answers cannot be read"),
+        (ileed.Known(answers=(np.eye(STATES)[:1, :2], [0])), "answers have shapes"),
+        (ileed.Known(answers=answers(0), answer_steps=float("nan")), "answer_steps"),
+    ],
+)
+def test_what_is_known_of_other_episodes_or_states_is_refused(known, says):
+    with pytest.raises(ileed.SettingsError, match=says):
+        fitted(simulated(habitual, people=4, episodes=2), known, steps=1)

@@ -1,0 +1,186 @@
+"""Object stores: fsspec's store in memory for what holds of any, and moto's server, which answers as S3 does."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import fs
+
+import ileed
+from ileed import stores
+from ileed.errors import IleedError, RunError
+
+MOTO = Path(__file__).parents[1] / ".cache" / "moto" / "bin" / "moto_server"
+METHOD = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=()), expertise=ileed.Constant(), restarts=1, steps=5, folds=0)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("ILEED_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def people() -> ileed.Demonstrations:
+    chance = np.random.default_rng(0)
+    return ileed.Demonstrations(
+        observations=chance.normal(size=(60, 2)).astype(np.float32),
+        actions=chance.integers(0, 3, size=60),
+        demonstrator=np.repeat(["ann", "bob"], 30),
+        episode=np.arange(60) // 5,
+    )
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """A server on this machine with an empty bucket, found by the variables that S3's own tools read."""
+    if not MOTO.exists():
+        pytest.skip("moto is absent: make moto")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [MOTO, "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    told = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in told.items():
+            patch.setenv(name, value)
+        try:
+            for _ in range(300):
+                with socket.socket() as asked:
+                    if asked.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.1)
+            fs.S3FileSystem(endpoint_override=told["AWS_ENDPOINT_URL"], allow_bucket_creation=True).create_dir("lab")
+            yield "s3://lab"
+        finally:
+            server.kill()
+            server.wait()
+
+
+@pytest.fixture(params=["memory", "s3"])
+def store(request, tmp_path) -> str:
+    """An empty place in a store."""
+    if request.param == "s3":
+        return f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+    return f"memory://{tmp_path.name}"
+
+
+def upload(path: Path, address: str) -> None:
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    for each in files:
+        stores.put(Path(f"{address}/{each.relative_to(path)}".removesuffix("/.")), each.read_bytes())
+
+
+def test_a_file_and_a_folder_are_read_from_a_store(store, people, tmp_path):
+    ileed.write(people, f"{store}/people.parquet")
+    assert ileed.read(f"{store}/people.parquet").fingerprint() == people.fingerprint()
+    assert ileed.read(Path(f"{store}/people.parquet")).fingerprint() == people.fingerprint()
+
+    continuous = ileed.Demonstrations(
+        observations=people.observations,
+        actions=people.observations,
+        demonstrator=people.demonstrator,
+        episode=people.episode,
+        names=people.names,
+    )
+    ileed.write(continuous, tmp_path / "folder", format="lerobot")
+    (tmp_path / "folder" / "videos").mkdir()
+    (tmp_path / "folder" / "videos" / "front.mp4").write_bytes(b"large")
+    upload(tmp_path / "folder", f"{store}/folder")
+    read = ileed.read(f"{store}/folder")
+    assert np.array_equal(read.actions, continuous.actions)
+    assert not list(stores.fetched(Path(f"{store}/folder")).rglob("*.mp4")), "no reader needs it"
+
+
+def test_what_is_unchanged_is_fetched_once_and_what_changes_again(store, people, tmp_path, monkeypatch):
+    ileed.write(people, tmp_path / "people.parquet")
+    address = Path(f"{store}/people.parquet")
+    upload(tmp_path / "people.parquet", str(address))
+    first = stores.fetched(address)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", lambda *_: pytest.fail("it was fetched again"))
+        assert stores.fetched(address) == first
+    ileed.write(people.by("ann"), tmp_path / "ann.parquet")
+    upload(tmp_path / "ann.parquet", str(address))
+    assert ileed.read(stores.fetched(address)).names == ("ann",)
+
+
+def test_a_run_that_is_saved_in_a_store_is_loaded_from_there_and_replaced_only_when_asked(store, people, cache):
+    fitted = METHOD.fit(people, seed=0)
+    fitted.save(f"{store}/run")
+    again = ileed.load(f"{store}/run")
+    assert again.nats_per_action == fitted.nats_per_action
+    assert again.expertise.by_demonstrator() == fitted.expertise.by_demonstrator()
+    with pytest.raises(RunError, match="already holds a run"):
+        fitted.save(f"{store}/run")
+    other = METHOD.fit(people, seed=1)
+    other.save(f"{store}/run", overwrite=True)
+    assert ileed.load(f"{store}/run").nats_per_action == other.nats_per_action
+    page = ileed.report(f"{store}/run")
+    assert stores.address_of(page) == f"{store}/run/report.html"
+    assert "report.html" in stores.check(Path(f"{store}/run"))
+    assert not [path for path in cache.rglob("*") if path.name == "run" and "settings.json" not in os.listdir(path)]
+
+
+def test_a_run_whose_upload_was_interrupted_is_none_and_the_settings_come_last(store, people, monkeypatch):
+    fitted, put = METHOD.fit(people, seed=0), stores._upload
+    fitted.save(f"{store}/run")
+
+    def interrupted(system, place, content):
+        if place.endswith("settings.json"):
+            raise OSError("the network is gone")
+        put(system, place, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "_upload", interrupted)
+        with pytest.raises(RunError, match=r"cannot be reached .*the network is gone"):
+            fitted.save(f"{store}/run", overwrite=True)
+    with pytest.raises(RunError):
+        ileed.load(f"{store}/run")
+
+
+@pytest.mark.parametrize("found", ["s3://b/k", "gs://b/k.parquet", "memory://x"])
+def test_an_address_is_known_also_when_a_path_has_taken_one_of_its_slashes(found):
+    assert stores.address_of(found) == stores.address_of(Path(found)) == found
+
+
+@pytest.mark.parametrize("found", ["hf://datasets/a/b", "/data/x", "C:/data", "https://a.b/c", "file:///x", "a:b", 3])
+def test_a_local_path_the_hub_and_the_web_are_no_stores(found):
+    assert stores.address_of(found) is None
+
+
+def test_what_is_not_there_and_what_cannot_be_written_there_get_one_sentence(store, people, tmp_path):
+    with pytest.raises(IleedError, match=r"there is nothing at .*: check the bucket and the key"):
+        ileed.read(f"{store}/nothing.parquet")
+    with pytest.raises(IleedError, match="files and runs alone are written: name a local folder"):
+        ileed.write(people, f"{store}/folder", format="lerobot")
+    with pytest.raises(IleedError, match=r"nowhere.*cannot be reached"):
+        ileed.read("nowhere://a/b.parquet")
+    stores.put(Path(f"{store}/thesis/chapter.tex"), b"years of work")
+    with pytest.raises(RunError, match=r"holds files and no run \(.*chapter.tex.*\): choose another place"):
+        METHOD.fit(people, seed=0).save(f"{store}/thesis", overwrite=True)
+
+
+def test_the_command_fits_data_in_s3_to_a_run_in_s3_and_reports_there(s3, people, tmp_path):
+    ileed.write(people, tmp_path / "people.parquet")
+    upload(tmp_path / "people.parquet", f"{s3}/command/people.parquet")
+    fit = ["fit", f"{s3}/command/people.parquet", "--out", f"{s3}/command/run", "--steps", "5", "--restarts", "1"]
+    for words in ([*fit, "--folds", "0", "--check-width", "False"], ["report", f"{s3}/command/run"]):
+        done = subprocess.run([sys.executable, "-m", "ileed", *words], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "s3:" not in os.listdir(tmp_path)
+    assert set(stores.check(Path(f"{s3}/command/run"))) >= {"settings.json", "weights.safetensors", "report.html"}
