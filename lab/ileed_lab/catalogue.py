@@ -10,18 +10,24 @@ from ileed.wording import did_you_mean
 from ileed_lab.calibration.experiment import Coverage
 from ileed_lab.chess.crossfitting import ChessCrossFitting
 from ileed_lab.chess.experiment import ChessEngines, ChessExpertise, ChessPolicy
+from ileed_lab.chess.gold import ChessGold
 from ileed_lab.chess.rating import ChessRating
 from ileed_lab.crowd.experiment import CrowdLabels, CrowdSimulated
 from ileed_lab.curation.experiment import CurationMiniGrid
 from ileed_lab.curation.others import CurationTrainers
 from ileed_lab.grid import AbstractExperiment
+from ileed_lab.minigrid.baseline_experiment import Baselines, Gaps
 from ileed_lab.minigrid.experiment import MINIGRID
 from ileed_lab.people.hanabi.experiment import Hanabi
+from ileed_lab.people.overcooked.experiment import Overcooked
+from ileed_lab.people.overcooked.policies import OvercookedPolicies
 from ileed_lab.square.experiment import Scaling, Square
 
-_CHESS = (ChessExpertise(), ChessCrossFitting(), ChessEngines(), ChessPolicy(), ChessRating())
+_CHESS = (ChessExpertise(), ChessCrossFitting(), ChessGold(), ChessEngines(), ChessPolicy(), ChessRating())
 _CURATION = (CurationMiniGrid(), CurationTrainers())
-_EVERY = (*MINIGRID, Square(), Scaling(), *_CHESS, Coverage(), CrowdLabels(), CrowdSimulated(), *_CURATION, Hanabi())
+_PEOPLE = (Hanabi(), Overcooked(), OvercookedPolicies())
+_MINIGRID = (*MINIGRID, Baselines(), Gaps())
+_EVERY = (*_MINIGRID, Square(), Scaling(), *_CHESS, Coverage(), CrowdLabels(), CrowdSimulated(), *_CURATION, *_PEOPLE)
 EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in _EVERY}
 """Those that learn from a file are listed without one."""
 

@@ -8,20 +8,23 @@ from typing import Any, Protocol, TypeGuard, final
 
 import numpy as np
 
-from ileed import Demonstrations, Fitted, Ileed, ModelComparison
+from ileed import CategoricalMLP, Demonstrations, Fitted, Ileed, ModelComparison
 from ileed.fitted import Ensemble
 from ileed.fitted.model_choice import CANDIDATES, Folds
 from ileed.fitting import ProgressCallback
+from ileed.width import LADDER, RESTARTS, Split, compare_widths
 
 __all__ = [
     "Auto",
     "Chosen",
+    "Comparison",
     "Ensemble",
     "Fit",
     "FitsTogether",
     "Learner",
     "Rated",
     "Told",
+    "Widened",
     "fit_one",
     "fit_seconds",
     "fits_together",
@@ -215,3 +218,62 @@ class Auto:
             fits = method.fit_each([datasets[i] for i in here], seeds=[seeds[i] for i in here], device=device)
             chosen |= {index: Chosen(fit, compared[index]) for index, fit in zip(here, fits, strict=True)}
         return [chosen[index] for index in range(len(datasets))]
+
+
+@final
+@dataclass(frozen=True)
+class Widened:
+    """A method whose width is chosen by held-out episodes, as `Ileed.fit` does, for several data sets side by side."""
+
+    method: Ileed
+
+    def fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> Fitted:
+        return likeliest(self.fit_each([demonstrations], seeds=[seed], device=device, progress=progress)[0])
+
+    def fit_each(
+        self,
+        datasets: Sequence[Demonstrations],
+        *,
+        seeds: Sequence[int],
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> list[Ensemble]:
+        splits = [Split.of(data, seed=seed) for data, seed in zip(datasets, seeds, strict=True)]
+        policies = {hidden: CategoricalMLP(hidden=hidden) for hidden in LADDER}
+        nats: list[dict[tuple[int, ...], Any]] = [{} for _ in splits]
+        for hidden, policy in policies.items():
+            method = replace(self.method, policy=policy, restarts=min(RESTARTS, self.method.restarts), ensemble=1)
+            weights = [split.kept.astype(float) for split in splits]
+            found = method.fit_each([split.data for split in splits], seeds=seeds, device=device, weights=weights)
+            for costs, split, ensemble in zip(nats, splits, found, strict=True):
+                costs[hidden] = ensemble.best().fitted().nats(split.held_out)
+        pairs = zip(splits, nats, strict=True)
+        chosen = [compare_widths(split, LADDER, costs.__getitem__).chosen for split, costs in pairs]
+        fits: dict[int, Ensemble] = {}
+        for hidden, policy in policies.items():
+            here = [index for index, width in enumerate(chosen) if width == hidden]
+            method = replace(self.method, policy=policy)
+            found = method.fit_each([datasets[i] for i in here], seeds=[seeds[i] for i in here], device=device)
+            fits |= dict(zip(here, found, strict=True))
+        return [fits[index] for index in range(len(datasets))]
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """What `ileed.compare` found."""
+
+    found: ModelComparison
+    seconds: float
+
+    def measured(self) -> dict[str, Any]:
+        """What is recorded of it."""
+        found = self.found
+        return {"sentence": found.sentence(), "preferred": found.preferred, "models": found.table().to_pylist()}

@@ -37,8 +37,9 @@ _SETTINGS = {
 """Settings of a method and of its parts."""
 _VALUES = {"scaled": {"standard_deviation": "deviation"}}
 """Values of settings."""
-_NOT_RECORDED = {"Gail": ("task",), "Ileed": ("folds", "temperature")}
-"""Settings that are not in the header: the cell's own setting names the task, and trials are fitted without folds."""
+_NOT_RECORDED = {"Curator": ("seed",), "Gail": ("task",), "Ileed": ("folds", "member_block", "temperature")}
+"""Settings that are not in the header: the cell's own setting names the task, the plan the seed of a
+curation, and trials are fitted without folds."""
 
 
 def recorded_settings(learner: Any) -> Any:

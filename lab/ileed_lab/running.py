@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar, final
 
 import torch
 
-from ileed import Demonstrations, IleedError, SettingsError, runs
+from ileed import Demonstrations, IleedError, RunError, SettingsError, runs
 from ileed.checking import whole_number
+from ileed.executors import AbstractExecutor, WorkerLostError
+from ileed.executors import executor as executor_of
 from ileed.runtime import resolve_device
 from ileed.wording import did_you_mean
 from ileed_lab.grid import AbstractExperiment, Cell, Setting, cells
@@ -49,31 +47,38 @@ def reproduce(
     resume: bool = False,
     device: str = "auto",
     workers: int | None = None,
+    executor: str | AbstractExecutor = "local",
     progress: ProgressCallback | None = None,
 ) -> list[Path]:
     """Run every cell of an experiment, or those of some methods and settings, and write each to a file under `out`.
 
     Trials 0, 1, ... are run, as many as published by default. With `resume` those already in the files are kept; a
     file is written again whenever more of its trials are finished, so an interruption loses little. A trial that fails
-    is recorded as such. Under the checkout's results/ nothing is written while its code has uncommitted changes. On a
-    GPU all trials of a cell are fitted together while the cores simulate and score.
+    is recorded as such; trials whose worker was killed are missing, and `RunError` says so when all others are done.
+    Under the checkout's results/ nothing is written while its code has uncommitted changes. On a GPU all trials of a
+    cell are fitted together while the cores simulate and score. `executor` is, or names, one of `ileed.executors`:
+    with another than "local" everything but the files is done by its workers, on their cores.
     """
     refuse_uncommitted(out)
     rule = "an experiment needs one or more, a whole number"
     count = experiment.trials if trials is None else whole_number("trials", trials, least=1, rule=rule)
-    cores = len(os.sched_getaffinity(0))
-    rule = "it needs one or more, a whole number, or None for as many as there are cores"
-    processes = cores if workers is None else whole_number("workers", workers, least=1, rule=rule)
-    grid = cells(experiment, methods=methods, settings=settings)
-    if not grid:
+    if workers is not None:
+        whole_number("workers", workers, least=1, rule="it needs one or more, or None for the executor's default")
+    if not (grid := cells(experiment, methods=methods, settings=settings)):
         raise SettingsError(_refusal_of_nothing(experiment, methods, settings))
     done = {cell.slug: cell.read(out) if resume else {} for cell in grid}
     made = {cell.slug: cell.origins(out) if resume else [] for cell in grid}
     total = len(grid) * count
-    torch_device = resolve_device(device)
+    torch_device = resolve_device("cpu" if executor != "local" and device == "auto" else device)
     run = _run_on_gpu if torch_device.type == "cuda" else _run_on_cores
-    began = time.monotonic()
-    for cell, measured in run(experiment, _jobs(grid, done, count), str(torch_device), processes):
+    if run is _run_on_gpu and executor != "local":
+        raise SettingsError("workers elsewhere fit on their cores: pass --device cpu, or --executor local")
+    workplace = executor_of(executor, workers) if isinstance(executor, str) else executor
+    began, lost = time.monotonic(), list[WorkerLostError]()
+    for cell, measured in run(experiment, _jobs(grid, done, count), str(torch_device), workplace):
+        if isinstance(measured, WorkerLostError):
+            lost.append(measured)
+            continue
         for trial in measured:
             done[cell.slug][trial["trial"]] = trial
         origin = runs.provenance() | {
@@ -86,6 +91,11 @@ def reproduce(
         if progress is not None:
             finished = sum(len([trial for trial in each if trial < count]) for each in done.values())
             progress(finished, total)
+    if lost:
+        raise RunError(
+            f"{len(lost)} of the cells lost trials with the workers that ran them (the last: {lost[-1]}): everything "
+            "else is written, and the same command with --resume runs what is missing"
+        )
     return [cell.path(out) for cell in grid]
 
 
@@ -128,17 +138,20 @@ def _add_origin(made: list[dict[str, Any]], origin: dict[str, Any]) -> list[dict
 
 
 def _run_on_cores(
-    experiment: AbstractExperiment, jobs: Sequence[Job], device: str, workers: int
-) -> Iterator[tuple[Cell, list[Measured]]]:
+    experiment: AbstractExperiment, jobs: Sequence[Job], device: str, executor: AbstractExecutor
+) -> Iterator[tuple[Cell, list[Measured] | WorkerLostError]]:
     """Each core takes a block of trials from data to measurement, with all methods that share the data.
 
     First trials come first, so that an interrupted run has some of every cell.
     """
     tasks = sorted((task for job in jobs for task in _core_tasks(experiment, *job)), key=lambda task: task[1][0])
-    with _process_pool(min(workers, max(len(tasks), 1))) as pool:
-        waiting = {pool.submit(_run_block, own, trials): own for own, trials in tasks}
+    with executor:
+        waiting = {executor.submit(_on_one_thread, _run_block, own, trials): own for own, trials in tasks}
         for future, own in _as_completed(waiting):
-            yield from zip(own, future.result(), strict=True)
+            measured = _measured(future)
+            yield from zip(
+                own, [measured] * len(own) if isinstance(measured, WorkerLostError) else measured, strict=True
+            )
 
 
 def _core_tasks(
@@ -159,13 +172,17 @@ def _blocks(trials: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def _run_on_gpu(
-    experiment: AbstractExperiment, jobs: Sequence[Job], device: str, workers: int
-) -> Iterator[tuple[Cell, list[Measured]]]:
+    experiment: AbstractExperiment, jobs: Sequence[Job], device: str, executor: AbstractExecutor
+) -> Iterator[tuple[Cell, list[Measured] | WorkerLostError]]:
     """The cores simulate ahead and score behind; the fits, all trials of a cell together, run here in between."""
     scoring: dict[Future[list[Measured]], Cell] = {}
-    with _process_pool(workers) as pool:
+
+    def submit(function: Callable[..., _Result], *args: Any) -> Future[_Result]:
+        return executor.submit(_on_one_thread, function, *args)
+
+    with executor:
         ahead = [
-            [pool.submit(experiment.demonstrations, setting, block) for block in _blocks(trials, experiment.block)]
+            [submit(experiment.demonstrations, setting, block) for block in _blocks(trials, experiment.block)]
             if any(_is_fitted_on_gpu(cell) for cell in own)
             else []
             for setting, own, trials in jobs
@@ -176,13 +193,13 @@ def _run_on_gpu(
             for cell in own:
                 if _is_fitted_on_gpu(cell):
                     for trial, attempt in zip(trials, _fits(cell, trials, datasets, device), strict=True):
-                        scoring[pool.submit(_score, cell, trial, pickle.dumps(attempt))] = cell
+                        scoring[submit(_score, cell, trial, attempt)] = cell
                 else:
-                    scoring |= {pool.submit(_run_trial, cell, trial): cell for trial in trials}
+                    scoring |= {submit(_run_trial, cell, trial): cell for trial in trials}
                 for future in [future for future in scoring if future.done()]:
-                    yield scoring.pop(future), future.result()
+                    yield scoring.pop(future), _measured(future)
         for future, cell in _as_completed(scoring):
-            yield cell, future.result()
+            yield cell, _measured(future)
 
 
 def _is_fitted_on_gpu(cell: Cell) -> bool:
@@ -190,6 +207,7 @@ def _is_fitted_on_gpu(cell: Cell) -> bool:
 
 
 _Waiting = TypeVar("_Waiting")
+_Result = TypeVar("_Result")
 
 
 def _as_completed(waiting: dict[Future[Any], _Waiting]) -> Iterator[tuple[Future[Any], _Waiting]]:
@@ -198,21 +216,21 @@ def _as_completed(waiting: dict[Future[Any], _Waiting]) -> Iterator[tuple[Future
             yield future, waiting.pop(future)
 
 
-@contextmanager
-def _process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes, one thread each; jobs that have not begun are dropped when the run is interrupted."""
-    pool = ProcessPoolExecutor(
-        workers, mp_context=get_context("forkserver"), initializer=torch.set_num_threads, initargs=(1,)
-    )
+def _measured(future: Future[list[Any]]) -> list[Any] | WorkerLostError:
     try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        return future.result()
+    except WorkerLostError as error:
+        return error
 
 
-def _score(cell: Cell, trial: int, packed: bytes) -> list[Measured]:
-    # Packed by this run itself and never a file: torch would pass every tensor through a file descriptor of its own.
-    return [_measure(cell, trial, pickle.loads(packed))]
+def _on_one_thread(function: Callable[..., _Result], *args: Any) -> _Result:
+    """Runs in a worker, of which there are as many as cores."""
+    torch.set_num_threads(1)
+    return function(*args)
+
+
+def _score(cell: Cell, trial: int, attempt: _Attempt) -> list[Measured]:
+    return [_measure(cell, trial, attempt)]
 
 
 def _run_trial(cell: Cell, trial: int) -> list[Measured]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ileed import (
     BiasedMixture,
+    BiasedScaling,
     Boltzmann,
     CategoricalMLP,
     Confusion,
@@ -26,6 +27,7 @@ from ileed import (
     MixtureMLP,
     OneVersusRest,
     Persistent,
+    PersistentScaling,
     UniformMixture,
 )
 from ileed.model.demonstrators import AbstractDemonstratorModel
@@ -221,17 +223,24 @@ def _repeated(action: Array, episode: Array, repeats: Array) -> Array:
 class Continuous(AbstractDesign):
     """Uniform observations, and an expert that chooses between two smooth functions of them, with Gaussian noise.
 
-    A person's variance is the expert's divided by their expertise, as `VarianceScaling` supposes.
+    A person's variance is the expert's divided by their expertise, as `VarianceScaling` supposes. `offset` and `gain`
+    are standard deviations, over people and dimensions, of Gaussian offsets and logarithms of gains; `correlation` is
+    that of noise with the step before.
     """
 
     observations: int = 4
     actions: int = 2
     standard_deviation: float = 0.2
+    offset: float = 0.0
+    gain: float = 0.0
+    correlation: float = 0.0
+    demonstrator: AbstractDemonstratorModel[Any] | None = None
 
     @property
     def method(self) -> Ileed:
         policy = MixtureMLP(hidden=(32,), modes=2, shared_standard_deviations=True)
-        return Ileed(policy=policy, expertise=Constant(), restarts=4, steps=1000, batch_size=512)
+        settings: dict[str, Any] = {"restarts": 4, "steps": 1000, "batch_size": 512}
+        return Ileed(policy=policy, demonstrator=self.demonstrator, expertise=Constant(), **settings)
 
     def population(self, seed: int) -> Population:
         chance = np.random.default_rng(seed)
@@ -243,10 +252,20 @@ class Continuous(AbstractDesign):
         chosen = np.where(chance.random((len(who), 1)) < 0.5, first, second)
         level = chance.uniform(LOWEST, HIGHEST, size=self.everybody)
         deviation = self.standard_deviation / np.sqrt(level[who])[:, None]
-        action = chosen + deviation * chance.normal(size=chosen.shape)
+        noise = _lasting(chance.normal(size=chosen.shape), episode, self.correlation)
+        gain, offset = (chance.normal(size=(self.everybody, self.actions)) * size for size in (self.gain, self.offset))
+        action = np.exp(gain[who]) * chosen + offset[who] + deviation * noise
         return self._population(
             level[who], observations=seen, actions=action.astype(np.float32), demonstrator=who, episode=episode
         )
+
+
+def _lasting(noise: Array, episode: Array, correlation: float) -> Array:
+    """(step, dimension) autocorrelated noise of variance one from independent noise, episode by episode."""
+    found = noise.copy()
+    for step in np.flatnonzero(episode[1:] == episode[:-1]) + 1 if correlation else ():
+        found[step] = correlation * found[step - 1] + np.sqrt(1 - correlation**2) * noise[step]
+    return found
 
 
 @final
@@ -295,6 +314,8 @@ DESIGNS: dict[str, AbstractDesign] = {
     "habits": Tabular(bias=0.5, demonstrator=BiasedMixture()),
     "persistent": Tabular(persistence=0.5, demonstrator=Persistent()),
     "confusion": Tabular(mistakes=0.5, demonstrator=Confusion()),
+    "offsets and gains": Continuous(offset=0.2, gain=0.2, demonstrator=BiasedScaling()),
+    "lasting noise": Continuous(correlation=0.6, demonstrator=PersistentScaling()),
 }
 """Six designs, of which the experts of the third, fourth and fifth are stochastic; the first with other numbers of
-steps a person; and the other demonstrator models, each with people as it describes them."""
+steps a person; and the other demonstrator models, of continuous actions too, each with people as it describes them."""

@@ -7,24 +7,22 @@ table is the same, byte for byte, for any number of processes and after any inte
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from importlib import metadata
 from itertools import islice
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import pyarrow as pa
 
 from ileed import RunError, SettingsError, runs
 from ileed.errors import require
+from ileed.executors import AbstractExecutor, WorkerLostError
+from ileed.executors import executor as executor_of
 from ileed_lab.chess.games import Extracted, extract_positions
 from ileed_lab.chess.parts import (
     Checkpoint,
@@ -37,7 +35,7 @@ from ileed_lab.chess.parts import (
 )
 from ileed_lab.chess.sources import Chunk, check, chunks, identity
 
-__all__ = ["Extracted", "extract"]
+__all__ = ["Extracted", "counts_of_source", "extract"]
 
 _FORMAT = 1
 _CHUNKS_IN_A_PART = 16
@@ -50,6 +48,7 @@ def extract(
     out: str | Path,
     *,
     workers: int | None = None,
+    executor: str = "local",
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Extracted:
@@ -60,12 +59,13 @@ def extract(
     left out, and so are unrated games, and rows of a table whose id came before. `clock` is the mover's time left after
     the move. A game without an id is named for its file and the byte it begins at.
 
-    `workers` processes parse, by default as many as there are cores, or this one alone for small files. Finished parts
-    are beside `out` until all are done; with `resume` an interrupted run continues from there, otherwise it starts
-    again. `progress` is called with the bytes of the files read, and of all.
+    `workers` processes parse, by default as many as there are cores, or this one alone for small files; `executor`
+    names another place for them (`ileed.executors`). Finished parts are beside `out` until all are done; with `resume`
+    an interrupted run continues from there, otherwise it starts again. `progress` is called with the bytes of the files
+    read, and of all.
     """
-    paths, out = [Path(source) for source in sources], Path(out)
-    if not paths:
+    out = Path(out)
+    if not (paths := [Path(source) for source in sources]):
         raise SettingsError("no file of games was given: name at least one")
     for path in paths:
         check(path)
@@ -92,12 +92,11 @@ def extract(
         for index in range(reached.source, len(paths))
         for chunk in chunks(paths[index], start=reached.after if index == reached.source else 0)
     )
-    with _Pool(workers) as pool:
-        results = _with_progress(pool.in_order(numbered), sizes, progress)
+    with nullcontext() if executor == "local" and workers == 1 else executor_of(executor, workers) as pool:
+        results = _with_progress(_parse_in_order(numbered, pool), sizes, progress)
         while batch := list(islice(results, _CHUNKS_IN_A_PART)):
             for index, chunk, _, counts in batch:
-                found += counts + _counts_of_source(chunk, paths[index].name)
-            index, chunk, *_ = batch[-1]
+                found += counts + counts_of_source(chunk, paths[index].name)
             parts.append(part_path(folder, len(parts)))
             table = pa.concat_tables([table for _, _, table, _ in batch])
             write_part(parts[-1], table, {"task": task, "reached": asdict(Checkpoint(index, chunk.after, found))})
@@ -115,7 +114,7 @@ def _with_progress(
         yield index, chunk, table, counts
 
 
-def _counts_of_source(chunk: Chunk, name: str) -> Extracted:
+def counts_of_source(chunk: Chunk, name: str) -> Extracted:
     """The counts of a chunk that are known before its text is parsed."""
     return Extracted(
         games=sum(chunk.left_out.values()) + sum(chunk.damaged.values()),
@@ -129,57 +128,28 @@ _Result = tuple[int, Chunk, Any, Extracted]
 """Index of the file, chunk of it (without its text), table of positions, and counts."""
 
 
-@final
-class _Pool:
-    """Processes that parse, or this process where one is enough; results come in the order of the chunks."""
-
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._pool = (
-            None
-            if workers == 1
-            else ProcessPoolExecutor(workers, mp_context=get_context("forkserver"), initializer=_end_with_parent)
-        )
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def in_order(self, numbered: Iterator[tuple[int, Chunk, str]]) -> Iterator[_Result]:
-        if self._pool is None:
-            for index, chunk, name in numbered:
-                yield index, replace(chunk, text=b""), *extract_positions(chunk.text, name, chunk.start)
-            return
-        waiting: deque[tuple[int, Chunk, Future[tuple[Any, Extracted]]]] = deque()
-        try:
-            for index, chunk, name in numbered:
-                future = self._pool.submit(extract_positions, chunk.text, name, chunk.start)
-                waiting.append((index, replace(chunk, text=b""), future))
-                if len(waiting) > self._workers + 1:  # one ahead of those that are parsed, and no more in memory
-                    yield _await(waiting.popleft())
-            while waiting:
+def _parse_in_order(numbered: Iterator[tuple[int, Chunk, str]], pool: AbstractExecutor | None) -> Iterator[_Result]:
+    """Results in the order of the chunks, from workers of the pool, or from this process where there is none."""
+    if pool is None:
+        for index, chunk, name in numbered:
+            yield index, replace(chunk, text=b""), *extract_positions(chunk.text, name, chunk.start)
+        return
+    waiting: deque[tuple[int, Chunk, Future[tuple[Any, Extracted]]]] = deque()
+    try:
+        for index, chunk, name in numbered:
+            future = pool.submit(extract_positions, chunk.text, name, chunk.start)
+            waiting.append((index, replace(chunk, text=b""), future))
+            if len(waiting) > pool.workers + 1:  # one ahead of those that are parsed, and no more in memory
                 yield _await(waiting.popleft())
-        except BrokenProcessPool as error:
-            raise RunError(
-                f"one of {self._workers} processes was killed (for lack of memory?): continue with resume "
-                "and fewer workers"
-            ) from error
+        while waiting:
+            yield _await(waiting.popleft())
+    except WorkerLostError as error:
+        raise RunError(f"{error}; --resume continues from here") from error
 
 
 def _await(waiting: tuple[int, Chunk, Future[tuple[Any, Extracted]]]) -> _Result:
     index, chunk, future = waiting
     return index, chunk, *future.result()
-
-
-def _end_with_parent() -> None:
-    """Leave interruption to the parent, and end when it ends, however it does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
 
 
 def _made_with() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ileed.errors import require
 from ileed_lab.chess.positions import SCHEMA
 from ileed_lab.chess.sources import BLANK_LINE, HEADER
 
-__all__ = ["Extracted", "extract_positions"]
+__all__ = ["Extracted", "count_damage", "extract_positions", "rated_games"]
 
 _BEFORE_A_GAME = b"\xef\xbb\xbf \t\r\n"  # the byte order mark of some UTF-8 files, and blanks
 _PIECES = ".PNBRQKpnbrqk"
@@ -69,37 +69,33 @@ def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
 def extract_positions(text: bytes, source: str, start: int) -> tuple[Any, Extracted]:
     """The positions and the counts of a chunk of PGN text that begins at byte `start` of its source."""
     parser = require("rust_pgn_reader_python_binding", package="ileed-lab")
+    games, counts = rated_games(text)
+    if not games:
+        return SCHEMA.empty_table(), counts
+    views = parser.parse_games_from_strings(list(games.values()), num_threads=1)
+    assert len(views) == len(games)  # every text that is not blank is one game to the parser
+    (parsed,) = views.chunks  # one for each thread
+    offsets, outcomes = list(games), parsed.outcome
+    table, kept = _table(
+        parsed, lambda game: _facts(views[game].headers, outcomes[game], f"{source}@{start + offsets[game]}")
+    )
+    damaged = count_damage(list(games.values()), parsed)
+    return table, counts + Extracted(kept=kept, positions=len(table), damaged=damaged)
+
+
+def rated_games(text: bytes) -> tuple[Mapping[int, str], Extracted]:
+    """Games of standard chess by their offsets, without those that say that they are not rated; and how many."""
     left_out: Counter[str] = Counter()
-    offsets: list[int] = []
-    games: list[str] = []
-    garbled: set[int] = set()
+    games: dict[int, str] = {}
     variants, unrated = b"[Variant" in text, b"asual" in text  # most files have neither
     for offset, game in _split(text):
         if variants and _VARIANT.search(game):
             left_out["not standard chess"] += 1
         elif unrated and _UNRATED.search(game):
             left_out["not rated"] += 1
-        else:
-            words = game.decode("utf-8", "replace").strip().lstrip("\ufeff").lstrip()
-            if "\ufffd" in words:
-                garbled.add(len(games))
-            if words:
-                offsets.append(start + offset)
-                games.append(words)
-    if not games:
-        return SCHEMA.empty_table(), Extracted(games=sum(left_out.values()), left_out=dict(left_out))
-    views = parser.parse_games_from_strings(games, num_threads=1)
-    assert len(views) == len(games)  # every text that is not blank is one game to the parser
-    (parsed,) = views.chunks  # one for each thread
-    outcomes = parsed.outcome
-    table, kept = _table(parsed, lambda game: _facts(views[game].headers, outcomes[game], f"{source}@{offsets[game]}"))
-    return table, Extracted(
-        games=len(games) + sum(left_out.values()),
-        kept=kept,
-        positions=len(table),
-        damaged=_count_damage(games, garbled, outcomes, [] if parsed.valid.all() else parsed.parse_errors),
-        left_out=dict(left_out),
-    )
+        elif words := game.decode("utf-8", "replace").strip().lstrip("\ufeff").lstrip():
+            games[offset] = words
+    return games, Extracted(games=len(games) + sum(left_out.values()), left_out=dict(left_out))
 
 
 def _split(text: bytes) -> Iterator[tuple[int, bytes]]:
@@ -115,13 +111,12 @@ def _split(text: bytes) -> Iterator[tuple[int, bytes]]:
     yield begin, text[begin:]
 
 
-def _count_damage(
-    games: Sequence[str], garbled: set[int], outcomes: Sequence[str | None], errors: Sequence[str | None]
-) -> dict[str, int]:
+def count_damage(games: Sequence[str], parsed: Any) -> dict[str, int]:
     """Damaged games by reason; the gravest reason comes last and counts."""
+    errors = [] if parsed.valid.all() else parsed.parse_errors
     reasons = {
-        **dict.fromkeys(garbled, "bytes that are not UTF-8"),
-        **{game: "no result at the end" for game, outcome in enumerate(outcomes) if outcome is None},
+        **{game: "bytes that are not UTF-8" for game, words in enumerate(games) if "\ufffd" in words},
+        **{game: "no result at the end" for game, outcome in enumerate(parsed.outcome) if outcome is None},
         **{game: "no headers" for game, words in enumerate(games) if words[0] != "["},
         **{game: _reason(error) for game, error in enumerate(errors) if error is not None},
     }

@@ -17,6 +17,7 @@ from ileed.demonstrations import Array
 from ileed.wording import counted
 from ileed_lab.chess.consulting import ENGINE
 from ileed_lab.chess.experiment import ASKED, NODES, ChessEngines, ChessPolicy
+from ileed_lab.chess.gold_section import gold_section
 from ileed_lab.chess.judging import CAP, MATE
 from ileed_lab.chess.rating import LEAST
 from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table
@@ -46,6 +47,7 @@ def chess_page(results: Path) -> str:
         "## Expertise by rating",
         *_expertise(records),
         *_cross_fitted(records),
+        *gold_section(records),
         "## Engines of known strength",
         *_engines(records),
         "## The loss of a move",

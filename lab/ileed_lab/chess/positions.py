@@ -251,6 +251,7 @@ def with_mirror_images(data: Demonstrations) -> Demonstrations:
         demonstrator=np.concatenate([data.demonstrator, data.demonstrator])[order],
         episode=np.concatenate([data.episode, data.episode])[order],
         source_episode=None,
+        episode_number=None,
         rewards=None,
         terminals=None,
         skills={name: np.concatenate([values, values])[order] for name, values in data.skills.items()},

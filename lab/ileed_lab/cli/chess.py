@@ -12,6 +12,7 @@ from tyro.conf import Positional
 
 from ileed.checking import at_least_one
 from ileed.cli.console import Output, bar, plain, print_json
+from ileed.errors import SettingsError
 
 if TYPE_CHECKING:
     from ileed_lab.chess.rating import PlayerRating
@@ -32,17 +33,34 @@ class Extract:
     """The parquet file to write."""
     workers: int | None = None
     """Processes to run at once; as many as there are cores by default, and one for small files."""
+    executor: str = "local"
+    """Where they run: local (processes of this machine), ray (a Ray cluster) or slurm (jobs, through submitit)."""
     resume: bool = False
     """Continue an interrupted extraction."""
+    every_move: bool = False
+    """Write every move of one file of games, with any pieces on the board, for `ileed reproduce chess/gold`."""
 
     def __call__(self) -> None:
+        from ileed_lab.chess.every_move import extract_moves
         from ileed_lab.chess.extraction import extract
 
         at_least_one(workers=self.workers)
+        if self.every_move and (len(self.games) != 1 or self.resume or self.workers or self.executor != "local"):
+            raise SettingsError("--every-move takes one file, and no --resume, --workers or --executor: leave them out")
         with bar("reading games") as advance:
-            found = extract(self.games, self.out, workers=self.workers, resume=self.resume, progress=advance)
-        console = Output()
-        console.say(f"wrote {found.positions:,} positions of {found.kept:,} games to {self.out}")
+            if self.every_move:
+                found = extract_moves(self.games[0], self.out, progress=advance)
+            else:
+                found = extract(
+                    self.games,
+                    self.out,
+                    workers=self.workers,
+                    executor=self.executor,
+                    resume=self.resume,
+                    progress=advance,
+                )
+        console, what = Output(), "moves" if self.every_move else "positions"
+        console.say(f"wrote {found.positions:,} {what} of {found.kept:,} games to {self.out}")
         console.say(f"{found.games:,} games read, {sum(found.damaged.values()):,} of them damaged")
         for reason, count in (*found.damaged.items(), *((f"left out: {why}", n) for why, n in found.left_out.items())):
             console.say(f"  {count:>9,}  {reason}")

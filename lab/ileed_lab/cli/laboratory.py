@@ -57,7 +57,9 @@ class Reproduce:
     device: str = "auto"
     """cpu, cuda, or auto for the best there is."""
     workers: int | None = None
-    """Processes to run at once; as many as there are cores by default."""
+    """Processes or jobs to run at once; as many as there are cores by default."""
+    executor: str = "local"
+    """Where trials run: local (processes of this machine), ray (a Ray cluster) or slurm (jobs, through submitit)."""
     data: Path | None = None
     """The file of demonstrations, for the experiments that learn from one: a robomimic file for robot/square."""
 
@@ -77,6 +79,7 @@ class Reproduce:
                 resume=self.resume,
                 device=self.device,
                 workers=self.workers,
+                executor=self.executor,
                 progress=advance,
             )
         failed = sum("failed" in trial for path in paths for trial in read_cell(path)["trials"])
@@ -113,6 +116,9 @@ class Tables:
     hanabi: Path = Path("docs/hanabi.md")
     """The same for the page about Hanabi."""
 
+    overcooked: Path = Path("docs/overcooked.md")
+    """The same for the page about Overcooked."""
+
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
@@ -120,6 +126,7 @@ class Tables:
         from ileed_lab.curation.page import write_curation_page
         from ileed_lab.minigrid.page import write_page
         from ileed_lab.people.hanabi.page import write_hanabi_page
+        from ileed_lab.people.overcooked.page import write_overcooked_page
         from ileed_lab.square.page import write_robot_page
 
         write_page(self.results, self.out)
@@ -129,5 +136,6 @@ class Tables:
         write_crowd_page(self.results, self.crowd)
         write_curation_page(self.results, self.curation)
         write_hanabi_page(self.results, self.hanabi)
-        pages = (self.out, self.robot, self.chess, self.calibration, self.crowd, self.curation)
-        Output().say(f"wrote {', '.join(map(str, pages))} and {self.hanabi}")
+        write_overcooked_page(self.results, self.overcooked)
+        pages = (self.out, self.robot, self.chess, self.calibration, self.crowd, self.curation, self.hanabi)
+        Output().say(f"wrote {', '.join(map(str, pages))} and {self.overcooked}")

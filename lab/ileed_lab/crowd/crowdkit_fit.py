@@ -39,10 +39,11 @@ def main() -> None:
     kind = getattr(importlib.import_module("crowdkit.aggregation"), name)
     takes_seed = "random_state" in inspect.signature(kind).parameters
     method = kind(random_state=int(seed)) if takes_seed else kind()
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     labels = method.fit_predict(answers)
     record = {
         "seconds": time.perf_counter() - began,
+        "processor_seconds": time.process_time() - worked,
         "labels": {str(task): int(label) for task, label in labels.items()},
         "skills": {str(worker): float(skill) for worker, skill in skills(method, answers["worker"]).items()},
         "version": metadata.version("crowd-kit"),

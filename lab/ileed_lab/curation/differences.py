@@ -12,11 +12,12 @@ from scipy.special import stdtrit
 from ileed_lab.comparison import Estimate, Records
 from ileed_lab.curation.experiment import COMPETENT, OURS, CurationMiniGrid
 from ileed_lab.curation.others import CurationTrainers
+from ileed_lab.curation.square import CurationSquare
 from ileed_lab.curation.subsets import SELECTIONS
 from ileed_lab.grid import Setting
 from ileed_lab.records import Measured
 
-__all__ = ["VERDICTS", "Row", "over_trials", "paired", "rows_of"]
+__all__ = ["VERDICTS", "Row", "over_trials", "paired", "rows_of", "rows_of_square"]
 
 
 def over_trials(values: Mapping[int, float]) -> Estimate | None:
@@ -55,6 +56,8 @@ class Row:
     """The trials of each selection, by number."""
     ileed: Mapping[int, Measured]
     demonstrators: Mapping[int, Measured]
+    measure: str = "reward"
+    """What is compared: the mean reward of an episode, or the share of episodes that succeeded."""
 
     def rewards(self, selection: str) -> dict[int, float]:
         """The reward of each trial; also of ILEED's own policy, of the best demonstrator and of the expert."""
@@ -62,7 +65,7 @@ class Row:
             return {number: trial["expert"] for number, trial in self.demonstrators.items()}
         beside = {"ileed": self.ileed, "demonstrator": self.demonstrators}
         trials = beside[selection] if selection in beside else self.selections.get(selection, {})
-        return {number: trial["reward"] for number, trial in trials.items()}
+        return {number: trial[self.measure] for number, trial in trials.items()}
 
     @property
     def competent(self) -> bool | None:
@@ -105,3 +108,15 @@ def _row(records: Records, trainer: str, setting: Setting, found: Mapping[str, M
     where = {name: setting[name] for name in ("task", "population")}
     beside = [records.trials(CurationMiniGrid().name, name, **where) for name in ("ileed", "demonstrators")]
     return Row(trainer, setting["task"], setting["population"], found, ileed=beside[0], demonstrators=beside[1])
+
+
+def rows_of_square(records: Records) -> list[Row]:
+    """Our trainer and robomimic's in Square, by the share of episodes that succeeded; without trials where not run."""
+    square = CurationSquare()
+    ileed = records.trials(square.name, "ileed", trainer="bc-rnn")
+    rows = []
+    for setting in square.settings():
+        selections = [name for name in square.methods(setting) if name != "ileed"]
+        found = {each: records.trials(square.name, each, **setting) for each in selections}
+        rows.append(Row(setting["trainer"], "robot/square", "six operators", found, ileed, {}, measure="success"))
+    return rows[::-1]

@@ -15,6 +15,7 @@ from ileed.simulation import POPULATIONS
 from ileed.tasks.minigrid import MiniGridTask
 from ileed_lab.curation.subsets import SELECTIONS, Curation, Curator, Subset, select
 from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.in_turn import AbstractInTurn
 from ileed_lab.learners import likeliest
 from ileed_lab.minigrid.measures import (
     EPISODES,
@@ -102,7 +103,7 @@ class Cloning:
 
 @final
 @dataclass(frozen=True)
-class Judging:
+class Judging(AbstractInTurn):
     """The fit by which episodes are curated: ILEED as it is by default, whose own policy is compared too."""
 
     curator: Curator = Curator()  # noqa: RUF009 (frozen)
@@ -117,17 +118,6 @@ class Judging:
     ) -> Trained:
         found = self.curator(demonstrations, seed=seed, device=device)
         return Trained(found.fitted.policy, _told(found), float(found.fitted.provenance["seconds"]))
-
-    def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> list[Trained]:
-        """One after the other; it is here so that cells of the same data run in one process, and share this fit."""
-        return [self.fit(data, seed=seed, device=device) for data, seed in zip(datasets, seeds, strict=True)]
 
 
 def _told(found: Curation) -> Measured:

@@ -1,4 +1,4 @@
-"""The figures of the page about curation: differences by trainer and population, and rewards by selection."""
+"""The figures of the page about curation: differences by trainer and population, rewards and success by selection."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 from ileed import SettingsError, runs
 from ileed.errors import require
 from ileed_lab.comparison import Records, unique
-from ileed_lab.curation.differences import Row, over_trials, paired, rows_of
+from ileed_lab.curation.differences import Row, over_trials, paired, rows_of, rows_of_square
 from ileed_lab.curation.page import NAMES
+from ileed_lab.curation.square_section import SQUARE_NAMES, percent
+from ileed_lab.curation.subsets import RULES
 from ileed_lab.drawing import (
     BLUE,
     GREEN,
@@ -20,6 +22,7 @@ from ileed_lab.drawing import (
     INK,
     ORANGE,
     PURPLE,
+    SKY,
     as_svg,
     axis_range,
     colour_scale,
@@ -30,7 +33,7 @@ from ileed_lab.drawing import (
 )
 from ileed_lab.drawing import Row as Drawn
 
-__all__ = ["differences_figure", "rewards_figure"]
+__all__ = ["differences_figure", "rewards_figure", "square_figure"]
 
 _AGAINST = {"everything": BLUE, "random episodes": ORANGE}
 _SELECTIONS = {
@@ -40,6 +43,16 @@ _SELECTIONS = {
     "above-oracle": ("oracle, as many", GREEN),
     "ileed": ("ILEED's own policy", PURPLE),
 }
+_IN_SQUARE = {
+    "everything": ("everything", INK),
+    "weighted": ("everything, weighted", GREY),
+    "{rule}": ("what the rule keeps", BLUE),
+    "{rule}-random": ("random, as many", ORANGE),
+    "{rule}-length": ("short, as many", SKY),
+    "{rule}-oracle": ("oracle, as many", GREEN),
+    "ileed": ("ILEED's own policy", PURPLE),
+}
+_PLACES = {"above": "above the mean", "half": "the best half"}
 _WIDTH, _STEP = 170, 26
 
 
@@ -74,7 +87,34 @@ def rewards_figure(results: Path) -> bytes:
     return _drawn(alt, drawn, dict(_SELECTIONS.values()), "reward", "Which episodes make the best policy?", caption)
 
 
-_COLOURS = {INK: "black", BLUE: "blue", ORANGE: "orange", GREEN: "green", PURPLE: "purple"}
+def square_figure(results: Path) -> bytes:
+    """The success of each selection of episodes in Square; an SVG."""
+    drawn: list[Drawn] = []
+    for row in rows_of_square(Records(results, family="curation")):
+        for rule in RULES:
+            for name, (words, _) in _IN_SQUARE.items():
+                found = percent(over_trials(row.rewards(name.format(rule=rule))))
+                if found is not None:
+                    place = {"trainer": SQUARE_NAMES[row.trainer], "where": _PLACES[rule], "kind": words}
+                    drawn.append(place | estimate_row(found))
+    if not drawn:
+        raise SettingsError(f"{results} has no curation in Square: `ileed reproduce curation/square` measures it")
+    alt = require("altair", extra="report")
+    words = "; ".join(f"{_COLOURS[colour]}: {name}" for name, colour in _IN_SQUARE.values())
+    caption = f"Percent of episodes that succeeded, mean over trials, with Student's 95 % interval. Marks are {words}."
+    question = "Which episodes make the best policy in Square?"
+    return _drawn(alt, drawn, dict(_IN_SQUARE.values()), "percent succeeded", question, caption, step=110)
+
+
+_COLOURS = {
+    INK: "black",
+    GREY: "grey",
+    BLUE: "blue",
+    SKY: "light blue",
+    ORANGE: "orange",
+    GREEN: "green",
+    PURPLE: "purple",
+}
 
 
 def _rows(results: Path) -> list[Row]:
@@ -89,7 +129,14 @@ def _fields(row: Row) -> Drawn:
 
 
 def _drawn(
-    alt: ModuleType, rows: list[Drawn], colours: dict[str, str], title: str, question: str, caption: str
+    alt: ModuleType,
+    rows: list[Drawn],
+    colours: dict[str, str],
+    title: str,
+    question: str,
+    caption: str,
+    *,
+    step: int = _STEP,
 ) -> bytes:
     places = unique(row["where"] for row in rows)
     trainers = unique(row["trainer"] for row in rows)
@@ -98,6 +145,7 @@ def _drawn(
         _panel(alt, [row for row in rows if row["trainer"] == trainer], places, colours, (domain, title), trainer)
         for trainer in trainers
     ]
+    panels = [panel.properties(height=alt.Step(step, **{"for": "position"})) for panel in panels]
     return as_svg(with_title(alt, alt.hconcat(*panels, spacing=14), question, caption))
 
 
@@ -115,7 +163,7 @@ def _panel(
     def x(field: str) -> Any:
         return alt.X(field, title=title, scale=scale, axis=alt.Axis(tickCount=4))
 
-    first = trainer == NAMES["bc"]
+    first = trainer in (NAMES["bc"], SQUARE_NAMES["bc-rnn"])
     y_axis = alt.Axis(labels=first, ticks=False, domain=False, grid=True, labelLimit=0, labelPadding=8)
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=alt.Y("where:N", sort=None, title=None, scale=alt.Scale(domain=list(places)), axis=y_axis),
@@ -129,17 +177,19 @@ def _panel(
         base.mark_point(filled=True, size=32, opacity=1).encode(x=x("mean:Q"), description="label:N"),
         panel_heading(alt, trainer.replace("BC of ours", "our BC").removesuffix(" network"), _WIDTH),
     ]
-    return alt.layer(*layers).properties(width=_WIDTH, height=alt.Step(_STEP, **{"for": "position"}))
+    return alt.layer(*layers).properties(width=_WIDTH)
 
 
 def main() -> None:
-    """Draw both figures."""
+    """Draw every figure."""
     parser = argparse.ArgumentParser(description="Draw the figures of the page about curation from its results.")
     parser.add_argument("--results", type=Path, default=Path("results"), help="what `ileed reproduce` wrote")
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where the figures are written")
     arguments = parser.parse_args()
     runs.write_file(arguments.out / "curation-differences.svg", differences_figure(arguments.results))
     runs.write_file(arguments.out / "curation-rewards.svg", rewards_figure(arguments.results))
+    if any(row.was_run for row in rows_of_square(Records(arguments.results, family="curation"))):
+        runs.write_file(arguments.out / "curation-square.svg", square_figure(arguments.results))
 
 
 if __name__ == "__main__":

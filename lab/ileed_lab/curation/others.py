@@ -14,6 +14,7 @@ from ileed_lab.curation import foreign
 from ileed_lab.curation.experiment import FIRST_TRIAL, CurationMiniGrid
 from ileed_lab.curation.subsets import OTHERS, Curator, Subset, select
 from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.in_turn import AbstractInTurn
 from ileed_lab.minigrid.measures import EPISODES, STEPS, TASKS, mean_reward
 from ileed_lab.records import Measured
 
@@ -41,7 +42,7 @@ class Prepared:
 
 @final
 @dataclass(frozen=True)
-class Taught:
+class Taught(AbstractInTurn):
     """A trainer of another project, on the episodes of a selection."""
 
     trainer: str
@@ -64,17 +65,6 @@ class Taught:
             curation = self.curator(demonstrations, seed=seed, device="cpu")
         chosen = select(self.selection, demonstrations, curation=curation, skills=self.skills, seed=seed)
         return Prepared(demonstrations, chosen, seed)
-
-    def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> list[Prepared]:
-        """One after the other; it is here so that cells of the same data run in one process, and share a curation."""
-        return [self.fit(data, seed=seed, device=device) for data, seed in zip(datasets, seeds, strict=True)]
 
 
 @final

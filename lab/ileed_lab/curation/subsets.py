@@ -71,9 +71,12 @@ class Curator:
     """Curates a data set by the method's fit to the same data."""
 
     method: Ileed = Ileed()  # noqa: RUF009 (frozen)
+    seed: int | None = None
+    """Of the fit and of what the rules draw; that of each call by default."""
 
     def __call__(self, data: Demonstrations, *, seed: int, device: str) -> Curation:
         """The fit and what the rules keep; the last few are remembered, since several selections need the same."""
+        seed = seed if self.seed is None else self.seed
         key = self, data.fingerprint(), seed, device
         if key not in _REMEMBERED:
             while len(_REMEMBERED) >= _MOST_REMEMBERED:

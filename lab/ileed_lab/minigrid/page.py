@@ -11,6 +11,7 @@ from pathlib import Path
 from ileed import runs
 from ileed_lab.comparison import Records, Verdict, markdown_table
 from ileed_lab.minigrid.sections import Paper, Section
+from ileed_lab.minigrid.sections.baselines import field_baselines, gaps
 from ileed_lab.minigrid.sections.beyond import beyond_the_paper
 from ileed_lab.minigrid.sections.experts import experts
 from ileed_lab.minigrid.sections.populations import populations
@@ -51,7 +52,7 @@ def page(results: Path, *, images: Path, paper: Paper | None = None) -> str:
         _INTRODUCTION,
         *("## Summary", _summary(sections)),
         *(paragraph for section in sections for paragraph in (f"## {section.title}", *section.paragraphs)),
-        *("## Beyond the paper", *beyond_the_paper(records, show)),
+        *("## Beyond the paper", *beyond_the_paper(records, show), *field_baselines(records), *gaps(records, paper)),
         *("## Where the numbers come from", *provenance(records)),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"

@@ -10,12 +10,12 @@ from typing import Any, final
 import numpy as np
 
 from ileed import CategoricalMLP, Constant, Demonstrations, Fitted, Ileed, compare
-from ileed.comparing import ModelComparison
 from ileed.demonstrations import Array
 from ileed.fitted.rating import Ratings
 from ileed.fitting import ProgressCallback
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.runtime import stream
+from ileed_lab.learners import Comparison
 
 __all__ = ["METHOD", "Agreement", "Agreements", "Alone", "Compared", "CrossFitted", "RatedGames", "game_curves"]
 
@@ -173,15 +173,6 @@ def _log_policy(fitted: Fitted, observations: Array) -> Array:
 
 def _means(values: Array, game: Array) -> list[float]:
     return (np.bincount(game, weights=values) / np.bincount(game)).round(4).tolist()
-
-
-@final
-@dataclass(frozen=True)
-class Comparison:
-    """What `ileed.compare` found."""
-
-    found: ModelComparison
-    seconds: float
 
 
 @final

@@ -13,7 +13,8 @@ import numpy as np
 from ileed.demonstrations import Array
 from ileed.fitted.rating import Population, Ratings
 from ileed.runtime import stream
-from ileed_lab.people.learners import Agreements, Comparison, RatedGames, game_curves
+from ileed_lab.learners import Comparison
+from ileed_lab.people.learners import Agreements, RatedGames, game_curves
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured
 
@@ -264,8 +265,7 @@ def measure(method: str) -> Callable[[Any, Outcomes, int], Measured]:
 
 
 def _measure_comparison(fit: Comparison, outcomes: Outcomes, trial: int) -> Measured:
-    found = fit.found
-    return {"sentence": found.sentence(), "preferred": found.preferred, "models": found.table().to_pylist()}
+    return fit.measured()
 
 
 def _measure_agreement(fit: Agreements, outcomes: Outcomes, trial: int) -> Measured:

@@ -1,9 +1,11 @@
 """robomimic's recurrent behaviour cloning (BC-RNN), by the function that its training script runs.
 
-Its defaults are 200,000 batches for an LSTM of two layers of 400. Here it is one layer of 64 without further layers, a
-learning rate of 1e-3 (theirs is a tenth of it) and 1,000 batches of 100 stretches of 10 steps, which take half a minute
-on one core. Where actions are continuous its head is a mixture of Gaussians, as in robomimic's study; where they are
-vectors with a one at the action's place, least squares, whose answer is the probability of each action.
+Its defaults are 200,000 batches of 100 stretches of 10 steps for an LSTM of two layers of 400, and a learning rate of
+1e-4. Here that rate is 1e-3, and there are no further layers. Where actions are continuous it is an LSTM of two layers
+of 100 and 4,000 batches, with a mixture of Gaussians as its head, as in robomimic's study, and observations are
+normalised in the file (robomimic 0.3's own option stops with a recurrent policy at a mismatch of shapes). Where they
+are vectors with a one at the action's place, it is one layer of 64 and 1,000 batches, which take half a minute on one
+core, with least squares, whose answer is the probability of each action.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import numpy as np
 
 from .answering import Array, Lesson, Trained, answer
 
-EPOCHS, BATCHES_IN_EPOCH, BATCH_SIZE = 10, 100, 100
-HORIZON, HIDDEN, LEARNING_RATE = 10, 64, 1e-3
+BATCHES_IN_EPOCH, BATCH_SIZE, HORIZON, LEARNING_RATE = 100, 100, 10, 1e-3
+NUMBERED = {"epochs": 10, "hidden": 64, "layers": 1}
+"""Where each action is a vector with a one at its place."""
+CONTINUOUS = {"epochs": 40, "hidden": 100, "layers": 2}
 KEY = "flat"  # of observations, as ileed writes them
 
 
@@ -26,6 +30,7 @@ def train(lesson: Lesson) -> Trained:
     from robomimic.scripts.train import train as train_script
     from robomimic.utils.file_utils import policy_from_checkpoint
 
+    scaling = (0.0, 1.0) if lesson.action_count else _normalise(lesson)
     config, asked = _config(lesson), torch.set_num_threads
     torch.set_num_threads = lambda nthreads: None  # robomimic takes two threads, whatever it is given
     try:
@@ -35,35 +40,58 @@ def train(lesson: Lesson) -> Trained:
     (saved,) = (lesson.folder / "run").rglob("model_epoch_*.pth")
     loaded, _ = policy_from_checkpoint(ckpt_path=str(saved), device=torch.device("cpu"))
     torch.manual_seed(lesson.seed)
+    sizes = _sizes(lesson)
     settings: dict[str, Any] = {
-        "epochs": EPOCHS,
+        "epochs": sizes["epochs"],
         "batches_in_epoch": BATCHES_IN_EPOCH,
         "batch_size": BATCH_SIZE,
-        "hidden": HIDDEN,
+        "hidden": sizes["hidden"],
     }
     settings |= {"horizon": HORIZON, "learning_rate": LEARNING_RATE, "mixture": bool(config.algo.gmm.enabled)}
-    return Trained(_Rows(loaded.policy), f"robomimic {robomimic.__version__}", settings)
+    if sizes["layers"] > 1:
+        settings["layers"] = sizes["layers"]
+    if not lesson.action_count:
+        settings["normalised"] = True
+    return Trained(_Rows(loaded.policy, *scaling), f"robomimic {robomimic.__version__}", settings)
+
+
+def _sizes(lesson: Lesson) -> dict[str, int]:
+    return NUMBERED if lesson.action_count else CONTINUOUS
+
+
+def _normalise(lesson: Lesson) -> tuple[Array, Array]:
+    """Shift and scale every observation of the file, which is the trainer's own; by what, (number,) each."""
+    import h5py
+
+    with h5py.File(lesson.data, "r+") as file:
+        columns = [demo["obs"][KEY] for demo in file["data"].values()]
+        rows = np.concatenate([column[()] for column in columns])
+        shift, scale = rows.mean(0), rows.std(0) + 1e-3
+        for column in columns:
+            column[...] = (column[()] - shift) / scale
+    return shift, scale
 
 
 def _config(lesson: Lesson) -> Any:
     from robomimic.config import config_factory
 
-    config = config_factory("bc")
+    config, sizes = config_factory("bc"), _sizes(lesson)
+    epochs = sizes["epochs"]
     with config.values_unlocked():
         config.experiment.name = "clone"
         config.experiment.validate = config.experiment.rollout.enabled = config.experiment.render_video = False
         config.experiment.logging.terminal_output_to_txt = config.experiment.logging.log_tb = False
-        config.experiment.save.enabled, config.experiment.save.every_n_epochs = True, EPOCHS
+        config.experiment.save.enabled, config.experiment.save.every_n_epochs = True, epochs
         config.experiment.epoch_every_n_steps = BATCHES_IN_EPOCH
         config.train.data, config.train.output_dir = str(lesson.data), str(lesson.folder / "run")
         config.train.dataset_keys = ["actions"]
         config.train.seed, config.train.cuda = lesson.seed, False
-        config.train.num_epochs, config.train.batch_size, config.train.seq_length = EPOCHS, BATCH_SIZE, HORIZON
+        config.train.num_epochs, config.train.batch_size, config.train.seq_length = epochs, BATCH_SIZE, HORIZON
         config.observation.modalities.obs.low_dim = [KEY]
         config.algo.optim_params.policy.learning_rate.initial = LEARNING_RATE
         config.algo.actor_layer_dims = ()
         config.algo.rnn.enabled, config.algo.rnn.horizon = True, HORIZON
-        config.algo.rnn.hidden_dim, config.algo.rnn.num_layers = HIDDEN, 1
+        config.algo.rnn.hidden_dim, config.algo.rnn.num_layers = sizes["hidden"], sizes["layers"]
         config.algo.gmm.enabled = lesson.action_count == 0
     config.lock()
     return config
@@ -76,8 +104,9 @@ class _Rows:
     each row has its own count of steps.
     """
 
-    def __init__(self, algorithm: Any) -> None:
+    def __init__(self, algorithm: Any, shift: Array | float, scale: Array | float) -> None:
         algorithm.set_eval()
+        self._shift, self._scale = shift, scale
         self._network = algorithm.nets["policy"]
         self._steps = np.zeros(0, dtype=np.int64)
         self._memory: Any = None
@@ -93,7 +122,8 @@ class _Rows:
         anew = torch.from_numpy(self._steps % HORIZON == 0)[None, :, None]
         memory = tuple(torch.where(anew, new, old) for new, old in zip(empty, self._memory, strict=True))
         with torch.no_grad():
-            seen = {KEY: torch.from_numpy(observations.astype(np.float32))}
+            normal = (observations - self._shift) / self._scale
+            seen = {KEY: torch.from_numpy(normal.astype(np.float32))}
             actions, self._memory = self._network.forward_step(seen, goal_dict=None, rnn_state=memory)
         self._steps += 1
         return np.asarray(actions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,29 +11,45 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from ileed import BiasedMixture, Demonstrations, Perfect, Persistent, SettingsError, UniformMixture
+from ileed import (
+    BiasedMixture,
+    CategoricalMLP,
+    Confusion,
+    Demonstrations,
+    Perfect,
+    Persistent,
+    SettingsError,
+    UniformMixture,
+)
+from ileed.fitting import ProgressCallback
+from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed_lab.grid import AbstractExperiment, Setting
 from ileed_lab.learners import Learner
-from ileed_lab.people.learners import METHOD, Agreement, Compared, CrossFitted
+from ileed_lab.people import learners
+from ileed_lab.people.learners import Agreement, Agreements, Compared, CrossFitted
 from ileed_lab.people.measures import Outcomes, measure
 from ileed_lab.people.overcooked.trials import Trial, read_trials
 from ileed_lab.people.overcooked.views import ACTIONS, steps
 from ileed_lab.records import Measured
 
-__all__ = ["Overcooked", "demonstrations"]
+__all__ = ["METHOD", "MODELS", "Overcooked", "demonstrations", "pairs_of", "path_of", "trials_of"]
 
-MODELS = {
+METHOD = replace(learners.METHOD, policy=CategoricalMLP(hidden=(64, 64)))
+"""That of Hanabi, with a network chosen by what cloning makes of held-out games, before any score was looked at."""
+MODELS: Mapping[str, AbstractDemonstratorModel[Any]] = {
     "uniform": UniformMixture(),
+    "shared-habit": BiasedMixture(shared=True),
     "persistent": Persistent(),
     "biased": BiasedMixture(),
     "persistent-biased": Persistent(biased=True),
+    "confusion": Confusion(),
 }
 
 
 @final
 @dataclass(frozen=True)
 class Overcooked(AbstractExperiment):
-    """Pairs of people in five kitchens; a demonstrator is a pair, and an episode one of its trials.
+    """Pairs of people in five kitchens; a demonstrator is a pair, and an episode one of its games.
 
     The score belongs to the pair, so both players' steps are the pair's. Trials of the experiment differ in the seeds
     of fits, folds and resampling.
@@ -49,40 +66,48 @@ class Overcooked(AbstractExperiment):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {} if self.data is None else {"data": _data(self.data).fingerprint()}
+        return {} if self.data is None else {"data": pairs_of(self.data).fingerprint()}
 
     def settings(self) -> Sequence[Setting]:
         return [{"demonstrators": "pairs"}]
 
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
         models = {name: CrossFitted(replace(METHOD, demonstrator=model)) for name, model in MODELS.items()}
-        cloning = replace(METHOD, expertise=Perfect())
         return {
             **models,
-            "agreement": Agreement(cloning),
+            "agreement": Agreement(replace(METHOD, expertise=Perfect())),
+            "pace": Pace(),
             "compare": Compared(replace(METHOD, steps=1_000), tuple(MODELS.values())),
         }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        return [_data(self._path)] * len(trials)
+        return [pairs_of(path_of(self.data, self.name))] * len(trials)
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
-        played = _trials(self._path)
+        played = trials_of(path_of(self.data, self.name))
         outcomes = Outcomes(played, list(dict.fromkeys(each.person for each in played)))
-        return measure(method)(fit, outcomes, trial)
+        return measure("agreement" if method == "pace" else method)(fit, outcomes, trial)
 
-    @property
-    def _path(self) -> Path:
-        if self.data is None:
-            raise SettingsError(
-                "people/overcooked learns from published trials: pass --data overcooked_ai-1.1.0.tar.gz, which "
-                "`pip download overcooked-ai==1.1.0 --no-deps --no-binary :all:` fetches"
-            )
-        return self.data
+
+@final
+@dataclass(frozen=True)
+class Pace:
+    """An index that looks at no action: how many steps of a game have one, whatever it is."""
+
+    def fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        device: str = "auto",
+        progress: ProgressCallback | None = None,
+    ) -> Any:
+        began, made = time.monotonic(), np.bincount(demonstrations.episode)
+        return Agreements(made, np.ones(len(made)), 0.0, time.monotonic() - began)
 
 
 def demonstrations(trials: Sequence[Trial]) -> Demonstrations:
-    """The steps in which somebody did something: in most nobody presses a key."""
+    """The steps in which somebody did something: in more than half of them a player presses no key."""
     rows = [(trial, number, *step) for number, trial in enumerate(trials) for step in steps(trial)]
     return Demonstrations(
         observations=np.stack([row[2] for row in rows]),
@@ -94,11 +119,23 @@ def demonstrations(trials: Sequence[Trial]) -> Demonstrations:
     )
 
 
+def path_of(data: Path | None, experiment: str) -> Path:
+    """The source package, which the command has to name."""
+    if data is None:
+        raise SettingsError(
+            f"{experiment} learns from published games: pass --data overcooked_ai-1.1.0.tar.gz, which "
+            "`pip download overcooked-ai==1.1.0 --no-deps --no-binary :all:` fetches"
+        )
+    return data
+
+
 @cache
-def _trials(path: Path) -> list[Trial]:
+def trials_of(path: Path) -> list[Trial]:
+    """Every game of the source package, read once."""
     return read_trials(path)
 
 
 @cache
-def _data(path: Path) -> Demonstrations:
-    return demonstrations(_trials(path))
+def pairs_of(path: Path) -> Demonstrations:
+    """The steps of all games, made once."""
+    return demonstrations(trials_of(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -28,13 +28,13 @@ Tiles = tuple[str, ...]
 
 def steps(trial: Trial) -> Iterator[tuple[Array, int]]:
     """What a player sees and does, wherever they do something: all steps of one player, then all of the other."""
-    made = [ast.literal_eval(text) for text in trial.actions]
+    states, made = ([ast.literal_eval(text) for text in each] for each in (trial.states, trial.actions))
     for player in range(2):
-        for text, joint in zip(trial.states, made, strict=True):
+        for state, joint in zip(states, made, strict=True):
             action = joint[player]
             if action != [0, 0]:
                 number = 4 if action == "INTERACT" else _DIRECTIONS.index(tuple(action))
-                yield view(trial, ast.literal_eval(text), player), number
+                yield view(trial, state, player), number
 
 
 def view(trial: Trial, state: Mapping[str, Any], player: int) -> Array:
@@ -59,7 +59,7 @@ def view(trial: Trial, state: Mapping[str, Any], player: int) -> Array:
         _one_of(_HELD, other.get("held_object", {}).get("name")),
         [(there[0] - here[0]) / 5, (there[1] - here[1]) / 5],
         *(_one_of(_KINDS, kind) for kind in (*around, facing)),
-        *(_way(trial.tiles, here, cells) for cells in targets),
+        *(_way(trial.tiles, here, tuple(cells)) for cells in targets),
         [max([soups.get(pot, ("", 0, 0))[1] for pot in pots], default=0) / _FULL, len(ready) > 0],
     ]
     return np.concatenate([np.asarray(part, dtype=np.float32) for part in parts])
@@ -90,7 +90,8 @@ def _where(tiles: Tiles, kind: str) -> tuple[Cell, ...]:
     return tuple((x, y) for y, row in enumerate(tiles) for x, tile in enumerate(row) if tile == kind)
 
 
-def _way(tiles: Tiles, here: Cell, cells: Iterable[Cell]) -> list[float]:
+@cache
+def _way(tiles: Tiles, here: Cell, cells: tuple[Cell, ...]) -> list[float]:
     """In which directions to go to the nearest of some cells, and how far it is; zeros where none can be reached."""
     ways = [_distances(tiles, cell) for cell in cells]
     reached = [way for way in ways if here in way]
