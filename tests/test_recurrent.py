@@ -15,7 +15,7 @@ from ileed import Constant, DemonstrationError, Demonstrations, Ileed, MixtureLS
 from ileed._torch import stream
 from ileed.fitting import OptimiserSettings, prepare
 from ileed.model.distributions import mixture, mixture_parts
-from ileed.nets import LSTM
+from ileed.nets import LSTM, _affine, _Recurrence
 from ileed.simulation import demonstrate
 from ileed_lab.reach import ReachExpert, ReachTask
 
@@ -71,6 +71,18 @@ def test_a_member_is_torchs_own_lstm_of_the_same_weights(inputs, units, length, 
         torch.testing.assert_close(walked[k].view(units, length, 2), theirs.permute(2, 0, 1), rtol=0, atol=1e-12)
         torch.testing.assert_close(hidden[k].T, last[0], rtol=0, atol=1e-12)
         torch.testing.assert_close(cell[k].T, last_cell[0], rtol=0, atol=1e-12)
+
+
+@given(groups=st.sampled_from([0, 1, 2, 4]), length=st.integers(1, 4), seed=st.integers(0, 99))
+def test_rows_on_a_cpu_and_all_members_at_once_on_a_gpu_give_the_same(groups, length, seed):
+    """In float64, where the two can differ by the order of sums alone; inputs of all members, or of each group."""
+    layer = LSTM(3, 2, generators=[stream(seed, k) for k in range(4)]).double()
+    shape = (groups, 3, 5 * length) if groups else (3, 5 * length)
+    seen = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
+    variables = [seen, *layer.parameters()]
+    on_gpu = _Recurrence.apply(_affine(layer.seen, layer.bias, seen), layer.remembered, length)
+    found = [(out, torch.autograd.grad(out.sin().sum(), variables)) for out in (layer(seen, length), on_gpu)]
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("length", [1, 4])

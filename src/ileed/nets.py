@@ -140,8 +140,17 @@ class LSTM(nn.Module):
 
     def forward(self, inputs: Tensor, length: int) -> Float[Tensor, "member unit observation"]:
         """Outputs of `length` time steps from a hidden state of zeros; the last axis is (time step, row)."""
-        whole = _affine(self.seen, self.bias, inputs)
-        return _Recurrence.apply(whole, self.remembered, length)  # type: ignore[no-untyped-call]
+        if inputs.is_cuda:
+            whole = _affine(self.seen, self.bias, inputs)
+            return _Recurrence.apply(whole, self.remembered, length)  # type: ignore[no-untyped-call]
+        parameters = zip(*map(_apart, (self.seen, self.bias, self.remembered)), strict=True)
+        rows = [inputs.T] if inputs.ndim == 2 else _apart(inputs.mT)
+        serves = len(self.seen) // len(rows)  # members in a row that see the same
+        outputs = [
+            _RecurrenceOfRows.apply(rows[member // serves], *each, length)  # type: ignore[no-untyped-call]
+            for member, each in enumerate(parameters)
+        ]
+        return (outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(outputs)).mT
 
     def step(self, inputs: Tensor, state: LSTMState) -> LSTMState:
         """One time step of every row: the next hidden state, whose hidden values are the outputs."""
@@ -195,6 +204,62 @@ class _Recurrence(torch.autograd.Function):
             hidden, cell = remembered.mT @ now, cell * forget
         whole = _time_last(back)
         return whole, whole @ _time_last(hiddens[:-1]).mT, None
+
+
+def _apart(values: Tensor) -> Sequence[Tensor]:
+    """Each entry of the first axis; of one alone a view, whose gradient is not copied."""
+    return [values.squeeze(0)] if len(values) == 1 else values.unbind()
+
+
+class _RecurrenceOfRows(torch.autograd.Function):
+    """An LSTM of one member on a CPU: `_Recurrence` with its affine map, where rows lie one after the other in memory.
+
+    The rows of a time step are then a stretch of memory, of which nothing is copied or transposed, and what the zeros
+    of the first hidden state would add is left out.
+    """
+
+    @staticmethod
+    def forward(
+        context: Any, inputs: Tensor, seen: Tensor, bias: Tensor, remembered: Tensor, length: int
+    ) -> Float[Tensor, "row unit"]:
+        count, units = len(inputs) // length, remembered.shape[-1]
+        gates = torch.addmm(bias.T, inputs, seen.T)
+        hiddens, cells, bent = (gates.new_empty(length, count, units) for _ in range(3))
+        for time, now in enumerate(gates.view(length, count, -1)):
+            if time:
+                now.addmm_(hiddens[time - 1], remembered.T)
+            enter, forget, leave = now[:, : 3 * units].sigmoid_().split(units, dim=1)
+            after = torch.mul(enter, now[:, 3 * units :].tanh_(), out=cells[time])
+            if time:
+                after.addcmul_(forget, cells[time - 1])
+            torch.mul(leave, torch.tanh(after, out=bent[time]), out=hiddens[time])
+        context.save_for_backward(inputs, seen, remembered, gates, hiddens, cells, bent)
+        return hiddens.flatten(0, 1)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, seen, remembered, gates, hiddens, cells, bent = context.saved_tensors
+        (length, count, units), shown = hiddens.shape, gradients[0].contiguous().view_as(hiddens)
+        back, kept = torch.empty_like(gates), gates[:, : 3 * units]
+        slopes = torch.addcmul(kept, kept, kept, value=-1).view(length, count, -1)  # of the logistic function
+        hidden, cell = shown[-1], torch.zeros_like(shown[-1])
+        for time in reversed(range(length)):
+            enter, forget, leave, candidate = gates.view(length, count, -1)[time].split(units, dim=1)
+            now, tip = back.view(length, count, -1)[time], bent[time]
+            to_enter, to_forget, to_leave, to_candidate = now.split(units, dim=1)
+            past = hidden * leave
+            cell.add_(past).addcmul_(past * tip, tip, value=-1)
+            torch.mul(cell, candidate, out=to_enter)
+            torch.mul(hidden, tip, out=to_leave)
+            torch.mul(cell, cells[time - 1], out=to_forget) if time else to_forget.zero_()
+            now[:, : 3 * units].mul_(slopes[time])
+            torch.mul(cell, enter, out=to_candidate).addcmul_(to_candidate * candidate, candidate, value=-1)
+            if time:
+                hidden = torch.addmm(shown[time - 1], now, remembered)
+                cell.mul_(forget)
+        to_inputs = back @ seen if context.needs_input_grad[0] else None
+        to_remembered = back[count:].T @ hiddens[:-1].flatten(0, 1)
+        return to_inputs, back.T @ inputs, back.sum(0)[:, None], to_remembered, None
 
 
 def _time_last(values: Float[Tensor, "time member value row"]) -> Float[Tensor, "member value observation"]:
