@@ -15,6 +15,7 @@ from ileed_lab.chess.rating import ChessRating
 from ileed_lab.crowd.experiment import CrowdLabels, CrowdSimulated
 from ileed_lab.curation.experiment import CurationMiniGrid
 from ileed_lab.curation.others import CurationTrainers
+from ileed_lab.curation.square import CurationSquare
 from ileed_lab.grid import AbstractExperiment
 from ileed_lab.minigrid.baseline_experiment import Baselines, Gaps
 from ileed_lab.minigrid.experiment import MINIGRID
@@ -24,7 +25,7 @@ from ileed_lab.people.overcooked.policies import OvercookedPolicies
 from ileed_lab.square.experiment import Scaling, Square
 
 _CHESS = (ChessExpertise(), ChessCrossFitting(), ChessGold(), ChessEngines(), ChessPolicy(), ChessRating())
-_CURATION = (CurationMiniGrid(), CurationTrainers())
+_CURATION = (CurationMiniGrid(), CurationTrainers(), CurationSquare())
 _PEOPLE = (Hanabi(), Overcooked(), OvercookedPolicies())
 _MINIGRID = (*MINIGRID, Baselines(), Gaps())
 _EVERY = (*_MINIGRID, Square(), Scaling(), *_CHESS, Coverage(), CrowdLabels(), CrowdSimulated(), *_CURATION, *_PEOPLE)
