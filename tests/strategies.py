@@ -46,6 +46,7 @@ EXPERTISES = (
     Skills("phase"),
     Difficulty(dim=2, hidden=(3,)),
     Difficulty(dim=0, hidden=()),
+    Difficulty(dim=2, hidden=(3,), easiness=False),
     Drift(episodes=10),
 )
 

@@ -86,6 +86,14 @@ def test_an_epoch_shows_everybody_with_all_of_their_steps(legal):
     assert seen.sum() == sampler.epoch * sampler.people_at_once
 
 
+def test_a_mean_over_all_people_is_not_taken_over_a_part_of_them():
+    """Expertise without easiness is measured from the mean over everybody: no batch has some people alone."""
+    data, _ = crowd()
+    sampler, joint = start(data, replace(FEW, expertise=ileed.Difficulty(easiness=False)).parts(data))
+    assert joint.parts.expertise.measures_from_mean
+    assert sampler.people_at_once is None
+
+
 def test_all_batches_together_cost_what_the_whole_data_cost(monkeypatch):
     data, _ = crowd()
     in_parts, joint = start(data)

@@ -13,6 +13,7 @@ METHODS = {
     "constant": ileed.Ileed(expertise=ileed.Constant(), restarts=3, steps=40),
     "embedded": ileed.Ileed(restarts=3, steps=40),
     "shared": ileed.Ileed(expertise=ileed.Embedded(shared=True), restarts=2, steps=40),
+    "interaction": ileed.Ileed(expertise=ileed.Difficulty(easiness=False), restarts=3, steps=40),
     "dynamics": ileed.Ileed(dynamics=ileed.LatentDynamics(), restarts=3, steps=40),
     "one versus rest": ileed.Ileed(demonstrator=ileed.OneVersusRest(), restarts=3, steps=40),
     "Boltzmann, clipped": ileed.Ileed(demonstrator=ileed.Boltzmann(), clip=0.5, restarts=3, steps=40),

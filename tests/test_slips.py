@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from strategies import world
 from test_third_party import ACTIONS, simulated
 
 import ileed
+from ileed import runs
 from ileed.fitted.newcomers import joint_with_newcomers
 from ileed.testing import check_demonstrator_model
 
@@ -257,3 +259,24 @@ def test_abilities_and_easiness_are_recovered_and_shrinkage_keeps_people_to_one_
 def test_a_shrinkage_that_is_no_precision_is_refused(shrinkage):
     with pytest.raises(ileed.SettingsError, match="shrinkage"):
         ileed.Difficulty(shrinkage=shrinkage)
+
+
+def test_a_run_without_easiness_is_saved_and_loaded_and_rates_newcomers_as_if_alone(tmp_path):
+    """Those of the fit keep their expertise whoever is rated: v is measured from the mean over the fit's people."""
+    data = world((30,) * 6, people=3)
+    expertise = ileed.Difficulty(dim=1, hidden=(), easiness=False)
+    fitted = method(None, expertise=expertise, steps=20).fit(data.by("ann", "bob"), seed=0, device="cpu")
+    fitted.save(tmp_path / "run")
+    loaded = ileed.load(tmp_path / "run")
+    assert loaded.joint.parts.expertise == expertise
+    np.testing.assert_array_equal(
+        loaded.expertise(data.observations, "ann"), fitted.expertise(data.observations, "ann")
+    )
+    together, alone = fitted.assess(data).alone, fitted.assess(data.by("cyd")).alone
+    assert together.expertise[2] == pytest.approx(alone.expertise[0], abs=1e-6)
+
+
+def test_difficulty_of_an_older_run_has_easiness():
+    written = {"kind": "Difficulty", "dim": 2, "hidden": [3], "shrinkage": 5.0}
+    rebuilt = runs.rebuilt(written, {"Difficulty": ileed.Difficulty})
+    assert rebuilt == ileed.Difficulty(hidden=(3,), shrinkage=5.0, easiness=True)

@@ -432,6 +432,7 @@ WRONG_SETTINGS = {
     "LatentDynamics(hidden=None)": "hidden is None",
     "Embedded(dim='2')": "dim is '2'.*whole number",
     "Embedded(shared='no')": "shared is 'no'",
+    "Difficulty(easiness='no')": "easiness is 'no'",
     "MixtureMLP(modes=1.5)": "modes is 1.5",
     "MixtureMLP(standard_deviation_floor='x')": "standard_deviation_floor is 'x'",
     "MixtureMLP(fixed_standard_deviation='x')": "fixed_standard_deviation is 'x'",

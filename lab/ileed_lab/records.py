@@ -40,6 +40,8 @@ _VALUES = {"scaled": {"standard_deviation": "deviation"}}
 _NOT_RECORDED = {"Curator": ("seed",), "Gail": ("task",), "Ileed": ("folds", "member_block", "temperature")}
 """Settings that are not in the header: the cell's own setting names the task, the plan the seed of a
 curation, and trials are fitted without folds."""
+_ADDED = {"Difficulty": {"easiness": True}}
+"""Settings that are younger than the first records of their kind, with the value of those records: it is left out."""
 
 
 def recorded_settings(learner: Any) -> Any:
@@ -52,7 +54,9 @@ def _with_recorded_names(settings: Any) -> Any:
         return [_with_recorded_names(item) for item in settings]
     if not isinstance(settings, dict):
         return settings
-    left_out = _NOT_RECORDED.get(str(settings.get("kind")), ())
+    kind = str(settings.get("kind"))
+    added = _ADDED.get(kind, {})
+    left_out = {*_NOT_RECORDED.get(kind, ()), *(name for name in added if settings.get(name) == added[name])}
     return {
         _SETTINGS.get(name, name): _with_recorded_names(_recorded_value(name, value))
         for name, value in settings.items()

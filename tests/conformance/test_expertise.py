@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import EXPERTISES
 
-from ileed import Constant, Embedded, Perfect, SettingsError, Skills
+from ileed import Constant, Difficulty, Embedded, Perfect, SettingsError, Skills
 from ileed._torch import stream
 from ileed.model.batch import Batch, Sizes
 
@@ -89,6 +89,30 @@ def test_a_shared_embedding_ignores_who_acts_but_not_what_is_seen():
     found = table(net_of(Embedded(hidden=(8,), shared=True)), everyone_everywhere())
     torch.testing.assert_close(found, found[:, :1].expand_as(found), rtol=0, atol=0)
     assert (found.diff(dim=2).abs().amax(dim=(1, 2)) > 1e-3).all()
+
+
+def test_difficulty_is_the_sigmoid_of_ability_easiness_and_interaction():
+    net, batch = net_of(Difficulty(dim=2, hidden=(4,))), everyone_everywhere()
+    state, (ability, interaction) = net.embedding(batch), net.skill.split((1, 2), dim=1)
+    both = torch.einsum("mdp,mdi->mip", state[:, 1:], interaction)
+    by_hand = (ability.mT + state[:, :1] + both).sigmoid().detach()
+    torch.testing.assert_close(table(net, batch), by_hand, **ROUNDING)
+
+
+def test_without_easiness_people_differ_by_state_and_no_state_is_easier_for_everybody():
+    net, batch = net_of(Difficulty(dim=2, hidden=(4,), easiness=False)), everyone_everywhere()
+    ability, interaction = net.skill.split((1, 2), dim=1)
+    centred = interaction - interaction.mean(-1, keepdim=True)
+    logit = ability.mT + torch.einsum("mdp,mdi->mip", net.embedding(batch), centred)
+    torch.testing.assert_close(table(net, batch), logit.sigmoid().detach(), **ROUNDING)
+    mean = table(net, batch).logit().mean(1)
+    torch.testing.assert_close(mean, ability.mean(-1).expand_as(mean), rtol=0, atol=1e-5)  # logit doubles twice
+    assert (table(net, batch).diff(dim=2).abs().amax(dim=(1, 2)) > 1e-3).all()
+
+
+def test_difficulty_without_easiness_and_interaction_is_refused():
+    with pytest.raises(SettingsError, match="dim=0 with easiness=False"):
+        Difficulty(dim=0, easiness=False)
 
 
 def test_given_one_skill_at_a_time_each_skill_has_a_constant_of_its_own():

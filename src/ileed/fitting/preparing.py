@@ -130,11 +130,10 @@ def sampler_of(training_data: TrainingData, settings: OptimiserSettings, normali
         if data.mapping is not None:
             raise SettingsError("a recurrent policy does not read a folder yet: select episodes that memory holds")
         return Windows([training_data], device=device)
-    parts, by_people = (
-        training_data.parts,
-        data.has_many_people and settings.batch_size is None and data.mapping is None,
-    )
-    if by_people and parts.dynamics is None and parts.expertise.estimates_expertise:
+    parts, expertise = training_data.parts, training_data.parts.expertise
+    by_people = data.has_many_people and settings.batch_size is None and data.mapping is None
+    has_mean_of_all = expertise.measures_from_mean  # which no part of the people has
+    if by_people and parts.dynamics is None and expertise.estimates_expertise and not has_mean_of_all:
         return PeopleBatches(training_data, repeats=repeats)
     if collapsed.repeats and (repeats if settings.batch_size is None else settings.batch_size >= len(data)):
         return WholeBatch.of(training_data)

@@ -47,6 +47,11 @@ class AbstractExpertise(ABC):
         return self.estimates_expertise
 
     @property
+    def measures_from_mean(self) -> bool:
+        """Whether numbers of people are measured from their mean over people, and so depend on who else is there."""
+        return False
+
+    @property
     def skill_column(self) -> str | None:
         """The column of the data's skills that expertise reads, or None."""
         return None
@@ -198,21 +203,35 @@ class Difficulty(AbstractExpertise):
     Rasch, "Probabilistic Models for Some Intelligence and Attainment Tests", 1960, whose labellers are those of
     Whitehill et al., NeurIPS 2009. The prior of every v_i is Gaussian with mean zero and a variance of 1 / `shrinkage`:
     people differ in one number unless their steps say more.
+
+    Without `easiness`, rho(s, i) = sigmoid(w_i + <f(s), v_i - mean over j of v_j>): people differ by state, and the
+    mean of their log-odds is the same in all states. Under `VarianceScaling`, d(s) is a standard deviation that depends
+    on the state, and a likelihood that learns one fits the means less where it is large: Seitzer et al., "On the
+    Pitfalls of Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks", ICLR 2022.
     """
 
     dim: int = 2
     hidden: tuple[int, ...] = (4, 4)
     shrinkage: float = 10.0
+    easiness: bool = True
+    """Whether there is d(s); without it, v_i is measured from the mean over the people of the fit."""
 
     def __post_init__(self) -> None:
         rule = "an interaction needs a whole number of dimensions, zero or more"
         object.__setattr__(self, "dim", whole_number("dim", self.dim, least=0, rule=rule))
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
         object.__setattr__(self, "shrinkage", _shrinkage(self.shrinkage))
+        object.__setattr__(self, "easiness", true_or_false("easiness", self.easiness))
+        if not (self.dim or self.easiness):
+            raise SettingsError("dim=0 with easiness=False leaves one number for each person: use Constant()")
+
+    @property
+    def measures_from_mean(self) -> bool:
+        return not self.easiness
 
     def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
-        body = MLP((sizes.inputs, *self.hidden, 1 + self.dim), generators=generators)
-        return _WithDifficulty((1 + self.dim, sizes.demonstrators), generators, body, self.shrinkage)
+        body = MLP((sizes.inputs, *self.hidden, self.easiness + self.dim), generators=generators)
+        return _WithDifficulty((1 + self.dim, sizes.demonstrators), generators, body, self)
 
 
 @final
@@ -308,11 +327,14 @@ class _ByState(ExpertiseNet):
 
 @final
 class _WithDifficulty(ExpertiseNet):
-    """The first row of `skill` is w and the others are v; the first output of the network is d and the others are f."""
+    """The first row of `skill` is w and the others are v; the first output of the network is d and the others are f.
 
-    def __init__(self, shape: tuple[int, int], generators: Generators, body: MLP, shrinkage: float) -> None:
+    Without easiness all outputs are f.
+    """
+
+    def __init__(self, shape: tuple[int, int], generators: Generators, body: MLP, settings: Difficulty) -> None:
         super().__init__()
-        self.body, self.shrinkage = body, shrinkage
+        self.body, self.shrinkage, self.has_easiness = body, settings.shrinkage, settings.easiness
         self.skill = nn.Parameter(uniform(shape, 1.0, generators))
 
     def embedding(self, batch: Batch) -> Float[Tensor, "member dimension observation"]:
@@ -321,11 +343,21 @@ class _WithDifficulty(ExpertiseNet):
     def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         assert embedding is not None
         pairs = batch.pairs
-        state, person = pairs.observation_index(embedding), pairs.demonstrator(self.skill)
-        logit = state[:, 0] + person[:, 0] + (state[:, 1:] * person[:, 1:]).sum(-2)
+        state, person = pairs.observation_index(embedding), pairs.demonstrator(self._measured_skill())
+        if self.has_easiness:
+            logit = state[:, 0] + person[:, 0] + (state[:, 1:] * person[:, 1:]).sum(-2)
+        else:
+            logit = person[:, 0] + (state * person[:, 1:]).sum(-2)
         return pairs.pair_index(logit.sigmoid())
 
+    def _measured_skill(self) -> Float[Tensor, "member dimension demonstrator"]:
+        if self.has_easiness:
+            return self.skill
+        ability, interaction = self.skill[:, :1], self.skill[:, 1:]
+        return torch.cat([ability, interaction - interaction.mean(-1, keepdim=True)], dim=1)
+
     def log_prior(self) -> Float[Tensor, " member"]:
+        # of v itself, not of what is measured from the mean: that holds the mean at zero too
         return -0.5 * self.shrinkage * self.skill[:, 1:].square().flatten(1).sum(1)
 
 

@@ -139,8 +139,8 @@ class Joint(nn.Module):
 
         A model that compares people with each other, or reads the policy at the step before, stands alone.
         """
-        model = self.parts.demonstrator
-        if model.measures_from_mean or "previous_policy" in model.context:
+        model, expertise = self.parts.demonstrator, self.parts.expertise
+        if model.measures_from_mean or expertise.measures_from_mean or "previous_policy" in model.context:
             return False
         return self.parts == other.parts and self.sizes.actions == other.sizes.actions
 
