@@ -19,7 +19,8 @@ from ileed_lab import running
 from ileed_lab.experiments import EXPERIMENTS, AbstractExperiment, Cell, experiment, reproduce
 from ileed_lab.grid import cells
 from ileed_lab.learners import Ensemble, Learner, fits_together, likeliest, runs_on
-from ileed_lab.records import read_cell
+from ileed_lab.records import read_cell, recorded_settings
+from ileed_lab.square.experiment import BY_STATE, SUBSETS_BY_STATE
 
 
 @dataclass(frozen=True)
@@ -282,6 +283,12 @@ def test_records_keep_their_names_and_are_read_under_those_of_today(tmp_path):
     assert cell.read(tmp_path).keys() == {0}
 
 
+def test_a_setting_that_records_are_older_than_is_recorded_where_it_is_not_theirs():
+    older, younger = (recorded_settings(ileed.Difficulty(easiness=easiness)) for easiness in (True, False))
+    assert older == {"kind": "Difficulty", "dim": 2, "hidden": [4, 4], "shrinkage": 10.0}
+    assert younger == older | {"easiness": False}
+
+
 LEARNERS = {
     f"{known.name} {name}": learner
     for known in EXPERIMENTS.values()
@@ -307,6 +314,15 @@ def test_methods_and_baselines_have_one_signature(learner: Learner):
         assert all(together[name].default is not inspect.Parameter.empty for name in list(together)[2:])
     assert runs_on(learner, "cpu")
     assert runs_on(learner, "cuda") == (type(learner).__name__ not in ("Gail", "Taught", "DawidSkene", "Glad"))
+
+
+def test_square_compares_expertise_by_state_where_it_learned_worse_policies_and_with_all_else_equal():
+    square = EXPERIMENTS["robot/square"]
+    for setting in square.settings():
+        methods = square.methods(setting)
+        assert (methods.keys() >= BY_STATE.keys()) == (setting["operators"] in SUBSETS_BY_STATE)
+        for name in BY_STATE.keys() & methods.keys():
+            assert replace(methods[name], expertise=methods["ileed-by-state"].expertise) == methods["ileed-by-state"]
 
 
 def test_an_experiment_takes_a_file_only_where_it_learns_from_one(tmp_path):

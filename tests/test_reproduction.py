@@ -33,6 +33,7 @@ from ileed_lab.curation.page import curation_page
 from ileed_lab.minigrid.page import page, published_minigrid
 from ileed_lab.people.hanabi.page import hanabi_page
 from ileed_lab.people.overcooked.page import overcooked_page
+from ileed_lab.square.experiment import BY_STATE
 from ileed_lab.square.page import robot_page
 from ileed_lab.square.success_section import published_square
 
@@ -100,6 +101,56 @@ def test_every_published_number_about_square_stands_on_its_page():
     for numbers in published_square().values():
         for mean, standard_deviation in numbers.values():
             assert f"published {mean:.1f} ± {standard_deviation:.1f}" in text
+
+
+BY_STATE_SECTION = "Why expertise by state learns worse policies"
+
+
+def square_records(folder: Path, renamed: dict[str, str]) -> Path:
+    """The records of Square without the methods of the section about expertise by state, but for those given.
+
+    `renamed` are names of cells, each with the cell whose trials are to stand there.
+    """
+    shutil.copytree(RESULTS / "robot", folder / "robot")
+    square = folder / "robot/square"
+    for method in BY_STATE:
+        for path in square.glob(f"*_{method}.json"):
+            path.unlink()
+    for name, source in renamed.items():
+        content = json.loads((RESULTS / f"robot/square/{source}.json").read_text())
+        subset, method = name.split("_")
+        made = content | {"setting": {"operators": subset}, "method": method}
+        (square / f"{name}.json").write_text(json.dumps(made))
+    return folder
+
+
+def test_the_section_about_expertise_by_state_is_shown_once_one_of_its_methods_was_run(tmp_path):
+    assert BY_STATE_SECTION not in robot_page(square_records(tmp_path / "none", {}))
+    text = robot_page(square_records(tmp_path / "one", {"Better_ileed-interaction": "Better_ileed"}))
+    assert cell(text, BY_STATE_SECTION, "Worse", "interaction") == "not run"
+    assert cell(text, BY_STATE_SECTION, "Better", "common state alone") == "not run"
+    same = "interaction minus one number"
+    assert cell(text, BY_STATE_SECTION, "Better", same) == "0.0 (0.0 to 0.0)"
+    assert cell(text, BY_STATE_SECTION, "all of these", same) == "0.0 (0.0 to 0.0)"
+    assert cell(text, BY_STATE_SECTION, "all of these", "difficulty minus one number") == "not run"
+    assert "Predictions that hold by the pooled interval: 1 of 1, 4 not run." in text
+    line = f"- {same}, predicted not below zero: 0.0 (0.0 to 0.0) points, the interval has zero in it."
+    assert line in text.splitlines()
+
+
+def test_predictions_about_expertise_by_state_are_judged_by_the_records(tmp_path):
+    """Trials of methods that are known to be below and above stand in for those of the section."""
+    subsets = ("Worse", "Better", "Okay-Better")
+    below = {f"{subset}_ileed-common-state": f"{subset}_ileed-by-state" for subset in subsets}
+    above = {f"{subset}_ileed-difficulty": f"{subset}_ileed" for subset in subsets}
+    worse = {f"{subset}_ileed-interaction": f"{subset}_bc-rnn" for subset in subsets}
+    text = robot_page(square_records(tmp_path, below | above | worse))
+    for subset in (*subsets, "all of these"):
+        known = cell(text, BY_STATE_SECTION, subset, "by state minus one number")
+        assert cell(text, BY_STATE_SECTION, subset, "common state alone minus one number") == known
+    lines = [line for line in text.splitlines() if ", predicted " in line]
+    assert [line.endswith(", **against the prediction**.") for line in lines] == [False, False, True, True, True]
+    assert "Predictions that hold by the pooled interval: 2 of 5." in text
 
 
 def renumbered(numbers: Any, fresh: Iterator[int]) -> Any:

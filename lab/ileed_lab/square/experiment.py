@@ -13,6 +13,7 @@ import numpy as np
 from ileed import (
     Constant,
     Demonstrations,
+    Difficulty,
     Embedded,
     Ileed,
     MixtureLSTM,
@@ -32,7 +33,7 @@ from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
 from ileed_lab.learners import Ensemble, Learner, expertise_by_label, likeliest
 from ileed_lab.records import Measured
 
-__all__ = ["BASELINES", "SUBSETS", "Scaling", "Square", "ileed_rnn"]
+__all__ = ["BASELINES", "BY_STATE", "SUBSETS", "SUBSETS_BY_STATE", "Scaling", "Square", "ileed_rnn"]
 
 SUBSETS: Mapping[str, tuple[str, ...]] = {
     "All": ("worse", "okay", "better"),
@@ -61,6 +62,14 @@ ENVIRONMENTS = 20
 """Episodes played side by side in a process, which saves half of the time."""
 BASELINES: Mapping[str, type[Hbc | Iris | Bcq | Cql]] = {"hbc": Hbc, "iris": Iris, "bcq": Bcq, "cql": Cql}
 """The offline baselines by their names as methods."""
+BY_STATE: Mapping[str, Embedded | Difficulty] = {
+    "ileed-common-state": Embedded(hidden=(16, 16), shared=True),
+    "ileed-difficulty": Difficulty(hidden=(16, 16)),
+    "ileed-interaction": Difficulty(hidden=(16, 16), easiness=False),
+}
+"""Expertise by state with an effect of the state that is common to all people alone, with it, and without it."""
+SUBSETS_BY_STATE = ("Worse", "Better", "Okay-Better")
+"""Where these are run: "ileed-by-state" was below "ileed" by the whole interval there, and in no other subset."""
 
 
 @final
@@ -92,6 +101,7 @@ class Square(AbstractExperiment):
     def methods(self, setting: Setting) -> Mapping[str, Learner]:
         shared = replace(SMALL, shared_standard_deviations=True)
         cloning, ours = bc_rnn(policy=SMALL, steps=STEPS), ileed_rnn(policy=shared, steps=STEPS)
+        by_state = BY_STATE if setting["operators"] in SUBSETS_BY_STATE else {}
         return {
             "bc-rnn": cloning,
             "bc-rnn-shared": bc_rnn(policy=shared, steps=STEPS),
@@ -103,6 +113,7 @@ class Square(AbstractExperiment):
             **{name: baseline() for name, baseline in BASELINES.items()},
             **{checkpoint("bc-rnn", steps): replace(cloning, steps=steps) for steps in CHECKPOINTS},
             **{checkpoint("ileed", steps): replace(ours, steps=steps) for steps in CHECKPOINTS},
+            **{name: replace(ours, expertise=expertise) for name, expertise in by_state.items()},
         }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:

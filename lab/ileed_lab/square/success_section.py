@@ -21,7 +21,16 @@ from ileed_lab.square.experiment import (
     checkpoint,
 )
 
-__all__ = ["METHOD_NAMES", "published_square", "success_section"]
+__all__ = [
+    "METHOD_NAMES",
+    "Done",
+    "format_points",
+    "format_success",
+    "paired_estimate",
+    "pool_differences",
+    "published_square",
+    "success_section",
+]
 
 _METHODS = {
     "bc-rnn": "BC-RNN",
@@ -94,19 +103,22 @@ def _differences(done: Done) -> list[str]:
     run = [
         (one, other)
         for one, other in _COMPARED
-        if any(_paired_differences(done[subset][one], done[subset][other]) for subset in SUBSETS)
+        if any(paired_differences(done[subset][one], done[subset][other]) for subset in SUBSETS)
     ]
     head = ["operators", *(f"{_METHODS[one]} minus {_METHODS[other]}" for one, other in run)]
     rows = [
-        [subset, *(_points(_paired_estimate(done[subset][one], done[subset][other])) for one, other in run)]
+        [subset, *(format_points(paired_estimate(done[subset][one], done[subset][other])) for one, other in run)]
         for subset in SUBSETS
     ]
-    rows.append(["all of these", *(_points(Estimate.over(_pool_differences(done, one, other))) for one, other in run)])
+    rows.append(
+        ["all of these", *(format_points(Estimate.over(pool_differences(done, one, other))) for one, other in run)]
+    )
     return [markdown_table(head, rows), *(_verdict(one, other, done) for one, other in run)] if run else []
 
 
-def _pool_differences(done: Done, one: str, other: str) -> list[float]:
-    return [pair for subset in SUBSETS for pair in _paired_differences(done[subset][one], done[subset][other])]
+def pool_differences(done: Done, one: str, other: str) -> list[float]:
+    """The paired differences of all subsets in which both were run."""
+    return [pair for each in done.values() for pair in paired_differences(each[one], each[other])]
 
 
 def _checkpoints(done: Done) -> list[str]:
@@ -149,7 +161,7 @@ def _large_networks(done: Done, paper: Published) -> list[str]:
         [
             subset,
             *(_success_cell(done[subset][method], paper, subset, method.removesuffix("-large")) for method in _LARGE),
-            _points(_paired_estimate(done[subset]["ileed-large"], done[subset]["bc-rnn-large"])),
+            format_points(paired_estimate(done[subset]["ileed-large"], done[subset]["bc-rnn-large"])),
         ]
         for subset in SUBSETS
         if any(done[subset][method] for method in _LARGE)
@@ -167,15 +179,20 @@ def _success_cell(trials: Mapping[int, Measured], paper: Published, subset: str,
     if method in paper[subset]:
         mean, standard_deviation = paper[subset][method]
         number = f"<br>published {mean:.1f} ± {standard_deviation:.1f}"
+    return format_success(trials) + number
+
+
+def format_success(trials: Mapping[int, Measured]) -> str:
+    """Percent of the episodes of all trials, with Wilson's 95 % interval, and on the next line that of each trial."""
     if not trials:
-        return f"not run{number}"
+        return "not run"
     outcomes = "".join(trial["successes"] for trial in trials.values())
     pooled = Estimate.share(outcomes.count("1"), len(outcomes))
     alone = ", ".join(f"{100 * trial['success']:.1f}" for trial in trials.values())
-    return f"{100 * pooled.mean:.1f} ({100 * pooled.low:.1f} to {100 * pooled.high:.1f})<br>{alone}{number}"
+    return f"{100 * pooled.mean:.1f} ({100 * pooled.low:.1f} to {100 * pooled.high:.1f})<br>{alone}"
 
 
-def _paired_differences(one: Mapping[int, Measured], other: Mapping[int, Measured]) -> list[float]:
+def paired_differences(one: Mapping[int, Measured], other: Mapping[int, Measured]) -> list[float]:
     """Success of one minus that of the other, episode by episode from the same initial states."""
     return [
         float(int(ours) - int(theirs))
@@ -184,11 +201,12 @@ def _paired_differences(one: Mapping[int, Measured], other: Mapping[int, Measure
     ]
 
 
-def _paired_estimate(one: Mapping[int, Measured], other: Mapping[int, Measured]) -> Estimate | None:
-    return Estimate.over(_paired_differences(one, other))
+def paired_estimate(one: Mapping[int, Measured], other: Mapping[int, Measured]) -> Estimate | None:
+    """The mean of the paired differences, with a 95 % bootstrap interval; None where no trial is of both."""
+    return Estimate.over(paired_differences(one, other))
 
 
-def _points(difference: Estimate | None) -> str:
+def format_points(difference: Estimate | None) -> str:
     """A difference in percentage points."""
     if difference is None:
         return "not run"
@@ -197,7 +215,7 @@ def _points(difference: Estimate | None) -> str:
 
 
 def _verdict(one: str, other: str, done: Done) -> str:
-    differences = {subset: _paired_estimate(done[subset][one], done[subset][other]) for subset in SUBSETS}
+    differences = {subset: paired_estimate(done[subset][one], done[subset][other]) for subset in SUBSETS}
     known = {subset: each for subset, each in differences.items() if each is not None}
     at_least = [subset for subset, each in known.items() if each.mean >= 0]
     above = [subset for subset, each in known.items() if each.low > 0]
@@ -207,7 +225,7 @@ def _verdict(one: str, other: str, done: Done) -> str:
         f"{counted(len(known), 'subset')}"
         + (f", above by the whole interval in {join_words(above)}" if above else "")
         + (f", and **below by the whole interval in {join_words(below)}**" if below else ""),
-        f"over all of them the difference is {_points(Estimate.over(_pool_differences(done, one, other)))} points",
+        f"over all of them the difference is {format_points(Estimate.over(pool_differences(done, one, other)))} points",
     ]
     return "; ".join(words) + "."
 
@@ -219,7 +237,7 @@ def _baselines(done: Done, paper: Published) -> list[str]:
         [subset, *(_success_cell(done[subset][method], paper, subset, method) for method in BASELINES)]
         for subset in SUBSETS
     ]
-    run = [method for method in BASELINES if _pool_differences(done, "ileed", method)]
+    run = [method for method in BASELINES if pool_differences(done, "ileed", method)]
     return [
         f"Other baselines, {ROLLOUTS_OF_OTHERS} episodes in each trial. Those that use rewards see which steps "
         "succeed, which the others do not. They are our implementations, with a tenth of robomimic's steps and smaller "
