@@ -99,7 +99,14 @@ def write_each(folder, *tables):
         (({}, {"observation": [[0.0], [np.nan]]}), r"1.parquet, rows 0 to 1: observations hold NaN.*in 1 of 2 steps"),
         (({}, {"action": [-1, 0]}), "1.parquet, rows 0 to 1: action -1 is negative"),
         (({}, {"episode": [0, 0], "demonstrator": ["b", "b"]}), "episode 0 has two demonstrators, 'a' and 'b'"),
-        (({}, {}, {"episode": [0, 0]}), "episode 0 is interrupted by other steps"),
+        (
+            ({}, {}, {"episode": [0, 0]}),
+            "episode 0 is interrupted by other steps, in 0.parquet and again in 2.parquet: number the episodes",
+        ),
+        (
+            ({}, {"observation": [[0.0]] * 3, "action": [0] * 3, "demonstrator": ["a"] * 3, "episode": [1, 2, 1]}),
+            "1.parquet, rows 0 to 2: episode 1 is interrupted by other steps: sort the steps",
+        ),
         (({}, {"action": [[0.1], [0.2]]}), "column 'action' is int64 in 0.parquet and list.* in 1.parquet"),
         (
             ({}, {"observation": [[0.0, 1.0], [1.0, 1.0]]}),
@@ -115,6 +122,13 @@ def test_what_breaks_a_rule_is_refused_in_the_same_words(tmp_path, tables, sente
         ileed.read(tmp_path)
 
 
+@pytest.mark.parametrize("steps", [0, -5, 2.5])
+def test_a_file_of_no_whole_number_of_steps_is_refused_and_nothing_is_written(tmp_path, steps):
+    with pytest.raises(SettingsError, match="steps_of_a_file is"):
+        ileed.write(people(100), tmp_path / "new", format="parquet-folder", steps_of_a_file=steps)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_folder_without_our_columns_a_damaged_file_and_settings_are_refused(tmp_path):
     pq.write_table(pa.table({"x": [1.0]}), tmp_path / "flat.parquet")
     with pytest.raises(DemonstrationError, match="flat table"):
@@ -124,6 +138,7 @@ def test_a_folder_without_our_columns_a_damaged_file_and_settings_are_refused(tm
         ileed.read(tmp_path)
     for option, sentence in (
         ({"memory_gib": 0}, "memory_gib is 0"),
+        ({"memory_gib": 1e9}, "memory_gib is 1000000000.0: pass a number of GiB, from 0.01 to 1,000,000"),
         ({"cache": tmp_path / "no"}, "there is no folder"),
     ):
         with pytest.raises((DemonstrationError, SettingsError), match=sentence):

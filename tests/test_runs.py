@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import json
 import os
 import shutil
@@ -13,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -35,7 +38,7 @@ from ileed import (
     UniformMixture,
     VarianceScaling,
 )
-from ileed.runs import remove_file, write_file
+from ileed.runs import csv_bytes, remove_file, write_file
 from ileed.runs.provenance import _describe_checkout
 
 MIXTURE = MixtureMLP(hidden=(4,), modes=2)
@@ -496,3 +499,11 @@ def test_changed_code_makes_a_commit_dirty_and_changed_results_do_not(tmp_path, 
     (tmp_path / changed).write_text("2")
     commit = git(tmp_path, "rev-parse", "HEAD")[:12]
     assert described(home) == (f"{commit}-dirty" if uncommitted else commit)
+
+
+def test_a_table_as_csv_begins_no_formula_and_has_no_control_characters():
+    """As the tables of a report; a number that begins with a minus is a number."""
+    table = pa.table({"name": ["=1+1", "a\x1b[31m", None, "-x", "ann"], "score": [-1.5, 2.0, None, 0.0, 1.0]})
+    rows = list(csv.reader(io.StringIO(csv_bytes(table).decode())))
+    assert [row[0] for row in rows] == ["name", "'=1+1", "a\ufffd[31m", "", "'-x", "ann"]
+    assert [row[1] for row in rows[1:]] == ["-1.5", "2", "", "0", "1"]

@@ -514,6 +514,11 @@ WRONG_CALLS = {
     "rate with text": (lambda: ileed.rate(a_fit(), table(), confidence_level="high"), "confidence_level is 'high'"),
     "nats of a path": (lambda: a_fit().nats("mine.parquet"), r"demonstrations is 'mine.parquet'"),
     "reset with text": (lambda: a_fit().policy.reset("0"), "seed is '0'"),
+    "people by number": (lambda: table().by(1), r"there is no demonstrator 1 \(names are text: write it in quotes\)"),
+    "one delay, not a list": (lambda: ileed.compare_delays(table(), seed=0, delays=3), "delays is 3"),
+    "workers as text": (lambda: ileed.executors.executor("local", workers="2"), "workers is '2'"),
+    "no executor": (lambda: ileed.executors.executor(None), "no executor is called None"),
+    "an executor's name": (lambda: ileed.compare(table(), seed=0, executor="local"), "executor is 'local'"),
     "save to a number": (lambda: a_fit().save(3), "path is 3"),
 }  # fmt: skip
 
@@ -637,6 +642,13 @@ REFUSED = {
     "a recurrent policy on discrete data": ("fit {} --policy MixtureLSTM", "MixtureLSTM is a policy over continuous"),
     "networks beyond memory": ("fit {} --policy CategoricalMLP(hidden=(1000000,1000000))", "needs at least"),
     "workers below one": ("reproduce minigrid/populations --workers -1", "workers is -1"),
+    "a continuous model on discrete data": (
+        "fit {} --demonstrator-model BiasedScaling()",
+        "BiasedScaling models continuous actions but the data's are discrete",
+    ),
+    "workers of no executor": ("fit {} --workers 2", "add --executor local"),
+    "one delay": ("compare {} --delays 1", "delays is (1,), but two or more are compared"),
+    "a file that is there": ("demonstrate minigrid/empty --out {}", "exists already: choose another place"),
     "a file of a long name": ("inspect " + "x" * 100_000 + ".parquet", "there is no file"),
 }
 

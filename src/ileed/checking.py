@@ -103,5 +103,5 @@ def callable_or_none(name: str, value: object, *, rule: str) -> None:
 def at_least_one(**counts: int | None) -> None:
     """Refuse counts below one, each by its name; None is a count that was not given."""
     for what, count in counts.items():
-        if count is not None and count < 1:
-            raise SettingsError(f"{what} is {count}: there must be at least one")
+        if count is not None:
+            whole_number(what, count, least=1, rule="there must be at least one, a whole number")

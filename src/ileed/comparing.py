@@ -47,6 +47,8 @@ def compare(
     check_demonstrations(demonstrations)
     method = method or Ileed()
     instance_of("method", method, Ileed, rule="pass Ileed(...), or None for its defaults")
+    rule = "pass one of ileed.executors, as in executor=ileed.executors.executor('local'), or None"
+    instance_of("executor", executor, Executor | None, rule=rule)
     stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, executor=executor)
     return method.compare_models(demonstrations, stages, models)
 
@@ -71,9 +73,11 @@ def compare_delays(
     method = method or Ileed()
     instance_of("method", method, Ileed, rule="pass Ileed(...), or None for its defaults")
     rule = "pass whole numbers of steps, zero or more, as in delays=(0, 1, 2)"
-    delays = sorted(set(whole_numbers("delays", list(delays), least=0, rule=rule)))
-    if not delays:
-        raise SettingsError(f"delays names none: {rule}")
+    delays = sorted(
+        set(whole_numbers("delays", list(delays) if isinstance(delays, range) else delays, least=0, rule=rule))
+    )
+    if len(delays) < 2:
+        raise SettingsError(f"delays is {tuple(delays)}, but two or more are compared: {rule}")
     model = replace(method, demonstrator=method.model).parts(demonstrations).demonstrator
 
     def fit(data: Demonstrations, weights: Array, stage: Stages) -> Ensemble:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from tyro.conf import Positional
 
 from ileed.checking import at_least_one
 from ileed.cli.console import Output, bar
+from ileed.errors import SettingsError
 
 __all__ = ["Demonstrate"]
 
@@ -35,6 +37,8 @@ class Demonstrate:
 
     def __call__(self) -> None:
         at_least_one(steps=self.steps, episodes=self.episodes)
+        if os.path.lexists(self.out):
+            raise SettingsError(f"{self.out} exists already: choose another place, or remove it first")
         from ileed import simulation, tasks
         from ileed.readers import write_parquet
         from ileed_lab.minigrid.sequence import actor_by_stage, experts, multi_skill

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -90,6 +91,8 @@ class Fit(OfData):
             check_logger(self.log)
         elif self.log_to is not None:
             raise SettingsError("--log-to says where to log, but not with what: add --log tensorboard, say")
+        if self.workers is not None and not self.executor:
+            raise SettingsError("--workers says how many fits run at once, but not where: add --executor local, say")
         data = self.read()
         method = Ileed(**vars(self.method))
         if job.count > 1 and method.member_block is None:
@@ -128,7 +131,7 @@ class Fit(OfData):
         if fitted.comparison is not None:
             console.say(fitted.comparison.sentence())
         console.say(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}")
-        console.say(f"saved in {out}; next: ileed report {out}")
+        console.say(f"saved in {out}; next: ileed report {shlex.quote(str(out))}")
 
     def after_an_interrupt(self) -> str:
         """Whether there is a checkpoint to continue from."""

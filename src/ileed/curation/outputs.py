@@ -23,7 +23,7 @@ from ileed.demonstrations import Array
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, RunError, SettingsError, refuse_damage, require
 from ileed.readers import write_openpi_filter, write_robomimic
-from ileed.runs.files import PARTIAL, atomic_write
+from ileed.runs.files import PARTIAL, atomic_write, csv_bytes
 from ileed.wording import printable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
         with atomic_write(path, directory=True) as partial:
             pq.write_table(curated.episodes, partial / "episodes.parquet")
             pq.write_table(curated.stretch_table, partial / "stretches.parquet")
-            _write_csv(curated.episodes, partial / "episodes.csv")
+            (partial / "episodes.csv").write_bytes(csv_bytes(curated.episodes))
             if writes is not None:
                 writes(curated, partial, path, source)
             _write_json(partial / _SUMMARY, {**_MARK, **summary(curated), "provenance": runs.provenance()})
@@ -102,12 +102,6 @@ def _plain(values: Array) -> list[Any]:
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-
-
-def _write_csv(table: pa.Table, path: Path) -> None:
-    from pyarrow import csv  # which takes a while to load
-
-    csv.write_csv(table, path)
 
 
 def _openpi(curated: Curated, partial: Path, path: Path, source: Path | None) -> None:

@@ -240,7 +240,7 @@ class Demonstrations:
 
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""
-        if name not in self._numbers:
+        if not isinstance(name, str) or name not in self._numbers:
             meant = did_you_mean(name, self.names)
             known = rules.listed(self.names)
             raise DemonstrationError(f"there is no demonstrator {name!r}{meant}: the data know {known}")

@@ -90,7 +90,7 @@ class Known:
             if strangers := [key for key in known.qualities() if key not in keys]:
                 said = f"quality has episode {strangers[0]!r}, which the data do not have"
                 raise SettingsError(
-                    f"{said}: name episodes as data.episode_keys does (first: {data.episode_keys[0]!r})"
+                    f"{said}: name episodes as data.episode_keys does (first: {data.episode_keys[:1].tolist()[0]!r})"
                 )
         return known
 

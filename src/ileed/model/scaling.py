@@ -84,6 +84,8 @@ class AbstractScaling(AbstractDemonstratorModel[MixtureSameFamily], ABC):
                 raise SettingsError(f"{name} has {len(found)} numbers but actions have {sizes.actions}: {rule}")
 
     def for_data(self, data: Demonstrations) -> AbstractScaling:
+        if data.discrete:
+            return self  # which `check` refuses
         actions = data.actions.astype("float64")
         filled: dict[str, Any] = {"exempt": self._scaling.for_data(data).exempt}
         if self.centre is None:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ileed.checking import number, path_of
+from ileed.checking import number, path_of, whole_number
 from ileed.demonstrations import Array, Demonstrations, rules
 from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.mapping import ColumnFile
@@ -28,7 +28,7 @@ from ileed.readers.reader import Labeller, Reader, read_notes
 
 _SUFFIXES = (".parquet", ".arrow", ".feather")
 _SKILL = "skill."
-_LEAST_GIB = 0.01
+_LEAST_GIB, _MOST_GIB = 0.01, 1_000_000
 MEMORY_GIB = 2.0
 STEPS_OF_A_FILE = 1 << 20
 
@@ -47,9 +47,9 @@ def read_parts(
     decoded and are gone with the process. `memory_gib`, 2 by default, bounds the memory of blocks and of tables of
     counts; networks, batches and the interpreter come on top.
     """
-    rule = f"pass a number of GiB, {_LEAST_GIB} or more"
+    rule = f"pass a number of GiB, from {_LEAST_GIB} to {_MOST_GIB:,}"
     memory_gib = MEMORY_GIB if memory_gib is None else memory_gib
-    memory_gib = number("memory_gib", memory_gib, within=lambda size: _LEAST_GIB <= size < 2**20, rule=rule)
+    memory_gib = number("memory_gib", memory_gib, within=lambda size: _LEAST_GIB <= size <= _MOST_GIB, rule=rule)
     folder = tempfile.gettempdir() if cache is None else cache
     folder = path_of("cache", folder, rule="pass the path of a folder", error=DemonstrationError)
     if not folder.is_dir():
@@ -65,6 +65,8 @@ def read_parts(
 
 def write_parts(data: Demonstrations, path: str | Path, *, steps_of_a_file: int = STEPS_OF_A_FILE) -> None:
     """Write demonstrations as a folder of parquet files of so many steps each, whole or not at all."""
+    rule = "a file has a whole number of steps, one or more"
+    steps_of_a_file = whole_number("steps_of_a_file", steps_of_a_file, least=1, rule=rule)
     with write_folder(Path(path)) as partial:
         for number_, first in enumerate(range(0, len(data), steps_of_a_file)):
             write_parquet(data, partial / f"part-{number_:05}.parquet", steps=slice(first, first + steps_of_a_file))
@@ -188,6 +190,7 @@ class _Columns:
         self._texts: dict[str, dict[str, int]] = {}
         self._numbered = False
         self._labels: list[Array] = []
+        self._label_files: list[Path] = []  # in which each array of labels was read
         self._last: tuple[Any, str] | None = None
         self._taken = np.empty(0, dtype=np.int64)
 
@@ -217,6 +220,7 @@ class _Columns:
             self._write(_SKILL + name, self._codes(name, column), part)
         starts = block.episode_bounds[:-1]
         self._labels.append(values["episode"][starts[1:] if continues else starts])
+        self._label_files.append(part.path)
         self._last = (values["episode"][-1], block.names[block.demonstrator[-1]])
         self._episodes, self._rows = int(episode[-1]) + 1, self._rows + len(block)
 
@@ -255,8 +259,7 @@ class _Columns:
         """Everything that was read."""
         if not self._rows:
             raise DemonstrationError("there are no steps: pass at least one observation")
-        labels = np.concatenate(self._labels)
-        rules.episode(labels, np.zeros(len(labels), dtype=np.int64), ())  # each stands together
+        labels = self._checked_labels()
         columns: dict[str, Any] = {name: file.mapped(*self._kinds[name]) for name, file in self._files.items()}
         action_count = rules.action_count(self._taken, self._parts.action_count) if len(self._taken) else 0
         if "legal" in columns and columns["legal"].shape[1] != action_count:
@@ -272,6 +275,24 @@ class _Columns:
         seen, acted = columns["observations"], columns["actions"]
         encoding = rules.optional(rules.encoding, read_encoding(notes.get("encoding")), seen, acted, action_count)
         return Demonstrations(**columns, names=names, action_count=action_count, encoding=encoding, mapping=mapping)
+
+    def _checked_labels(self) -> Array:
+        """The label of every episode, after a check that each stands together."""
+        labels = np.concatenate(self._labels)
+        _, first, index = np.unique(labels, return_index=True, return_inverse=True)
+        if len(again := np.flatnonzero(first[index] != np.arange(len(labels)))):
+            ends = np.cumsum([len(each) for each in self._labels])
+            one, other = (
+                self._label_files[np.searchsorted(ends, at, "right")] for at in (first[index][again[0]], again[0])
+            )
+            found = f"episode {labels[again[0]]} is interrupted by other steps"
+            if one == other:
+                raise DemonstrationError(f"{found} in {one}: sort the steps by episode and time")
+            raise DemonstrationError(
+                f"{found}, in {one.name} and again in {other.name}: number the episodes of a folder through all its "
+                "files, or, if this is one episode, sort the steps by episode and time"
+            )
+        return labels
 
     def _names(self) -> tuple[tuple[str, ...], Array]:
         """The names in the order in which `Demonstrations` puts them, and where each that was found stands."""

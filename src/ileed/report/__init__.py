@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 from ileed import runs
 from ileed.checking import path_of
@@ -143,8 +143,11 @@ def people_table(path: str | Path, out: str | Path, *, anonymise: bool = False) 
         table = pa.table({"demonstrator": list(map(printable, names)), "expertise": values})
     else:
         table = expertise.table()
-    (csv.write_csv if target.suffix == ".csv" else parquet.write_table)(table, content)
-    runs.write_file(target, content.getvalue().to_pybytes())
+    if target.suffix == ".csv":
+        runs.write_file(target, runs.csv_bytes(table))
+    else:
+        parquet.write_table(table, content)
+        runs.write_file(target, content.getvalue().to_pybytes())
     return target
 
 

@@ -13,10 +13,9 @@ from typing import NamedTuple, final
 
 from ileed.report.charts import Rows, legend
 from ileed.report.text import NOTHING, between, decimal, escape, say, short
-from ileed.wording import printable
+from ileed.wording import cell_text, printable
 
 _CSV_BYTES = 400_000  # of a table as CSV at most, so that the page stays small whatever the data
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet begins a formula
 
 
 class Cell(NamedTuple):
@@ -160,6 +159,5 @@ def _csv_value(value: object) -> object:
     if isinstance(value, float):
         return f"{value:.6g}" if math.isfinite(value) else ""
     if isinstance(value, str):
-        text = printable(value)
-        return f"'{text}" if text.startswith(_FORMULA) else text
+        return cell_text(value)
     return "" if value is None else value

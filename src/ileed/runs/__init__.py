@@ -23,6 +23,7 @@ from ileed import stores
 from ileed.deprecation import current_names
 from ileed.errors import RunError, SettingsError, brief
 from ileed.runs.files import PARTIAL, atomic_write, sync, tensor_bytes, unwritable
+from ileed.runs.files import csv_bytes as csv_bytes
 from ileed.runs.files import read_head as read_head
 from ileed.runs.files import read_tensors as read_tensors
 from ileed.runs.files import remove_file as remove_file

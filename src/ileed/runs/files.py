@@ -11,10 +11,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from safetensors import SafetensorError, safe_open
 
 from ileed import stores
 from ileed.errors import RunError, brief
+from ileed.wording import cell_text
 
 if TYPE_CHECKING:  # torch takes most of a second to import, and data are read without it
     from torch import Tensor
@@ -61,6 +63,20 @@ def write_file(path: Path, content: bytes) -> None:
         return
     with atomic_write(path) as partial:
         partial.write_bytes(content)
+
+
+def csv_bytes(table: pa.Table) -> bytes:
+    """A table as a CSV file, whose text is printable and begins no formula of a spreadsheet."""
+    from pyarrow import csv  # which takes a while to load
+
+    content = pa.BufferOutputStream()
+    for place, column in enumerate(table.schema):
+        if pa.types.is_string(column.type):
+            words = [None if word is None else cell_text(word) for word in table.column(place).to_pylist()]
+            table = table.set_column(place, column.name, pa.array(words, pa.string()))
+    csv.write_csv(table, content)
+    found: bytes = content.getvalue().to_pybytes()
+    return found
 
 
 def remove_file(path: Path) -> None:
