@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +174,15 @@ def test_what_is_not_there_and_what_cannot_be_written_there_get_one_sentence(sto
     stores.put(Path(f"{store}/thesis/chapter.tex"), b"years of work")
     with pytest.raises(RunError, match=r"holds files and no run \(.*chapter.tex.*\): choose another place"):
         METHOD.fit(people, seed=0).save(f"{store}/thesis", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("address", "seconds"), [("gs://b/k", 8), ("gcs://b/k?scheme=http", 8), ("gs://b/k?retry_limit_seconds=60", 60)]
+)
+def test_google_is_given_up_after_seconds_unless_the_address_says_otherwise(address, seconds):
+    system, place = stores._opened(address)
+    (settings,) = system.__reduce__()[1]
+    assert (settings["retry_time_limit"], place) == (timedelta(seconds=seconds), "b/k")
 
 
 def test_the_command_fits_data_in_s3_to_a_run_in_s3_and_reports_there(s3, people, tmp_path):

@@ -26,6 +26,8 @@ NOT_READ = ("videos/*", "images/*", *(f"*.{ending}" for ending in ("mp4", "mkv",
 _ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/{1,2}(?P<place>[^/].*)", re.DOTALL)
 _OTHERS = ("file", "hf", "http", "https")
 """The hub has a reader of its own; the web is no store."""
+_GOOGLE_LIMIT = "retry_limit_seconds=8"
+"""After so many seconds Google's client gives up: without a limit it tries for minutes where there is no network."""
 
 
 def address_of(path: Any) -> str | None:
@@ -102,11 +104,18 @@ def _opened(address: str) -> tuple[Any, str]:
     from pyarrow import fs
 
     try:
-        return fs.FileSystem.from_uri(address)
+        return fs.FileSystem.from_uri(_limited(address))
     except (ValueError, NotImplementedError):  # a scheme that Arrow does not know
         scheme, _, place = address.partition("://")
         spec = require("fsspec", extra="stores")
         return fs.PyFileSystem(fs.FSSpecHandler(spec.filesystem(scheme))), place
+
+
+def _limited(address: str) -> str:
+    """An address of Google's with a limit on the time of attempts, unless it has one."""
+    if not address.startswith(("gs://", "gcs://")) or "retry_limit_seconds=" in address:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}{_GOOGLE_LIMIT}"
 
 
 def _files(store: Any, place: str) -> dict[str, Any]:
