@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pyarrow import fs
+from pyarrow import ArrowException, fs
 
 import ileed
 from ileed import stores
@@ -174,6 +174,27 @@ def test_what_is_not_there_and_what_cannot_be_written_there_get_one_sentence(sto
     stores.put(Path(f"{store}/thesis/chapter.tex"), b"years of work")
     with pytest.raises(RunError, match=r"holds files and no run \(.*chapter.tex.*\): choose another place"):
         METHOD.fit(people, seed=0).save(f"{store}/thesis", overwrite=True)
+
+
+def test_a_missing_key_and_a_missing_package_get_their_own_advice_alone(store, monkeypatch):
+    with pytest.raises(IleedError) as refused:
+        ileed.read(f"{store}/nope.parquet")
+    assert str(refused.value) == f"there is nothing at '{store}/nope.parquet': check the bucket and the key"
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    with pytest.raises(IleedError, match=r"^'abfs://c/people.parquet' needs another package: Install adlfs [^:]*$"):
+        ileed.read("abfs://c/people.parquet")
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(IleedError, match=r"^this needs the package 'fsspec', .* pip install 'ileed\[stores\]'$"):
+        ileed.read("nowhere://c/people.parquet")
+
+
+def test_an_error_of_arrow_itself_gets_one_sentence(people, monkeypatch):
+    def fail(*_):
+        raise ArrowException("Unknown error: no token")
+
+    monkeypatch.setattr(stores, "_files", fail)
+    with pytest.raises(RunError, match=r"cannot be reached \(Unknown error: no token\): check the address"):
+        ileed.load("memory://b/run")
 
 
 @pytest.mark.parametrize(

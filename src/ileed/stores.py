@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ileed.errors import RunError, brief, require
+from ileed.errors import IleedError, RunError, brief, require
 
 __all__ = ["NOT_READ", "address_of", "check", "deliver", "fetched", "mirror", "put"]
 
@@ -92,9 +92,15 @@ def put(path: Path, content: bytes) -> None:
 @contextmanager
 def _store(address: str) -> Iterator[tuple[Any, str]]:
     """The file system of an address, and the path in it; whatever it raises becomes one sentence."""
+    from pyarrow import ArrowException
+
     try:
         yield _opened(address)
-    except (OSError, ValueError, ImportError) as error:
+    except IleedError:
+        raise
+    except ImportError as error:  # of fsspec, which says what to install
+        raise RunError(f"{brief(address)} needs another package: {brief(error)}") from error
+    except (OSError, ValueError, ArrowException) as error:
         raise RunError(
             f"{brief(address)} cannot be reached ({brief(error)}): check the address, the network, and the credentials"
         ) from error
