@@ -15,7 +15,9 @@ from pyarrow import ArrowException, fs
 
 import ileed
 from ileed import stores
+from ileed.cli import run as command
 from ileed.errors import IleedError, RunError
+from ileed.report import people_table
 
 MOTO = Path(__file__).parents[1] / ".cache" / "moto" / "bin" / "moto_server"
 METHOD = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=()), expertise=ileed.Constant(), restarts=1, steps=5, folds=0)
@@ -159,7 +161,9 @@ def test_an_address_is_known_also_when_a_path_has_taken_one_of_its_slashes(found
     assert stores.address_of(found) == stores.address_of(Path(found)) == found
 
 
-@pytest.mark.parametrize("found", ["hf://datasets/a/b", "/data/x", "C:/data", "https://a.b/c", "file:///x", "a:b", 3])
+@pytest.mark.parametrize(
+    "found", ["hf://datasets/a/b", "/data/x", "C:/data", "https://a.b/c", "file:///x", "a:b", "ab:", 3]
+)
 def test_a_local_path_the_hub_and_the_web_are_no_stores(found):
     assert stores.address_of(found) is None
 
@@ -204,6 +208,61 @@ def test_google_is_given_up_after_seconds_unless_the_address_says_otherwise(addr
     system, place = stores._opened(address)
     (settings,) = system.__reduce__()[1]
     assert (settings["retry_time_limit"], place) == (timedelta(seconds=seconds), "b/k")
+
+
+def test_messages_name_the_address_and_not_the_copy(store, people, cache, tmp_path):
+    stores.put(Path(f"{store}/people/chapter.tex"), b"years of work")
+    METHOD.fit(people, seed=0).save(f"{store}/run")
+    stores.put(Path(f"{store}/run/weights.safetensors"), b"damaged")
+    METHOD.fit(people, seed=0).save(f"{store}/other")
+    stores.put(Path(f"{store}/other/settings.json"), b'{"ileed": "run directory"}')
+    for name in ("damaged.parquet", "damaged.hdf5", "damaged.csv"):
+        stores.put(Path(f"{store}/{name}"), b"\x00\xff")
+    said = [
+        (lambda: ileed.load(f"{store}/people"), f"{store}/people is not a run directory"),
+        (lambda: ileed.load(f"{store}/run"), f"{store}/run/weights.safetensors cannot be read"),
+        (lambda: ileed.load(f"{store}/other"), f"{store}/other is damaged"),
+        (lambda: ileed.read(f"{store}/damaged.parquet"), f"{store}/damaged.parquet is not a readable"),
+        (lambda: ileed.read(f"{store}/damaged.hdf5"), f"{store}/damaged.hdf5 is not a readable"),
+        (lambda: ileed.from_table(f"{store}/damaged.csv", action="a", demonstrator="b"), f"{store}/damaged.csv"),
+        (lambda: people_table(f"{store}/run", f"{store}/table.txt"), f"{store}/table.txt is neither"),
+    ]
+    for ask, words in said:
+        with pytest.raises(IleedError) as refused:
+            ask()
+        assert words in str(refused.value)
+        assert str(cache) not in str(refused.value)
+
+
+def test_commands_print_addresses_as_they_were_written(store, people, tmp_path, capsys):
+    stores.put(Path(f"{store}/damaged.parquet"), b"damaged")
+    assert command(["inspect", f"{store}/damaged.parquet"]) == 2
+    assert f"ileed: {store}/damaged.parquet is not" in capsys.readouterr().err
+    ileed.write(people, tmp_path / "people.parquet")
+    data, run = f"{store}/people.parquet", f"{store}/run"
+    short = ["--steps", "5", "--restarts", "1", "--folds", "0", "--check-width", "False"]
+    for words, printed in (
+        (["convert", str(tmp_path / "people.parquet"), data], f"wrote {data} (parquet)"),
+        (["fit", data, "--out", run, *short], f"saved in {run}; next: ileed report {run}"),
+        (["fit", data, "--out", run, *short, "--overwrite", "--json"], f'"run": "{run}"'),
+        (["report", run, "--table", f"{store}/table.csv"], f"wrote {run}/report.html\nwrote {store}/table.csv"),
+    ):
+        assert command(words) == 0
+        assert printed in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("address", ["s3://", Path("s3://"), "s3:///", "gs:", "memory://"])
+def test_a_scheme_without_a_bucket_is_refused_and_no_local_path(address, people, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scheme = str(address).partition(":")[0]
+    for ask in (
+        lambda: ileed.read(address),
+        lambda: ileed.load(address),
+        lambda: METHOD.fit(people, seed=0).save(address),
+    ):
+        with pytest.raises(IleedError, match=f"^{scheme}:// names no bucket: write {scheme}://BUCKET/KEY$"):
+            ask()
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_command_fits_data_in_s3_to_a_run_in_s3_and_reports_there(s3, people, tmp_path):

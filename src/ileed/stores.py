@@ -19,11 +19,24 @@ from typing import Any
 
 from ileed.errors import IleedError, RunError, brief, require
 
-__all__ = ["NOT_READ", "address_of", "check", "deliver", "fetched", "mirror", "put"]
+__all__ = [
+    "NOT_READ",
+    "address_of",
+    "check",
+    "deliver",
+    "fetched",
+    "mirror",
+    "name_address_in_errors",
+    "name_of",
+    "put",
+]
 
 NOT_READ = ("videos/*", "images/*", *(f"*.{ending}" for ending in ("mp4", "mkv", "avi", "webm", "png", "jpg", "jpeg")))
 """Files of a data set that no reader needs."""
 _ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/{1,2}(?P<place>[^/].*)", re.DOTALL)
+_SCHEME = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<slashes>/*)")
+_USUAL = ("s3", "gs", "gcs", "abfs", "abfss", "az", "memory")
+"""Schemes that are known where a `Path` has taken both slashes."""
 _OTHERS = ("file", "hf", "http", "https")
 """The hub has a reader of its own; the web is no store."""
 _GOOGLE_LIMIT = "retry_limit_seconds=8"
@@ -31,11 +44,33 @@ _GOOGLE_LIMIT = "retry_limit_seconds=8"
 
 
 def address_of(path: Any) -> str | None:
-    """The address in a store that a path or text is; None for whatever else."""
-    found = _ADDRESS.fullmatch(str(path).rstrip("/")) if isinstance(path, str | os.PathLike) else None
+    """The address in a store that a path or text is; None for whatever else; an error for a scheme without a bucket."""
+    if not isinstance(path, str | os.PathLike):
+        return None
+    alone = _SCHEME.fullmatch(str(path))
+    if alone and alone["scheme"] not in _OTHERS and (alone["slashes"] or alone["scheme"] in _USUAL):
+        scheme = alone["scheme"]
+        raise RunError(f"{scheme}:// names no bucket: write {scheme}://BUCKET/KEY")
+    found = _ADDRESS.fullmatch(str(path).rstrip("/"))
     if found is None or found["scheme"] in _OTHERS:
         return None
     return f"{found['scheme']}://{found['place']}"
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """A path as a message shows it: an address with both slashes."""
+    return address_of(path) or str(path)
+
+
+@contextmanager
+def name_address_in_errors(path: Any, copy: Any) -> Iterator[None]:
+    """Let errors about the copy of what is at an address name the address; for any other path, do nothing."""
+    try:
+        yield
+    except IleedError as error:
+        if address := address_of(path):
+            error.args = tuple(str(each).replace(str(copy), address) for each in error.args)
+        raise
 
 
 def fetched(path: Path) -> Path:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from ileed import stores
 from ileed.cli.console import Output, print_json
 from ileed.cli.data import OfData
 from ileed.errors import SettingsError
@@ -38,8 +39,9 @@ class Convert(OfData):
     def __call__(self) -> None:
         from ileed.readers import format_to_write, write
 
+        shown = stores.name_of(self.out)
         if os.path.lexists(self.out):
-            raise SettingsError(f"{self.out} exists already: choose another place, or remove it first")
+            raise SettingsError(f"{shown} exists already: choose another place, or remove it first")
         name = format_to_write(self.out, self.format)
         divided = dict(map(_part, self.divide))
         given = {"fps": self.fps, "version": self.lerobot_version, "observations": divided or None}
@@ -52,9 +54,9 @@ class Convert(OfData):
         write(data, self.out, format=name, **options)
         if self.json:
             counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": list(data.names)}
-            print_json({"wrote": str(self.out), "format": name} | counts)
+            print_json({"wrote": shown, "format": name} | counts)
         else:
-            Output().say(f"{data!r}\nwrote {self.out} ({name})")
+            Output().say(f"{data!r}\nwrote {shown} ({name})")
 
 
 def _part(word: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
+from ileed import stores
 from ileed.cli.console import Output, plain, print_json
 from ileed.errors import DemonstrationError, SettingsError, UnnamedDemonstratorError
 
@@ -120,14 +121,14 @@ class OfData:
 
         columns, labeller = self.columns, self.robomimic.labeller(self.columns.demonstrator)
         if columns.action:
-            data = columns.read(self.place)
+            data = columns.read(self.data)
         elif columns.episode or columns.features or columns.skills:
             raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
         else:
             options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
             options |= vars(self.folder)
             given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, [])}
-            data = read(self.place, demonstrator=labeller, **given)
+            data = read(self.data, demonstrator=labeller, **given)
         return data.anonymise() if self.anonymise else data
 
 
@@ -172,7 +173,9 @@ class Inspect(OfData):
         if not candidates:
             raise error
         console = Output()
-        console.say(f"{self.data} does not say who demonstrated. These places may: name one by its option.")
+        console.say(
+            f"{stores.name_of(self.data)} does not say who demonstrated. These places may: name one by its option."
+        )
         table = Table("place", "values", "episodes", "option", box=None, padding=(0, 2, 0, 2))
         for each in candidates:
             table.add_row(plain(each.place), f"{each.values:,}", f"{each.episodes:,}", plain(each.option))

@@ -16,7 +16,7 @@ import numpy as np
 from rich.table import Column, Table
 from tyro.conf import OmitArgPrefixes, arg
 
-from ileed import processes, runs
+from ileed import processes, runs, stores
 from ileed._torch import resolve_device
 from ileed.cli.console import Output, fit_bar, plain, print_json
 from ileed.cli.data import OfData, column_names
@@ -119,7 +119,7 @@ class Fit(OfData):
             return
         fitted.save(out, overwrite=self.overwrite)
         if self.json:
-            print_json(summary(fitted) | column_names(data) | {"run": str(out)})
+            print_json(summary(fitted) | column_names(data) | {"run": stores.name_of(out)})
             return
         console = Output()
         if fitted.estimates_expertise:
@@ -131,7 +131,8 @@ class Fit(OfData):
         if fitted.comparison is not None:
             console.say(fitted.comparison.sentence())
         console.say(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}")
-        console.say(f"saved in {out}; next: ileed report {shlex.quote(str(out))}")
+        saved = stores.name_of(out)
+        console.say(f"saved in {saved}; next: ileed report {shlex.quote(saved)}")
 
     def after_an_interrupt(self) -> str:
         """Whether there is a checkpoint to continue from."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional
 
+from ileed import stores
 from ileed.checking import at_least_one
 from ileed.cli.console import Output, bar, fit_bar, print_json
 from ileed.cli.data import Columns, OfData, Robomimic
@@ -127,7 +128,7 @@ class Report:
         if self.table is not None:
             written.append(people_table(self.run, self.table, anonymise=self.anonymise))
         for path in written:
-            Output().say(f"wrote {path}")
+            Output().say(f"wrote {stores.name_of(path)}")
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class Demo:
             low, high = score.interval
             table.add_row(name, f"{score.mean:.2f}", f"{low:.2f} to {high:.2f}")
         console.print(table)
-        console.say(f"open {page} in a browser")
+        console.say(f"open {stores.name_of(page)} in a browser")
         if self.json:
             means = {name: {"mean": score.mean, "interval": score.interval} for name, score in scores.items()}
-            print_json(summary(fitted) | {"truth": truth, "report": str(page), "scores": means})
+            print_json(summary(fitted) | {"truth": truth, "report": stores.name_of(page), "scores": means})

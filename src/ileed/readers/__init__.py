@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ileed import stores
 from ileed.checking import instance_of, one_of, path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
@@ -82,14 +83,20 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
     that has none asks for it. `options` are those of the format's own reader, such as `observations` and `filter_key`
     of `read_robomimic`; one that the format does not have is refused.
     """
-    path = path_of("path", local_copy(path), rule="pass the path of a file", error=DemonstrationError)
+    copy = path_of("path", local_copy(path), rule="pass the path of a file", error=DemonstrationError)
     if demonstrator is not None:
         rule = "pass by_column(...), by_mask(...) or the like, or None for the format's own place"
         if isinstance(demonstrator, str):
             rule = f"pass where it stands, as in by_column({demonstrator!r})"
         instance_of("demonstrator", demonstrator, Labeller, rule=rule, error=DemonstrationError)
-    if not os.path.exists(path):
-        raise DemonstrationError(f"there is no file {printable(str(path), 300)}: check the path")
+    if not os.path.exists(copy):
+        raise DemonstrationError(f"there is no file {printable(str(copy), 300)}: check the path")
+    with stores.name_address_in_errors(path, copy):
+        return _read(copy, demonstrator, options)
+
+
+def _read(path: Path, demonstrator: Labeller | None, options: Mapping[str, Any]) -> Demonstrations:
+    """Demonstrations from a file or folder of this machine, by its own reader."""
     reader = reader_of(path)
     if unknown := next((name for name in options if name not in reader.options), None):
         known = f"the options of these are {', '.join(reader.options)}" if reader.options else "leave it out"

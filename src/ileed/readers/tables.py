@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ileed import stores
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
@@ -77,7 +78,9 @@ def from_table(
     if len(roles["demonstrator"]) != 1 or not roles["action"]:
         found = f"demonstrator is {demonstrator!r} and action is {action!r}"
         raise DemonstrationError(f"{found}: name one column that says who acted, and what")
-    return _from_roles(local_copy(table), roles, missing, encoding, continuous=not isinstance(action, str))
+    copy = local_copy(table)
+    with stores.name_address_in_errors(table, copy):
+        return _from_roles(copy, roles, missing, encoding, continuous=not isinstance(action, str))
 
 
 def _as_names(role: str, names: Any) -> tuple[str, ...]:

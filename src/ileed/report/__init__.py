@@ -12,7 +12,7 @@ from typing import Literal
 import pyarrow as pa
 from pyarrow import parquet
 
-from ileed import runs
+from ileed import runs, stores
 from ileed.checking import path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import RunError, SettingsError
@@ -117,10 +117,10 @@ def figures(
     paths = {name: Path(out_dir) / f"{name}.{format}" for name in drawn}
     for place in paths.values():
         head = runs.read_head(place)
-        if os.path.lexists(place) and not any(
-            head.startswith(start) and part in head for start, part in _MARKS[format]
-        ):
-            raise RunError(f"{place} exists and is not a figure of ours: choose another place, or move it away")
+        is_ours = any(head.startswith(start) and part in head for start, part in _MARKS[format])
+        if not is_ours and os.path.lexists(place):
+            found = f"{stores.name_of(place)} exists and is not a figure of ours"
+            raise RunError(f"{found}: choose another place, or move it away")
     for name, content in drawn.items():
         runs.write_file(paths[name], content)
     return paths
@@ -133,9 +133,9 @@ def people_table(path: str | Path, out: str | Path, *, anonymise: bool = False) 
     """
     target = path_of("out", out, rule="pass the path of a .csv or .parquet file")
     if target.suffix not in (".csv", ".parquet"):
-        raise SettingsError(f"{target} is neither .csv nor .parquet: name one of these")
+        raise SettingsError(f"{stores.name_of(target)} is neither .csv nor .parquet: name one of these")
     if os.path.lexists(target):
-        raise RunError(f"{target} exists already: choose another place, or move it away")
+        raise RunError(f"{stores.name_of(target)} exists already: choose another place, or move it away")
     fitted, _, _ = _load(path, {}, anonymise)
     expertise, content = fitted.expertise, pa.BufferOutputStream()
     if expertise.ratings is None:

@@ -126,9 +126,14 @@ def read_run(path: Path) -> Run:
 
     A file that is a link to another directory, or not a regular file, is refused.
     """
-    path = stores.fetched(path)
+    copy = stores.fetched(path)
     with suppress(OSError):
-        _finish_replacement(path)
+        _finish_replacement(copy)
+    with stores.name_address_in_errors(path, copy):
+        return _read_until_unchanged(copy)
+
+
+def _read_until_unchanged(path: Path) -> Run:
     while True:
         before = _identity(path)
         try:
@@ -198,7 +203,8 @@ def _parse_json(text: str) -> Any:
 
 def damaged(path: Path | str, reason: object) -> RunError:
     """The error for a run directory that has changed since it was written."""
-    return RunError(f"{path} is damaged ({' '.join(str(reason).split())}): fit again, or restore it from a copy")
+    found = f"{stores.name_of(path)} is damaged ({' '.join(str(reason).split())})"
+    return RunError(f"{found}: fit again, or restore it from a copy")
 
 
 def check_destination(path: Path, *, overwrite: bool = False) -> None:
@@ -280,7 +286,8 @@ def is_our_page(path: Path) -> bool:
 def check_page(path: Path) -> None:
     """Refuse to write a report over a file that is not one of ours."""
     if os.path.lexists(path) and not is_our_page(path):
-        raise RunError(f"{path} exists and is not a report of ours: choose another place, or move it away")
+        found = f"{stores.name_of(path)} exists and is not a report of ours"
+        raise RunError(f"{found}: choose another place, or move it away")
 
 
 def checkpoint_path(path: Path) -> Path:
