@@ -17,7 +17,7 @@ import ileed
 from ileed import stores
 from ileed.cli import run as command
 from ileed.errors import IleedError, RunError
-from ileed.report import people_table
+from ileed.report import compare_runs, figures, people_table
 
 MOTO = Path(__file__).parents[1] / ".cache" / "moto" / "bin" / "moto_server"
 METHOD = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=()), expertise=ileed.Constant(), restarts=1, steps=5, folds=0)
@@ -86,6 +86,12 @@ def upload(path: Path, address: str) -> None:
     files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
     for each in files:
         stores.put(Path(f"{address}/{each.relative_to(path)}".removesuffix("/.")), each.read_bytes())
+
+
+def content(address: str) -> bytes:
+    system, place = stores._opened(address)
+    with system.open_input_stream(place) as opened:
+        return bytes(opened.read())
 
 
 def test_a_file_and_a_folder_are_read_from_a_store(store, people, tmp_path):
@@ -178,6 +184,39 @@ def test_what_is_not_there_and_what_cannot_be_written_there_get_one_sentence(sto
     stores.put(Path(f"{store}/thesis/chapter.tex"), b"years of work")
     with pytest.raises(RunError, match=r"holds files and no run \(.*chapter.tex.*\): choose another place"):
         METHOD.fit(people, seed=0).save(f"{store}/thesis", overwrite=True)
+
+
+def test_a_file_of_somebody_else_is_not_replaced_in_a_store(store, people, tmp_path, capsys):
+    run, theirs = f"{store}/run", b"years of work"
+    METHOD.fit(people, seed=0).save(run)
+    files = [f"{store}/{name}" for name in ("notes.html", "charts/ranking.svg", "table.csv", "people.parquet")]
+    for address in files:
+        stores.put(Path(address), theirs)
+    notes, chart, table, parquet = files
+    for write in (lambda: ileed.report(run, out=notes), lambda: compare_runs(run, run, out=notes)):
+        with pytest.raises(RunError, match="exists and is not a report of ours") as refused:
+            write()
+        assert str(refused.value).startswith(f"{notes} exists")
+    with pytest.raises(RunError, match="exists and is not a report of ours"):
+        ileed.report(run, out=f"{store}/charts")
+    with pytest.raises(RunError, match="exists and is not a figure of ours") as refused:
+        figures(run, f"{store}/charts")
+    assert str(refused.value).startswith(f"{chart} exists")
+    with pytest.raises(RunError, match="exists already") as refused:
+        people_table(run, table)
+    assert str(refused.value).startswith(f"{table} exists")
+    ileed.write(people, tmp_path / "people.parquet")
+    assert command(["convert", str(tmp_path / "people.parquet"), parquet]) == 2
+    assert f"{parquet} exists already" in capsys.readouterr().err
+    assert [content(address) for address in files] == [theirs] * len(files)
+
+
+def test_a_report_and_figures_of_ours_are_replaced_in_a_store(store, people):
+    METHOD.fit(people, seed=0).save(f"{store}/run")
+    for title in ("first", "second"):
+        ileed.report(f"{store}/run", out=f"{store}/page.html", title=title)
+        figures(f"{store}/run", f"{store}/charts")
+    assert b"second" in content(f"{store}/page.html")
 
 
 def test_a_missing_key_and_a_missing_package_get_their_own_advice_alone(store, monkeypatch):

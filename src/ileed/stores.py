@@ -24,11 +24,13 @@ __all__ = [
     "address_of",
     "check",
     "deliver",
+    "exists",
     "fetched",
     "mirror",
     "name_address_in_errors",
     "name_of",
     "put",
+    "read_head",
 ]
 
 NOT_READ = ("videos/*", "images/*", *(f"*.{ending}" for ending in ("mp4", "mkv", "avi", "webm", "png", "jpg", "jpeg")))
@@ -71,6 +73,29 @@ def name_address_in_errors(path: Any, copy: Any) -> Iterator[None]:
         if address := address_of(path):
             error.args = tuple(str(each).replace(str(copy), address) for each in error.args)
         raise
+
+
+def exists(path: Path) -> bool:
+    """Whether there is a file, a folder or a link at a path, or a file or folder at an address."""
+    if (address := address_of(path)) is None:
+        return os.path.lexists(path)
+    from pyarrow import fs
+
+    with _store(address) as (store, place):
+        return bool(store.get_file_info(place).type != fs.FileType.NotFound)
+
+
+def read_head(path: Path, size: int) -> bytes:
+    """The first bytes of the file at an address; none where there is no file."""
+    address = address_of(path)
+    assert address is not None
+    from pyarrow import fs
+
+    with _store(address) as (store, place):
+        if store.get_file_info(place).type != fs.FileType.File:
+            return b""
+        with store.open_input_stream(place, compression=None) as opened:
+            return bytes(opened.read(size))
 
 
 def fetched(path: Path) -> Path:

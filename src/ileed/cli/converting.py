@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -40,7 +39,7 @@ class Convert(OfData):
         from ileed.readers import format_to_write, write
 
         shown = stores.name_of(self.out)
-        if os.path.lexists(self.out):
+        if stores.exists(self.out):
             raise SettingsError(f"{shown} exists already: choose another place, or remove it first")
         name = format_to_write(self.out, self.format)
         divided = dict(map(_part, self.divide))

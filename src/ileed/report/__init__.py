@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -118,7 +117,7 @@ def figures(
     for place in paths.values():
         head = runs.read_head(place)
         is_ours = any(head.startswith(start) and part in head for start, part in _MARKS[format])
-        if not is_ours and os.path.lexists(place):
+        if not is_ours and stores.exists(place):
             found = f"{stores.name_of(place)} exists and is not a figure of ours"
             raise RunError(f"{found}: choose another place, or move it away")
     for name, content in drawn.items():
@@ -134,7 +133,7 @@ def people_table(path: str | Path, out: str | Path, *, anonymise: bool = False) 
     target = path_of("out", out, rule="pass the path of a .csv or .parquet file")
     if target.suffix not in (".csv", ".parquet"):
         raise SettingsError(f"{stores.name_of(target)} is neither .csv nor .parquet: name one of these")
-    if os.path.lexists(target):
+    if stores.exists(target):
         raise RunError(f"{stores.name_of(target)} exists already: choose another place, or move it away")
     fitted, _, _ = _load(path, {}, anonymise)
     expertise, content = fitted.expertise, pa.BufferOutputStream()

@@ -285,7 +285,7 @@ def is_our_page(path: Path) -> bool:
 
 def check_page(path: Path) -> None:
     """Refuse to write a report over a file that is not one of ours."""
-    if os.path.lexists(path) and not is_our_page(path):
+    if stores.exists(path) and not is_our_page(path):
         found = f"{stores.name_of(path)} exists and is not a report of ours"
         raise RunError(f"{found}: choose another place, or move it away")
 

@@ -48,7 +48,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def read_head(path: Path) -> bytes:
-    """The first 1,024 bytes of a file; none where it cannot be read."""
+    """The first 1,024 bytes of a file, here or in an object store; none where it is not there or cannot be read."""
+    if stores.address_of(path):
+        return stores.read_head(path, 1024)
     try:
         with path.open("rb") as opened:
             return opened.read(1024)
