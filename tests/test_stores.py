@@ -128,6 +128,13 @@ def test_what_is_unchanged_is_fetched_once_and_what_changes_again(store, people,
     assert ileed.read(stores.fetched(address)).names == ("ann",)
 
 
+def test_a_file_that_was_replaced_in_the_store_is_read_anew(store, people):
+    address = f"{store}/people.parquet"
+    for data in (people, people.by("ann")):
+        ileed.write(data, address)
+        assert ileed.read(address).fingerprint() == data.fingerprint()
+
+
 def test_a_run_that_is_saved_in_a_store_is_loaded_from_there_and_replaced_only_when_asked(store, people, cache):
     fitted = METHOD.fit(people, seed=0)
     fitted.save(f"{store}/run")

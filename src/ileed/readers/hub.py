@@ -24,7 +24,7 @@ def local_copy(path: Any) -> Any:
     A `Path` has lost one of the two slashes after `hf:`; it is understood too.
     """
     if stores.address_of(path):
-        return _fetched(str(path))
+        return stores.fetched(Path(path))
     if not isinstance(path, str | Path) or not str(path).startswith(("hf:/", "hf://")):
         return path
     found = _ADDRESS.fullmatch(str(path).rstrip("/"))
@@ -37,11 +37,6 @@ def local_copy(path: Any) -> Any:
     if inside.is_absolute() or ".." in inside.parts:
         raise DemonstrationError(f"{brief(str(path))} leads out of the data set: name a path inside it")
     return _downloaded(found["repo"], found["revision"] and unquote(found["revision"]), inside)
-
-
-@cache  # a command asks several times
-def _fetched(address: str) -> Path:
-    return stores.fetched(Path(address))
 
 
 @cache  # a command asks several times; the files of one revision do not change
