@@ -135,6 +135,12 @@ def test_a_file_that_was_replaced_in_the_store_is_read_anew(store, people):
         assert ileed.read(address).fingerprint() == data.fingerprint()
 
 
+def test_a_key_may_have_spaces_and_letters_beyond_ascii(store, people):
+    ileed.write(people, f"{store}/Zoë & Ann/round 1.parquet")
+    assert ileed.read(f"{store}/Zoë & Ann/round 1.parquet").fingerprint() == people.fingerprint()
+    assert ileed.read(Path(f"{store}/Zoë & Ann/round 1.parquet")).fingerprint() == people.fingerprint()
+
+
 def test_a_run_that_is_saved_in_a_store_is_loaded_from_there_and_replaced_only_when_asked(store, people, cache):
     fitted = METHOD.fit(people, seed=0)
     fitted.save(f"{store}/run")

@@ -15,7 +15,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from string import punctuation
 from typing import Any
+from urllib.parse import quote
 
 from ileed.errors import IleedError, RunError, brief, require
 
@@ -170,7 +172,7 @@ def _opened(address: str) -> tuple[Any, str]:
     from pyarrow import fs
 
     try:
-        return fs.FileSystem.from_uri(_limited(address))
+        return fs.FileSystem.from_uri(quote(_limited(address), safe=punctuation))  # a space, say
     except (ValueError, NotImplementedError):  # a scheme that Arrow does not know
         scheme, _, place = address.partition("://")
         spec = require("fsspec", extra="stores")
