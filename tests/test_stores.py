@@ -155,6 +155,11 @@ def test_a_run_that_is_saved_in_a_store_is_loaded_from_there_and_replaced_only_w
     page = ileed.report(f"{store}/run")
     assert stores.address_of(page) == f"{store}/run/report.html"
     assert "report.html" in stores.check(Path(f"{store}/run"))
+    other.save(f"{store}/run", overwrite=True)
+    assert "report.html" not in stores.check(Path(f"{store}/run")), "it was that of the run before"
+    stores.put(Path(f"{store}/run/report.html"), b"years of work")
+    other.save(f"{store}/run", overwrite=True)
+    assert content(f"{store}/run/report.html") == b"years of work"
     assert not [path for path in cache.rglob("*") if path.name == "run" and "settings.json" not in os.listdir(path)]
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "name_of",
     "put",
     "read_head",
+    "remove",
 ]
 
 NOT_READ = ("videos/*", "images/*", *(f"*.{ending}" for ending in ("mp4", "mkv", "avi", "webm", "png", "jpg", "jpeg")))
@@ -149,6 +150,14 @@ def put(path: Path, content: bytes) -> None:
     assert address is not None
     with _store(address) as (store, place):
         _upload(store, place, content)
+
+
+def remove(path: Path) -> None:
+    """Remove the file at an address."""
+    address = address_of(path)
+    assert address is not None
+    with _store(address) as (store, place):
+        store.delete_file(place)
 
 
 @contextmanager

@@ -69,6 +69,8 @@ def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
         check_destination(path, overwrite=overwrite)
         here = stores.mirror(path)
         write_run(here, run, overwrite=True)
+        if is_our_page(path / _REPORT):
+            stores.remove(path / _REPORT)
         stores.deliver(here, path, _FILES)
         shutil.rmtree(here)
         return
