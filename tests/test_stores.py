@@ -18,6 +18,7 @@ from ileed import stores
 from ileed.cli import run as command
 from ileed.errors import IleedError, RunError
 from ileed.report import compare_runs, figures, people_table
+from ileed.serve.marks import Marks
 
 MOTO = Path(__file__).parents[1] / ".cache" / "moto" / "bin" / "moto_server"
 METHOD = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=()), expertise=ileed.Constant(), restarts=1, steps=5, folds=0)
@@ -320,6 +321,17 @@ def test_a_scheme_without_a_bucket_is_refused_and_no_local_path(address, people,
         with pytest.raises(IleedError, match=f"^{scheme}:// names no bucket: write {scheme}://BUCKET/KEY$"):
             ask()
     assert os.listdir(tmp_path) == []
+
+
+def test_marks_of_episodes_in_a_store_add_up(store):
+    marks = Marks.of(Path(f"{store}/run"), "f" * 40, 12)
+    marks.put(1, "keep")
+    assert marks.put(2, "drop").marks == marks.read().marks == {1: "keep", 2: "drop"}
+    assert Marks.of(Path(f"{store}/run"), "f" * 40, 12).read().version == 2
+    stores.put(marks.path, b"years of work")
+    with pytest.raises(RunError, match=f"^{store}/run/marks-f+.json holds no marks that can be read"):
+        marks.put(3, "keep")
+    assert content(stores.name_of(marks.path)) == b"years of work"
 
 
 def test_the_command_fits_data_in_s3_to_a_run_in_s3_and_reports_there(s3, people, tmp_path):

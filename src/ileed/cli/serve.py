@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ileed import stores
 from ileed.cli.console import Output, bar, print_json
 from ileed.cli.curate import OfCuration, Scored
 
@@ -44,9 +45,10 @@ class Serve(OfCuration):
         with bar("writing the report"):
             server = Server(session, port=self.port)
         if self.episodes.json:
-            print_json({"address": server.address, "marks": str(marks.path)})
+            print_json({"address": server.address, "marks": stores.name_of(marks.path)})
         else:
-            Output().say(f"open {server.address}\nmarks are kept in {marks.path}; Ctrl-C ends the server")
+            kept = f"marks are kept in {stores.name_of(marks.path)}"
+            Output().say(f"open {server.address}\n{kept}; Ctrl-C ends the server")
         sys.stdout.flush()
         with _opened(server.address) if self.open else nullcontext():
             server.run()
@@ -60,7 +62,7 @@ class Serve(OfCuration):
 
     def after_an_interrupt(self) -> str:
         """What is left when the server ends."""
-        return f"the marks are kept in {self.run}, and the same command goes on with them"
+        return f"the marks are kept in {stores.name_of(self.run)}, and the same command goes on with them"
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Marks: episodes that somebody keeps or drops by hand, in one file that is written whole at every mark.
 
 The file is the only state. Whoever marks reads it, changes one episode and writes it, one after the other, so that
-windows and processes may mark at once: the last mark of an episode counts, and marks of others are never lost.
+windows and processes may mark at once: the last mark of an episode counts, and marks of others are never lost. In an
+object store the windows of one process alone are kept apart.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, final
 
-from ileed import runs
+from ileed import runs, stores
 from ileed.errors import RunError, brief
 
 try:
@@ -59,14 +60,17 @@ class Marks:
 
     def read(self) -> Marked:
         """The marks of this moment."""
-        if not os.path.lexists(self.path):
+        if not stores.exists(self.path):
             return Marked(0, {})
+        stored = stores.read_head(self.path, _LARGEST + 1) if stores.address_of(self.path) else None
         try:
-            if self.path.stat().st_size > _LARGEST:
+            if (self.path.stat().st_size if stored is None else len(stored)) > _LARGEST:
                 raise ValueError("it is too large")
-            return self._parse(json.loads(self.path.read_text(encoding="utf-8")))
+            content = self.path.read_bytes() if stored is None else stored
+            return self._parse(json.loads(content.decode("utf-8")))
         except (OSError, ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
-            raise RunError(f"{self.path} holds no marks that can be read ({brief(error)}): move it away") from error
+            found = f"{stores.name_of(self.path)} holds no marks that can be read ({brief(error)})"
+            raise RunError(f"{found}: move it away") from error
 
     def _parse(self, found: dict[str, object]) -> Marked:
         version, marks = found["version"], found["marks"]
