@@ -227,6 +227,8 @@ def test_a_file_of_somebody_else_is_not_replaced_in_a_store(store, people, tmp_p
     ileed.write(people, tmp_path / "people.parquet")
     assert command(["convert", str(tmp_path / "people.parquet"), parquet]) == 2
     assert f"{parquet} exists already" in capsys.readouterr().err
+    assert command(["demonstrate", "minigrid/obstacles", "--out", parquet]) == 2
+    assert f"{parquet} exists already" in capsys.readouterr().err
     assert [content(address) for address in files] == [theirs] * len(files)
 
 

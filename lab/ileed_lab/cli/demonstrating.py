@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from tyro.conf import Positional
 
+from ileed import stores
 from ileed.checking import at_least_one
 from ileed.cli.console import Output, bar
 from ileed.errors import SettingsError
@@ -37,8 +37,9 @@ class Demonstrate:
 
     def __call__(self) -> None:
         at_least_one(steps=self.steps, episodes=self.episodes)
-        if os.path.lexists(self.out):
-            raise SettingsError(f"{self.out} exists already: choose another place, or remove it first")
+        out = stores.name_of(self.out)
+        if stores.exists(self.out):
+            raise SettingsError(f"{out} exists already: choose another place, or remove it first")
         from ileed import simulation, tasks
         from ileed.readers import write_parquet
         from ileed_lab.minigrid.sequence import actor_by_stage, experts, multi_skill
@@ -57,4 +58,4 @@ class Demonstrate:
                     task, policy, skill=skill, steps=self.steps, seed=self.seed, progress=advance
                 )
             write_parquet(data, self.out)
-        Output().say(f"wrote {data.episode_count:,} episodes to {self.out}")
+        Output().say(f"wrote {data.episode_count:,} episodes to {out}")
