@@ -40,7 +40,7 @@ def test_progress_is_reported_in_the_callers_thread_alone_and_to_the_end_of_both
         )
     assert {thread for _, thread in seen} == {threading.current_thread()}
     last = {at.stage: at for at, _ in seen}
-    assert {stage: at.step for stage, at in last.items()} == {"fitting": 40, "cross-fitting": 40}
+    assert {stage: at.step for stage, at in last.items()} == {"fitting": 40, "cross-fitting": 40, "rating": len(DATA)}
 
 
 def test_an_interrupted_fit_ends_its_cross_fitting_too():

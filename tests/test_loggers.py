@@ -115,8 +115,8 @@ def test_tensorboard_has_every_report_and_the_results_of_the_fit(data, tmp_path)
         log.result(fitted)
     found = events(tmp_path / "run.tensorboard")
     assert [path.name for path in tmp_path.iterdir()] == ["run.tensorboard"]
-    assert {"fitting", "cross-fitting"} == {report.stage for report in reports}
-    for stage in ("fitting", "cross-fitting"):
+    assert {"fitting", "cross-fitting", "rating"} == {report.stage for report in reports}
+    for stage in ("fitting", "cross-fitting"):  # rating has no cost
         curve = [(report.step, report.nats_per_action) for report in reports if report.stage == stage]
         np.testing.assert_allclose(found.pop(f"nats_per_action/{stage}"), curve, rtol=1e-6)  # TensorBoard's are float32
     result = expected(fitted)
@@ -146,8 +146,9 @@ def test_wandb_keeps_the_steps_of_each_stage_and_no_printed_line(data, tmp_path,
     assert calls[0] == ("init", (), begun)
     assert ("define_metric", ("*",), {"step_metric": "step"}) in calls
     logged = [arguments[0] for name, arguments, options in calls if name == "log" and not options]
-    assert [each["step"] for each in logged[:-1]] == [report.step for report in reports]
-    assert logged[-1] == pytest.approx(expected(fitted) | {"step": reports[-1].step})
+    steps = [report.step for report in reports if report.stage != "rating"]  # which has no cost
+    assert [each["step"] for each in logged[:-1]] == steps
+    assert logged[-1] == pytest.approx(expected(fitted) | {"step": steps[-1]})
     assert calls[-1] == ("finish", (), {"exit_code": 0})
 
 
@@ -190,11 +191,15 @@ def test_a_fit_that_fails_is_marked_as_failed(tmp_path, monkeypatch):
     assert calls[-1] == ("finish", (), {"exit_code": 1})
 
 
-def test_what_is_not_finite_is_not_logged(tmp_path, monkeypatch):
+def test_what_is_not_finite_is_not_logged(data, tmp_path, monkeypatch):
     calls = stand_in("trackio", monkeypatch)
     with logger("trackio", tmp_path / "mine") as log:
         log(ileed.Progress(1, 2, float("nan")))
-    assert calls[1] == ("log", ({},), {"step": 1})
+        log(ileed.Progress(1, 2, 0.5))
+        log(ileed.Progress(1_000, 2_000, float("nan"), "rating"))  # steps of the data, of which there are more
+        log.result(ileed.bc(policy=ileed.CategoricalMLP(), restarts=2, steps=20).fit(data, seed=0))
+    assert [call[2]["step"] for call in calls if call[0] == "log"] == [1, 1]
+    assert [[*call[1][0]] for call in calls if call[0] == "log"] == [["nats_per_action/fitting"], ["nats_per_action"]]
 
 
 def test_without_intervals_expertise_is_relative_to_its_mean(data, tmp_path, monkeypatch):

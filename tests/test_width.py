@@ -123,7 +123,7 @@ def test_progress_names_the_width_that_is_being_tried():
     stages = []
     quick(steps=20, folds=2).fit(rings(300), seed=0, progress=lambda progress: stages.append(progress.stage))
     assert list(dict.fromkeys(stages))[:2] == ["trying hidden layers of 4 units", "trying hidden layers of 8 units"]
-    assert list(dict.fromkeys(stages))[-2:] == ["fitting", "cross-fitting"]
+    assert list(dict.fromkeys(stages))[-3:] == ["fitting", "cross-fitting", "rating"]
 
 
 def test_a_saved_run_keeps_the_comparison(tmp_path):

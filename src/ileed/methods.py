@@ -211,8 +211,9 @@ class Ileed:
             return self.fit_members(data, weights, replace(stages, progress=progress), start)
 
         def folds(progress: fitting.ProgressCallback | None) -> Ratings | None:
-            found = self.fit_folds(data, weights, replace(stages, progress=progress))
-            return None if found is None else found.rate(temperature=self.temperature)
+            own = replace(stages, progress=progress)
+            found = self.fit_folds(data, weights, own)
+            return found and found.rate(temperature=self.temperature, progress=own.counter("rating"))
 
         small = thread_count(start.joint, start.prepared, stages.device) == 1
         alone = processes.current().count == 1  # several speak to each other in one order
@@ -281,7 +282,7 @@ class Ileed:
         check_demonstrations(demonstrations)
         stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, Known.told(gold, demonstrations))
         folds = replace(self, folds=self.folds or FOLDS).fit_folds(demonstrations, None, stages)
-        found = None if folds is None else folds.rate(temperature=self.temperature, by=by)
+        found = folds and folds.rate(temperature=self.temperature, by=by, progress=stages.counter("rating"))
         if found is None:
             raise SettingsError("cross-fitting needs two episodes, and a model under which expertise is one number")
         return found

@@ -7,7 +7,7 @@ members of one optimisation learn from all folds but one each, and that one is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -18,15 +18,20 @@ from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.fitted.ensemble import Ensemble
 from ileed.fitted.identification import free_scales
 from ileed.fitted.likelihood import (
+    COARSE_POINTS,
+    PROFILE_POINTS,
+    TABULATED_POINTS,
     Block,
     Profile,
+    Work,
     blocks_of_fit,
     likeliest_temperature,
     likely_levels,
     profiles,
     tabulated,
 )
-from ileed.fitted.rating import rate_blocks, rate_in_parts, units_of, with_learning_curves
+from ileed.fitted.posterior import GRID
+from ileed.fitted.rating import learning_points, rate_blocks, rate_in_parts, units_of, with_learning_curves
 from ileed.fitted.ratings import Ratings
 from ileed.nets import members
 
@@ -127,27 +132,38 @@ class FoldPolicies:
             local = np.repeat(np.arange(len(kinds)), starts[kinds + 1] - starts[kinds])
             yield replace(block, steps=steps[own], kind=local)
 
-    def rate(self, *, temperature: float | None, by: str = "demonstrator") -> Ratings | None:
+    def rate(
+        self,
+        *,
+        temperature: float | None,
+        by: str = "demonstrator",
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Ratings | None:
         """Everybody, or each unit of `by`, rated by the mean likelihood of the members of each fold, on its episodes.
 
         The temperature of the policies is that at which the held-out episodes are likeliest, unless one is assumed.
-        There are no ratings where all members of a fold became non-finite.
+        There are no ratings where all members of a fold became non-finite. `progress` is called with the number of
+        steps done and their total.
         """
         if not self.judge_every_episode:
             return None
         data = self.ensemble.data
         units = units_of(data, by)
         if units is None and data.has_many_people:
-            ratings, found = rate_in_parts(self.judged_by_kind, data, temperature=temperature)
+            ratings, found = rate_in_parts(self.judged_by_kind, data, temperature=temperature, progress=progress)
             return self._with_levels(ratings, found)
         many = not data.discrete and len(data) > MANY_STEPS
-        blocks = list(self.judged(_some_episodes(data, self.fold) if many else None))
+        some = _some_episodes(data, self.fold) if many else np.ones(len(data), dtype=bool)
+        points = len(GRID) + len(COARSE_POINTS) + (0 if units is not None else learning_points(self.ensemble.joint))
+        likelihoods = int(some.sum()) * PROFILE_POINTS + len(data) * (TABULATED_POINTS if many else points)
+        work = Work(progress, len(data), likelihoods)
+        blocks = list(work.over(self.judged(some if many else None)))
         found = profiles(blocks, data.demonstrator, len(data.names))
         chosen = likeliest_temperature(found) if temperature is None else temperature
         if many:
             owner = data.demonstrator if units is None else units.of_step
             group = np.unique(owner * data.episode_count + data.episode, return_inverse=True)[1]
-            blocks = [tabulated(block, group, chosen) for block in self.judged()]
+            blocks = [tabulated(block, group, chosen) for block in work.over(self.judged())]
         ratings = rate_blocks(blocks, data, temperature=chosen, spread=None, units=units)
         ratings = self._with_levels(ratings, found)
         return with_learning_curves(ratings, blocks, data, self.ensemble.joint) if units is None else ratings

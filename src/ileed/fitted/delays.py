@@ -63,7 +63,7 @@ def compare_delayed(
     for place, delay in enumerate(delays):
         folds = Folds.of(data.delayed(delay), seed=stages.seed)  # the same folds: they depend on the seed alone
         stage = stages.stage(f"trying a delay of {delay} ({place + 1} of {len(delays)})", f"delay-{delay}")
-        found = judged(folds, fit(folds.data, folds.weights, stage), model)
+        found = judged(folds, fit(folds.data, folds.weights, stage), model, stage.counter("rating"))
         nats.append(found[0])
         expertise.append(found[1])
     names = tuple(f"delay {delay}" for delay in delays)

@@ -135,18 +135,24 @@ class Fitted:
         return _at_steps(self, data, demonstrator, self.expertise.skill_names, cost)
 
     def assess(
-        self, demonstrations: Demonstrations, *, by: str = "demonstrator", confidence_level: float = 0.95
+        self,
+        demonstrations: Demonstrations,
+        *,
+        by: str = "demonstrator",
+        confidence_level: float = 0.95,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Ratings:
         """Everybody in `demonstrations` rated by this fit's policy, people whom the fit has not seen above all.
 
         They are drawn towards the population of the fit's people, at the temperature of its ratings, and `table()`
         divides their expertise by the mean over the fit's people. `by` rates each episode ("episode"), or each person
         for each label of a skill column, in place of people. Those whom the fit has seen are rated in sample where
-        these are the data that it learned from: `expertise.table()` has them by other policies.
+        these are the data that it learned from: `expertise.table()` has them by other policies. `progress` is called
+        with the number of steps done and their total.
         """
         from ileed.fitted.rating import assess  # which rates by fits, and so needs this module
 
-        return assess(self, demonstrations, by=by, confidence_level=confidence_level)
+        return assess(self, demonstrations, by=by, confidence_level=confidence_level, progress=progress)
 
     def with_ratings(self, ratings: Ratings) -> Fitted:
         """The same fit with ratings of its people, beside which stands their expertise in sample."""

@@ -30,6 +30,7 @@ IMPROVES, TIRES, UNDECIDED = "improves", "tires", "cannot be told"
 _DRAWS = 1000  # of the posterior distribution that are kept
 _REACH, _SPACING = 8.0, 0.25
 _LOGITS = np.arange(-_REACH, _REACH + _SPACING / 2, _SPACING)  # at which episodes are judged
+LEARNING_POINTS = len(_LOGITS) + len(COARSE_POINTS)  # at which learning curves ask each step for its likelihood
 _CHANGES = np.linspace(-_REACH, _REACH, 1601)  # possible changes w_i1
 _STAGES = 4  # parts of a person's episodes within which a drift is hardly seen
 _BINS = 48  # of practice: episodes that are closer count as one

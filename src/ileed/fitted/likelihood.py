@@ -11,7 +11,8 @@ few steps is less sharp than the expert's, so pi may be replaced by pi^(1/T), re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -47,6 +48,32 @@ class Block:
     steps: Array
     at: Callable[[Tensor, float], Tensor]
     kind: Array | None = None
+
+
+@final
+class Work:
+    """How far a rating is: of so many likelihoods, each of a step at a point of expertise, how many are computed.
+
+    `progress` is called with the share of that in the steps of the data, and with these.
+    """
+
+    def __init__(self, progress: Callable[[int, int], object] | None, steps: int, likelihoods: int) -> None:
+        self._progress, self._steps, self._all, self._done = progress, steps, max(1, likelihoods), 0
+        self._tell()
+
+    def over(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """The same blocks, which count the likelihoods that are asked of them."""
+        return (replace(block, at=partial(self._count, block)) for block in blocks)
+
+    def _count(self, block: Block, points: Tensor, temperature: float) -> Tensor:
+        found = block.at(points, temperature)
+        self._done += len(points) * len(block.steps)
+        self._tell()
+        return found
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            self._progress(min(self._steps, self._steps * self._done // self._all), self._steps)
 
 
 def blocks_of_fit(
@@ -170,8 +197,11 @@ def _polynomial_weights(nodes: Array, at: Array, size: int = 6) -> Array:
     return weights
 
 
+TABULATED_POINTS = len(_LOG_NODES)
 _COARSE_ANGLES = (np.arange(_COARSE) + 0.5) * (np.pi / 2 / _COARSE)
 COARSE_POINTS = np.sin(_COARSE_ANGLES) ** 2
+PROFILE_POINTS = (len(BROADER) + len(TEMPERATURES)) * _COARSE
+"""At how many points all profiles ask each step for its likelihood."""
 
 
 class Profile(NamedTuple):

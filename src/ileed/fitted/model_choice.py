@@ -7,6 +7,7 @@ than the policy more often than chance would, whom it alone describes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
@@ -131,23 +132,27 @@ def compare_models(
     else:
         alone = [replace(stage, progress=None, executor=None) for stage in own]
         calls = [stages.executor.submit(_try_model, folds, fit, *each) for each in zip(candidates, alone, strict=True)]
+        tell, best = stages.progress or (lambda progress: None), math.nan
+        tell(Progress(0, len(calls), best, unit="models"))
         for done, call in enumerate(as_completed(calls), 1):
-            if stages.progress is not None:
-                best = float(call.result()[0].sum() / folds.steps.sum())
-                stages.progress(Progress(done, len(calls), best, "models"))
+            best = float(np.fmin(best, call.result()[0].sum() / folds.steps.sum()))
+            tell(Progress(done, len(calls), best, unit="models"))
         tried = [call.result() for call in calls]
     return folds.compared(candidates, *zip(*tried, strict=True))
 
 
 def _try_model(folds: Folds, fit: FitFolds, model: Model, stage: Stages) -> tuple[Array, tuple[float, ...]]:
     """(episode,) costs of held-out episodes, and everybody's expertise where the model has any."""
-    return judged(folds, fit(model, folds.data, folds.weights, stage), model)
+    return judged(folds, fit(model, folds.data, folds.weights, stage), model, stage.counter("rating"))
 
 
-def judged(folds: Folds, found: Ensemble, model: Model) -> tuple[Array, tuple[float, ...]]:
+def judged(
+    folds: Folds, found: Ensemble, model: Model, progress: Callable[[int, int], object] | None = None
+) -> tuple[Array, tuple[float, ...]]:
     """(episode,) costs by what was fitted to the other folds, and everybody's expertise; none without one number."""
     costs = folds.nats(found)
-    rated = None if model.defines_expertise else FoldPolicies(found, folds.fold).rate(temperature=None)
+    by_folds = FoldPolicies(found, folds.fold)
+    rated = None if model.defines_expertise else by_folds.rate(temperature=None, progress=progress)
     return costs, () if rated is None else tuple(rated.best.expertise.tolist())
 
 

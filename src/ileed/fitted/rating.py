@@ -15,18 +15,21 @@ from typing import Any, Literal, final
 import numpy as np
 
 from ileed._torch import numpy_stream
-from ileed.checking import instance_of, one_of
+from ileed.checking import callable_or_none, instance_of, one_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations, rules
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_arguments
 from ileed.errors import SettingsError
 from ileed.fitted.ensemble import Fitted
 from ileed.fitted.judging import judged_steps
-from ileed.fitted.learning import LearningCurves, learning_curves
+from ileed.fitted.learning import LEARNING_POINTS, LearningCurves, learning_curves
 from ileed.fitted.likelihood import (
     COARSE_POINTS,
+    PROFILE_POINTS,
+    TABULATED_POINTS,
     Block,
     Profile,
+    Work,
     curves,
     dispersion,
     dispersion_of,
@@ -35,7 +38,7 @@ from ileed.fitted.likelihood import (
     tabulated,
 )
 from ileed.fitted.population import thinned
-from ileed.fitted.posterior import Population, likeliest, mean_and_interval, peak, posterior, tails
+from ileed.fitted.posterior import GRID, Population, likeliest, mean_and_interval, peak, posterior, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
 from ileed.fitted.ratings import Estimates, Rating, Ratings, Units
 from ileed.model.demonstrators import AbstractDemonstratorModel
@@ -93,17 +96,25 @@ def rate(
 
 
 def assess(
-    fit: Fitted, demonstrations: Demonstrations, *, by: str = "demonstrator", confidence_level: float = 0.95
+    fit: Fitted,
+    demonstrations: Demonstrations,
+    *,
+    by: str = "demonstrator",
+    confidence_level: float = 0.95,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Ratings:
     """People rated by a fit, as `Fitted.assess` says."""
     check_demonstrations(demonstrations)
+    callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     if by == "episode" and demonstrations.mapping is not None:
         raise SettingsError("episodes of a folder are not rated one by one: ileed.curate scores each of them")
     demonstrations, _ = held_in_memory(demonstrations)
     level, known, units = checked_level(confidence_level), fit.expertise.ratings, units_of(demonstrations, by)
     if units is None and _in_parts(demonstrations):
-        return _assess_many(fit, demonstrations, level)
-    blocks = judged_steps(fit, demonstrations)
+        return _assess_many(fit, demonstrations, level, progress)
+    points = len(GRID) + (0 if units is not None else learning_points(fit.joint))
+    work = Work(progress, len(demonstrations), points * len(demonstrations))
+    blocks = [*work.over(judged_steps(fit, demonstrations))]
     if known is None:
         found = rate_blocks(blocks, demonstrations, level=level, units=units)
         return found if units is not None else with_learning_curves(found, blocks, demonstrations, fit.joint)
@@ -113,6 +124,11 @@ def assess(
     found = how(blocks, demonstrations, pooled=pooled, level=level, units=units)
     found = replace(found, reference=float(known.best.expertise.mean()))
     return found if units is not None else with_learning_curves(found, blocks, demonstrations, fit.joint, known.curves)
+
+
+def learning_points(joint: Joint) -> int:
+    """At how many points `with_learning_curves` asks each step for its likelihood."""
+    return 0 if joint.parts.expertise.practice_episodes is None else LEARNING_POINTS
 
 
 def with_learning_curves(
@@ -145,9 +161,13 @@ def _judge(policy: Any, data: Demonstrations, demonstrator: AbstractDemonstrator
     return judged
 
 
-def _assess_many(fit: Fitted, data: Demonstrations, level: float) -> Ratings:
+def _assess_many(
+    fit: Fitted, data: Demonstrations, level: float, progress: Callable[[int, int], object] | None
+) -> Ratings:
     """Very many people rated by a fit, in parts."""
-    judged, known = _judge(fit, data), fit.expertise.ratings
+    known = fit.expertise.ratings
+    is_known = known is not None and known.population is not None
+    judged = _counted(_judge(fit, data), data, progress, 0 if is_known else PROFILE_POINTS + len(GRID))
     if known is None or known.population is None:
         return _rate_parts(judged, data, _of_some_people(judged, data, 1.0, 1.0)[0], level)
     common = _Common(known.by.temperature, known.by.dispersion, known.population)
@@ -232,14 +252,36 @@ class _Common:
     population: Population
 
 
-def rate_in_parts(judged: _Judged, data: Demonstrations, *, temperature: float | None) -> tuple[Ratings, list[Profile]]:
+def rate_in_parts(
+    judged: _Judged,
+    data: Demonstrations,
+    *,
+    temperature: float | None,
+    progress: Callable[[int, int], object] | None = None,
+) -> tuple[Ratings, list[Profile]]:
     """Ratings of very many people, some thousands at a time, and the profiles that chose the temperature.
 
     `judged` has the blocks of the steps of a mask (step,). The temperature, the dispersion and the population are
     those of 5,000 of them, evenly spaced; by these everybody is rated.
     """
+    judged = _counted(judged, data, progress, PROFILE_POINTS + len(COARSE_POINTS) + len(GRID))
     common, found = _of_some_people(judged, data, temperature)
     return _rate_parts(judged, data, common, 0.95), found
+
+
+def _counted(
+    judged: _Judged, data: Demonstrations, progress: Callable[[int, int], object] | None, points_of_some: int
+) -> _Judged:
+    """The same, which tell how far the rating is: steps of some people are judged at so many points beforehand."""
+    likelihoods = len(data) * (len(GRID) if data.discrete else TABULATED_POINTS)
+    likelihoods += int(data.steps_each[_some_people(data)].sum()) * points_of_some
+    work = Work(progress, len(data), likelihoods)
+    return lambda chosen: work.over(judged(chosen))
+
+
+def _some_people(data: Demonstrations) -> Array:
+    """The numbers of 5,000 people or fewer, evenly spaced."""
+    return np.arange(len(data.names))[:: -(-len(data.names) // rules.MANY_PEOPLE)]
 
 
 def _of_some_people(
@@ -248,8 +290,7 @@ def _of_some_people(
     temperature: float | None,
     spread: float | None = None,
 ) -> tuple[_Common, list[Profile]]:
-    people = len(data.names)
-    some = np.arange(people)[:: -(-people // rules.MANY_PEOPLE)]
+    people, some = len(data.names), _some_people(data)
     owner = np.full(people, -1)
     owner[some] = np.arange(len(some))
     owner, episodes = owner[data.demonstrator], np.flatnonzero(owner[data.episode_demonstrator] >= 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, as_completed
 from functools import partial
@@ -96,13 +97,14 @@ def _deal(
         executor.submit(_learn, _part(start, first, size, settings), settings, str(device), file, threads): first
         for first, file in zip(firsts, files, strict=True)
     }
+    tell = callback or (lambda progress: None)
+    tell(Progress(0, len(calls), math.nan, unit="blocks of restarts"))
     for done, call in enumerate(as_completed(calls), 1):
         block = slice(calls[call], min(calls[call] + size, start.members))
         learned = _numbers(call.result(), slice(block.stop - block.start))
         for place_of, values in zip(_numbers(found, block), learned, strict=True):
             place_of.copy_(values)
-        if callback is not None:
-            callback(Progress(done, len(calls), float(np.nanmin(found.nats_per_action)), "blocks"))
+        tell(Progress(done, len(calls), float(np.nanmin(found.nats_per_action)), unit="blocks of restarts"))
 
 
 def _learn(

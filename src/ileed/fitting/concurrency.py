@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
@@ -26,26 +25,29 @@ def optimise_both(
     """What two functions of a progress callback return, the second of which runs in a thread of its own.
 
     `callback` is called in the caller's thread alone: with the progress of the first, and then with what is left of the
-    second's. Whatever ends the first early, an interruption or an exception of `callback`, ends the second too.
+    second's, the last report of each of its stages at least. Whatever ends the first early, an interruption or an
+    exception of `callback`, ends the second too.
     """
     report = callback or (lambda progress: None)
-    latest: deque[Progress] = deque(maxlen=1)
+    latest: dict[str, Progress] = {}  # by stage
     stop = Event()
 
     def note(progress: Progress) -> None:
         if stop.is_set():
             raise _StoppedError
-        latest.append(progress)
+        latest[progress.stage] = progress
+
+    def report_latest() -> None:
+        for stage in list(latest):
+            report(latest.pop(stage))
 
     with ThreadPoolExecutor(1) as thread:
         beside = thread.submit(second, note)
         try:
             found = first(report)
             while not wait([beside], timeout=0.1).done:
-                if latest:
-                    report(latest.pop())
-            if latest:
-                report(latest.pop())
+                report_latest()
+            report_latest()
             return found, beside.result()
         finally:
             stop.set()

@@ -25,12 +25,17 @@ class Outcome(StrEnum):
 
 
 class Progress(NamedTuple):
-    """Where a fit is: `nats_per_action` is the best member's cost so far, in `stage` of the fit."""
+    """Where a fit is: `nats_per_action` is the best member's cost so far, in `stage` of the fit.
+
+    It is NaN before there is a cost, and in the stage "rating", which has none. `unit` is what is counted: optimisation
+    steps or, in "rating", steps of the data; blocks of restarts or models where an executor fits these.
+    """
 
     step: int
     steps: int
     nats_per_action: float
     stage: str = "fitting"
+    unit: str = "steps"
 
 
 ProgressCallback = Callable[[Progress], None]

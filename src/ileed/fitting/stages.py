@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -44,6 +45,10 @@ class Stages:
         checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}-{suffix}")
         return replace(self, progress=progress, checkpoint=checkpoint)
 
+    def counter(self, words: str) -> Callable[[int, int], object] | None:
+        """A callback of the number done and the total, for a stage that has no cost."""
+        return self.progress and partial(_without_cost, self.progress, words)
+
     def checkpoints_of(
         self, method: Any, data: Demonstrations, weights: Array | None
     ) -> Callable[[str], Checkpoint | None]:
@@ -73,6 +78,10 @@ class Stages:
         if weights is not None:
             digest.update(np.ascontiguousarray(weights).tobytes())
         return digest.hexdigest()
+
+
+def _without_cost(callback: ProgressCallback, stage: str, done: int, total: int) -> None:
+    callback(Progress(done, total, math.nan, stage))
 
 
 def _in_stage(callback: ProgressCallback, stage: str, progress: Progress) -> None:

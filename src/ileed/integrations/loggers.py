@@ -97,9 +97,10 @@ class Log:
 
     def __call__(self, progress: Progress) -> None:
         """Log where the fit is, and pass it on."""
-        (stage,) = _tags([progress.stage])
-        self._log({f"nats_per_action/{stage}": progress.nats_per_action}, progress.step)
-        self._last = progress.step
+        if math.isfinite(progress.nats_per_action):  # a stage without a cost counts other steps
+            (stage,) = _tags([progress.stage])
+            self._log({f"nats_per_action/{stage}": progress.nats_per_action}, progress.step)
+            self._last = progress.step
         if self._then is not None:
             self._then(progress)
 
