@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ileed import stores
-from ileed.checking import instance_of, one_of, path_of
+from ileed.checking import callable_or_none, instance_of, one_of, path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
 from ileed.readers.crowd import from_answers
@@ -73,7 +73,13 @@ __all__ = [
 ]
 
 
-def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: Any) -> Demonstrations:
+def read(
+    path: str | Path,
+    *,
+    demonstrator: Labeller | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Any,
+) -> Demonstrations:
     """Demonstrations from a file, by the ending of its name, or from a folder.
 
     `path` may be a data set of the Hugging Face hub, hf://datasets/OWNER/NAME, with @REVISION and /PATH where needed:
@@ -81,7 +87,8 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
 
     `demonstrator` says where in the file it stands who did what; None takes the format's own place for it, and a format
     that has none asks for it. `options` are those of the format's own reader, such as `observations` and `filter_key`
-    of `read_robomimic`; one that the format does not have is refused.
+    of `read_robomimic`; one that the format does not have is refused. `progress` is called with the number of bytes
+    read and their total, by formats that are read in parts: folders of parquet or Arrow files.
     """
     copy = path_of("path", local_copy(path), rule="pass the path of a file", error=DemonstrationError)
     if demonstrator is not None:
@@ -89,20 +96,27 @@ def read(path: str | Path, *, demonstrator: Labeller | None = None, **options: A
         if isinstance(demonstrator, str):
             rule = f"pass where it stands, as in by_column({demonstrator!r})"
         instance_of("demonstrator", demonstrator, Labeller, rule=rule, error=DemonstrationError)
+    callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     if not os.path.exists(copy):
         raise DemonstrationError(f"there is no file {printable(str(copy), 300)}: check the path")
     with stores.name_address_in_errors(path, copy):
-        return _read(copy, demonstrator, options)
+        return _read(copy, demonstrator, progress, options)
 
 
-def _read(path: Path, demonstrator: Labeller | None, options: Mapping[str, Any]) -> Demonstrations:
+def _read(
+    path: Path,
+    demonstrator: Labeller | None,
+    progress: Callable[[int, int], object] | None,
+    options: Mapping[str, Any],
+) -> Demonstrations:
     """Demonstrations from a file or folder of this machine, by its own reader."""
     reader = reader_of(path)
     if unknown := next((name for name in options if name not in reader.options), None):
         known = f"the options of these are {', '.join(reader.options)}" if reader.options else "leave it out"
         meant = did_you_mean(unknown, reader.options)
         raise DemonstrationError(f"{unknown} does not apply to {path.suffix or reader.name} files{meant}: {known}")
-    return reader.read(path, demonstrator=demonstrator, **options)
+    told = {"progress": progress} if progress is not None and reader.reports_progress else {}
+    return reader.read(path, demonstrator=demonstrator, **told, **options)
 
 
 def write(

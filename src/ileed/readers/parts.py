@@ -8,7 +8,7 @@ metadata `ileed` says of shape and encoding must be the same in all files. The f
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ileed.checking import number, path_of, whole_number
+from ileed.checking import callable_or_none, number, path_of, whole_number
 from ileed.demonstrations import Array, Demonstrations, rules
 from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.mapping import ColumnFile
@@ -39,14 +39,17 @@ def read_parts(
     demonstrator: Labeller | None = None,
     memory_gib: float | None = None,
     cache: str | Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Demonstrations:
     """Demonstrations from a folder of parquet or Arrow files; they may be larger than memory.
 
     The files are read once, checked block by block by the rules of `Demonstrations`, and kept as mapped columns in
     files without a name in `cache`, the system's temporary folder by default, which take as much space as the columns
     decoded and are gone with the process. `memory_gib`, 2 by default, bounds the memory of blocks and of tables of
-    counts; networks, batches and the interpreter come on top.
+    counts; networks, batches and the interpreter come on top. `progress` is called with the number of bytes read, of
+    the files as they are on disk, and their total.
     """
+    callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     rule = f"pass a number of GiB, from {_LEAST_GIB} to {_MOST_GIB:,}"
     memory_gib = MEMORY_GIB if memory_gib is None else memory_gib
     memory_gib = number("memory_gib", memory_gib, within=lambda size: _LEAST_GIB <= size <= _MOST_GIB, rule=rule)
@@ -57,9 +60,13 @@ def read_parts(
     mapping = ColumnMapping(folder, int(memory_gib * 2**30))
     parts = _Parts([_Part(file, demonstrator) for file in _files(Path(path))])
     columns = _Columns(mapping, parts)
+    done, total, tell = 0, sum(part.bytes for part in parts.files), progress or (lambda done, total: None)
     for part in parts.files:
-        for first, table in part.blocks(mapping):
+        for first, table, share in part.blocks(mapping):
             columns.append(table, part, first)
+            tell(done + int(share * part.bytes), total)
+        done += part.bytes
+    tell(done, total)
     return columns.demonstrations()
 
 
@@ -87,9 +94,9 @@ class _Part:
     """A file of the folder: its columns, notes and rows."""
 
     def __init__(self, path: Path, demonstrator: Labeller | None) -> None:
-        self.path, self.is_parquet = path, path.suffix.lower() == ".parquet"
+        self.path, self.is_parquet, self.bytes = path, path.suffix.lower() == ".parquet", path.stat().st_size
         with refuse_damage(path, self._kind, pa.ArrowException):
-            schema = pq.read_schema(path) if self.is_parquet else _arrow_reader(path).schema
+            schema = pq.read_schema(path) if self.is_parquet else _arrow_reader(_arrow_source(path)).schema
         self.columns = columns_to_read(path, schema.names, demonstrator)
         self.types = {name: _plain(schema.field(name).type) for name in self.columns.wanted}
         self.words = [name for name in self.columns.wanted if is_text(schema.field(name).type)]
@@ -100,12 +107,12 @@ class _Part:
     def _kind(self) -> str:
         return "parquet" if self.is_parquet else "Arrow"
 
-    def blocks(self, mapping: ColumnMapping) -> Iterator[tuple[int, pa.Table]]:
-        """The first row of each block, and the block, checked."""
+    def blocks(self, mapping: ColumnMapping) -> Iterator[tuple[int, pa.Table, float]]:
+        """The first row of each block, the block, checked, and the share of the file that is read with it."""
         first, names = 0, list(self.columns.wanted)
         with refuse_damage(self.path, self._kind, pa.ArrowException):
             batches = self._parquet_batches(names, mapping) if self.is_parquet else self._arrow_batches(names, mapping)
-            for batch in batches:
+            for batch, share in batches:
                 table = pa.table(batch)
                 table.validate(full=True)
                 for name in self.words:
@@ -113,28 +120,40 @@ class _Part:
                         place = table.column_names.index(name)
                         table = table.set_column(place, name, table.column(name).dictionary_encode())
                 if len(table):
-                    yield first, table
+                    yield first, table, share
                 first += len(table)
 
-    def _parquet_batches(self, names: list[str], mapping: ColumnMapping) -> Iterator[pa.RecordBatch]:
+    def _parquet_batches(self, names: list[str], mapping: ColumnMapping) -> Iterator[tuple[pa.RecordBatch, float]]:
         with pq.ParquetFile(self.path, read_dictionary=self.words, pre_buffer=False) as file:
             rows = mapping.rows_at_once(_row_bytes(file.metadata))
-            yield from file.iter_batches(rows, columns=names, use_threads=False)
+            done = 0
+            for batch in file.iter_batches(rows, columns=names, use_threads=False):
+                done += len(batch)
+                yield batch, min(1.0, done / max(1, file.metadata.num_rows))
 
-    def _arrow_batches(self, names: list[str], mapping: ColumnMapping) -> Iterator[pa.RecordBatch]:
-        """A record batch is read whole, and cut."""
-        reader = _arrow_reader(self.path)
-        counted = hasattr(reader, "num_record_batches")
-        batches = map(reader.get_batch, range(reader.num_record_batches)) if counted else reader
-        for batch in batches:
+    def _arrow_batches(self, names: list[str], mapping: ColumnMapping) -> Iterator[tuple[pa.RecordBatch, float]]:
+        """A record batch is read whole, and cut. A stream does not say how many there are, but where it stands."""
+        source = _arrow_source(self.path)
+        reader = _arrow_reader(source)
+        count = getattr(reader, "num_record_batches", None)
+        batches = reader if count is None else map(reader.get_batch, range(count))
+        before = 0.0
+        for number_, batch in enumerate(batches, 1):
+            after = source.tell() / max(1, self.bytes) if count is None else number_ / count
             rows = mapping.rows_at_once(batch.nbytes // max(1, len(batch)))
             chosen = batch.select(names)
-            yield from (chosen.slice(first, rows) for first in range(0, len(chosen), rows))
+            for first in range(0, len(chosen), rows):
+                part = chosen.slice(first, rows)
+                yield part, before + (after - before) * (first + len(part)) / len(chosen)
+            before = after
 
 
-def _arrow_reader(path: Path) -> Any:
+def _arrow_source(path: Path) -> pa.OSFile:
+    return pa.OSFile(str(path))  # not mapped: a mapped file that is cut short ends the process
+
+
+def _arrow_reader(source: pa.OSFile) -> Any:
     """A reader of record batches, of the file format or the stream format."""
-    source = pa.OSFile(str(path))  # not mapped: a mapped file that is cut short ends the process
     is_file = source.read(6) == b"ARROW1"
     source.seek(0)
     return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)

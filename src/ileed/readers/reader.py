@@ -43,10 +43,11 @@ class Reader:
 
     `read(path, *, demonstrator, ...)` returns the demonstrations of a file. `demonstrator` is a `Labeller` that says
     where the file names its demonstrators, or None for the format's own place; further keyword arguments are options of
-    the format. `columns(path)` returns the names that the columns of a file have, and reads no more than it must. Where
-    others use the same suffix, or a data set is a folder without one (""), `recognises(path)` tells the format.
-    `write(demonstrations, path, ...)`, where there is one, writes what `read` reads back, whole or not at all.
-    `candidates(path)` lists the places of a file that may say who demonstrated, for a user who has to name one.
+    the format. One of the name `progress` is not: it is a function of the number done and the total, or None, for
+    formats that are read in parts. `columns(path)` returns the names that the columns of a file have, and reads no more
+    than it must. Where others use the same suffix, or a data set is a folder without one (""), `recognises(path)` tells
+    the format. `write(demonstrations, path, ...)`, where there is one, writes what `read` reads back, whole or not at
+    all. `candidates(path)` lists the places of a file that may say who demonstrated, for a user who has to name one.
     """
 
     name: str
@@ -65,7 +66,13 @@ class Reader:
     @property
     def options(self) -> tuple[str, ...]:
         """The names of the format's own options."""
-        return tuple(name for name in inspect.signature(self.read).parameters if name not in ("path", "demonstrator"))
+        own = ("path", "demonstrator", "progress")
+        return tuple(name for name in inspect.signature(self.read).parameters if name not in own)
+
+    @property
+    def reports_progress(self) -> bool:
+        """Whether `read` takes a progress callback."""
+        return "progress" in inspect.signature(self.read).parameters
 
 
 def readers() -> Iterator[Reader]:
