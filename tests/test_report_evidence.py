@@ -177,6 +177,27 @@ def test_a_run_compared_with_itself_has_not_changed(fitted, data, tmp_path):
     assert "All settings are the same." in page
 
 
+def test_of_runs_with_nobody_in_common_no_change_is_told_and_no_empty_table_shown(fitted, tmp_path):
+    fitted.save(tmp_path / "run")
+    fitted.renamed({name: f"other {name}" for name in fitted.expertise.names}).save(tmp_path / "other")
+    page = compare_runs(tmp_path / "run", tmp_path / "other").read_text()
+    assert "share 0 demonstrators" in page
+    for said in ("no change of a person is clear", "Intervals of changes", "People in both runs"):
+        assert said not in page
+    assert all("<td" in table for table in page.split("<table")[1:])
+
+
+def test_where_changes_have_no_intervals_nothing_is_said_of_these(fitted, data, tmp_path):
+    unrated = ileed.Ileed(policy=ileed.CategoricalMLP(), restarts=1, steps=60, folds=0).fit(data, seed=0, device="cpu")
+    fitted.save(tmp_path / "run")
+    unrated.save(tmp_path / "other")
+    page = compare_runs(tmp_path / "run", tmp_path / "other").read_text()
+    assert "of pairs of people in the same order; changes of expertise have no intervals here." in page
+    for said in ("no change of a person is clear", "Intervals of changes", "clearly differs"):
+        assert said not in page
+    assert "People in both runs" in page
+
+
 def test_changes_and_costs_change_sign_with_the_order_of_the_runs(fitted, data):
     without = data.select((data.demonstrator != 2) | (data.episode % 2 == 0))
     method = ileed.Ileed(policy=ileed.CategoricalMLP(), restarts=1, steps=60, folds=2)

@@ -42,8 +42,8 @@ def comparison_page(
     changes = changes_of(one, other)
     cost = None if data is None else cost_change(one, other, data)
     same_data = one.provenance["data"].get("fingerprint") == other.provenance["data"].get("fingerprint")
-    sections = [_people(changes, first, second), _costs(one, other, (first, second), cost)]
-    sections.append(_differences(one, other, first, second))
+    people = [_people(changes, first, second)] if changes else []
+    sections = [*people, _costs(one, other, (first, second), cost), _differences(one, other, first, second)]
     both = "".join(
         f"<details><summary>{escape(name)}</summary>{settings_of(fitted, None)}</details>"
         for name, fitted in ((first, one), (second, other))
@@ -96,9 +96,12 @@ def _draws(fitted: Fitted, names: Sequence[str]) -> Array | None:
 
 def _top(one: Fitted, other: Fitted, changes: Sequence[Change], names: tuple[str, str], same_data: bool) -> Top:
     agree = _agreement(changes)
-    clear = [change for change in changes if change.is_clear]
+    with_interval = [change for change in changes if not np.isnan(change.low)]
+    clear = [change for change in with_interval if change.is_clear]
     if len(changes) < 2:
         verdict = say("compare_nobody", count=len(changes))
+    elif not with_interval:
+        verdict = say("compare_order_alone", percent=100 * agree)
     elif not clear:
         verdict = say("compare_order_alike", percent=100 * agree)
     else:
@@ -110,7 +113,7 @@ def _top(one: Fitted, other: Fitted, changes: Sequence[Change], names: tuple[str
     advice = [
         *([("Up", say("compare_up", who=enumerated(up), second=names[1]))] if up else []),
         *([("Down", say("compare_down", who=enumerated(down), second=names[1]))] if down else []),
-        *([] if up or down else [("Same", say("compare_same"))]),
+        *([("Same", say("compare_same"))] if with_interval and not clear else []),
         ("Cost", say("compare_cost" if same_data else "compare_cost_other", cheaper=cheaper, gap=gap)),
     ]
     both = [one, other]
@@ -118,7 +121,7 @@ def _top(one: Fitted, other: Fitted, changes: Sequence[Change], names: tuple[str
     data = [
         say("compare_same_data" if same_data else "compare_other_data"),
         *(say("compare_only", run=names[k], count=f"{only[k]:,}") for k in (0, 1) if only[k]),
-        say("compare_intervals"),
+        *([say("compare_intervals")] if with_interval else []),
     ]
     return Top(verdict, "", advice, data)
 
