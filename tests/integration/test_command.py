@@ -196,6 +196,43 @@ def test_two_runs_are_compared_on_one_page(tmp_path, capsys):
     refused(capsys, "without --figures")
 
 
+def test_a_report_is_written_with_its_table_and_figures_or_not_at_all(tmp_path, capsys):
+    data = written(tmp_path / "data.parquet")
+    run_directory, taken = tmp_path / "run", tmp_path / "taken"
+    assert command("fit", data, "--out", run_directory, *QUICK, "--json") == 0
+    taken.mkdir()
+    for name in ("people.csv", "ranking.svg"):
+        (taken / name).write_text("years of work")
+    before = sorted(tmp_path.rglob("*"))
+    capsys.readouterr()
+    for words, fragment in (
+        (("--table", tmp_path / "people.txt"), "neither .csv nor .parquet"),
+        (("--table", taken / "people.csv"), "exists already"),
+        (("--table", tmp_path / "people.csv", "--figures", taken), "is not a figure of ours"),
+        (("--figures", tmp_path / "figures", "--out", taken / "people.csv"), "is not a report of ours"),
+    ):
+        assert command("report", run_directory, *words) == 2
+        refused(capsys, fragment)
+        assert sorted(tmp_path.rglob("*")) == before
+    words = ("--table", tmp_path / "people.csv", "--figures", tmp_path / "figures")
+    assert command("report", run_directory, *words) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"wrote {run_directory / 'report.html'}"
+    assert (tmp_path / "people.csv").exists()
+
+
+def test_a_report_reads_a_folder_with_the_options_of_a_fit(tmp_path, capsys):
+    data = tmp_path / "people"
+    data.mkdir()
+    written(data / "part.parquet")
+    assert command("fit", data, "--out", tmp_path / "run", *QUICK, "--json") == 0
+    (tmp_path / "cache").mkdir()
+    words = ("report", tmp_path / "run", "--data", data)
+    assert command(*words, "--memory-gib", "0.5", "--cache", tmp_path / "cache") == 0
+    capsys.readouterr()
+    assert command(*words, "--memory-gib", "0") == 2
+    refused(capsys, "memory_gib is 0")
+
+
 def test_fit_saves_what_the_library_would_have_fitted(tmp_path, capsys):
     data = written(tmp_path / "data.parquet")
     assert command("fit", data, "--out", tmp_path / "run", *QUICK, "--json", "--seed", "3") == 0

@@ -125,7 +125,7 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: Non
     `at_work` is called after the command is parsed and everything it needs is imported, before its work begins.
     """
     command: Any = None
-    if _is_silent():
+    if is_silent():
         _discard_output()
     try:
         with warnings.catch_warnings():
@@ -235,13 +235,13 @@ def _together(command: Any) -> AbstractContextManager[None]:
     return together(_write_message, lambda: _how_to_continue(command))
 
 
-def _is_silent() -> bool:
+def is_silent() -> bool:
     """Whether this is one of several processes that `torchrun` started, and another speaks for it."""
     return _TORCHRUN in os.environ and os.environ.get("RANK", "0") != "0"
 
 
 def _print_message(sentence: str) -> None:
-    if not _is_silent():
+    if not is_silent():
         _write_message(sentence)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ileed.cli import is_silent
 from ileed.wording import printable
 
 if TYPE_CHECKING:
@@ -56,8 +58,12 @@ def fit_bar(words: str, *, quiet: bool = False) -> Iterator[ProgressCallback]:
     with bar(words, quiet=quiet) as advance:
 
         def progress(at: FitProgress) -> None:
-            stage = "" if at.stage == "fitting" else f" {at.stage},"
-            advance(at.step, at.steps, f"{stage} best {at.nats_per_action:.4f} nats")
+            told = [
+                *([] if at.stage == "fitting" else [at.stage]),
+                *([] if at.unit == "steps" else [f"{at.unit}, {at.step:,} of {at.steps:,}"]),
+                *([f"best {at.nats_per_action:.4f} nats"] if math.isfinite(at.nats_per_action) else []),
+            ]
+            advance(at.step, at.steps, f" {', '.join(told)}" if told else "")
 
         yield progress
 
@@ -68,17 +74,23 @@ def bar(words: str, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
 
     It appears when work is reported or after a delay, so that errors before the work appear without a bar.
     """
-    start = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %{task.fields[note]}"))
-    end = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    bars = Progress(*start, *end, console=Console(stderr=True, quiet=quiet))
-    task = bars.add_task(plain(words), total=None, note="")
+    start = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn())
+    end = (TextColumn("{task.fields[left]}"), TimeRemainingColumn())
+    bars = Progress(*start, *end, console=Console(stderr=True, quiet=quiet or is_silent()))
+    task = bars.add_task(plain(words), total=None, done="", left="")  # how much is done is not known yet
     timer = threading.Timer(_BAR_DELAY, bars.start)
     timer.daemon = True
     timer.start()
 
     def advance(done: int, total: int, note: str = "") -> None:
         bars.start()
-        bars.update(task, completed=done, total=total, note=note)
+        now = bars.tasks[0]
+        if done < now.completed:  # another stage: the time left is its own, the time elapsed goes on
+            began = now.start_time
+            bars.reset(task)
+            now.start_time = began
+        share = f"{100 * done / total if total else 0:>3.0f} %"
+        bars.update(task, completed=done, total=total, done=f"{share}{note}", left="left")
 
     try:
         yield advance

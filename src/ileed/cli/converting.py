@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from ileed import stores
-from ileed.cli.console import Output, print_json
+from ileed.cli.console import Output, bar, print_json
 from ileed.cli.data import OfData
 from ileed.errors import SettingsError
 
@@ -50,7 +50,8 @@ class Convert(OfData):
                 f"{_SHOWN[strange]} does not apply to the format {name}: it is for {' and '.join(_OF_FORMATS[strange])}"
             )
         data = self.read()
-        write(data, self.out, format=name, **options)
+        with bar("writing"):
+            write(data, self.out, format=name, **options)
         if self.json:
             counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": list(data.names)}
             print_json({"wrote": shown, "format": name} | counts)

@@ -10,7 +10,7 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ileed import stores
-from ileed.cli.console import Output, plain, print_json
+from ileed.cli.console import Output, after_delay, bar, plain, print_json
 from ileed.errors import DemonstrationError, SettingsError, UnnamedDemonstratorError
 
 if TYPE_CHECKING:
@@ -118,17 +118,22 @@ class OfData:
     def read(self) -> Demonstrations:
         """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
         from ileed.readers import read
+        from ileed.readers.hub import local_copy
 
         columns, labeller = self.columns, self.robomimic.labeller(self.columns.demonstrator)
-        if columns.action:
-            data = columns.read(self.data)
-        elif columns.episode or columns.features or columns.skills:
+        if not columns.action and (columns.episode or columns.features or columns.skills):
             raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
+        if not stores.address_of(self.data):
+            local_copy(self.data)  # the hub shows bars of its own
+        if columns.action:
+            with bar("reading"):
+                data = columns.read(self.data)
         else:
             options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
             options |= vars(self.folder)
             given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, [])}
-            data = read(self.data, demonstrator=labeller, **given)
+            with bar("reading") as advance:
+                data = read(self.data, demonstrator=labeller, progress=after_delay(advance), **given)
         return data.anonymise() if self.anonymise else data
 
 
@@ -148,7 +153,8 @@ class Inspect(OfData):
         except UnnamedDemonstratorError as error:
             self._list_candidates(error)
             return
-        findings = data.check()
+        with bar("checking"):
+            findings = data.check()
         if self.json:
             steps_each = dict(zip(data.names, data.steps_each.tolist(), strict=True))
             counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": steps_each}

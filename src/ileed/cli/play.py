@@ -5,15 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional
 
 from ileed import stores
 from ileed.checking import at_least_one
-from ileed.cli.console import Output, bar, fit_bar, print_json
-from ileed.cli.data import Columns, OfData, Robomimic
+from ileed.cli.console import Output, after_delay, bar, fit_bar, print_json
+from ileed.cli.data import Columns, Folder, OfData, Robomimic
 from ileed.errors import IleedError, SettingsError, require_all
+
+if TYPE_CHECKING:
+    from ileed.demonstrations import Demonstrations
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,9 @@ class Rate:
         from ileed.cli.fitting import ratings_summary, ratings_table, say_ratings
         from ileed.methods import load
 
-        ratings = load(self.run).assess(self.people.read())
+        fitted, data = load(self.run), self.people.read()
+        with bar("rating") as advance:
+            ratings = fitted.assess(data, progress=after_delay(advance))
         if self.people.json:
             print_json(ratings_summary(ratings))
             return
@@ -109,26 +115,41 @@ class Report:
     """The columns of a table."""
     robomimic: OmitArgPrefixes[Robomimic] = Robomimic()  # noqa: RUF009 (frozen)
     """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders."""
+    folder: OmitArgPrefixes[Folder] = Folder()  # noqa: RUF009 (frozen)
+    """Options for a folder of parquet or Arrow files."""
 
     def __call__(self) -> None:
-        from ileed.report import compare_runs, figures, people_table, report
+        from ileed import runs
+        from ileed.report import check_table
 
         if self.other is not None and self.figures is not None:
             raise SettingsError("two runs are compared without --figures: leave it out")
         if self.other is not None and self.table is not None:
             raise SettingsError("two runs are compared without --table: leave it out")
-        data = None if self.data is None else OfData(self.data, self.columns, robomimic=self.robomimic).read()
-        if self.other is not None:
-            page = compare_runs(self.run, self.other, out=self.out, data=data, anonymise=self.anonymise)
-        else:
-            page = report(self.run, out=self.out, data=data, anonymise=self.anonymise)
-        written = [page]
-        if self.figures is not None:
-            written += figures(self.run, self.figures, data=data, anonymise=self.anonymise).values()
+        out = self.out or self.run / ("report.html" if self.other is None else "comparison.html")
+        runs.check_page(out)
         if self.table is not None:
-            written.append(people_table(self.run, self.table, anonymise=self.anonymise))
+            check_table(self.table)
+        data = None
+        if self.data is not None:
+            data = OfData(self.data, self.columns, robomimic=self.robomimic, folder=self.folder).read()
+        with bar("writing the report"):
+            written = self._write(out, data)
         for path in written:
             Output().say(f"wrote {stores.name_of(path)}")
+
+    def _write(self, out: Path, data: Demonstrations | None) -> list[Path]:
+        """Write the page and what else is asked for; figures first, since they alone can still be refused."""
+        from ileed.report import compare_runs, figures, people_table, report
+
+        if self.other is not None:
+            return [compare_runs(self.run, self.other, out=out, data=data, anonymise=self.anonymise)]
+        drawn: list[Path] = []
+        if self.figures is not None:
+            drawn += figures(self.run, self.figures, data=data, anonymise=self.anonymise).values()
+        page = report(self.run, out=out, data=data, anonymise=self.anonymise)
+        tables = [] if self.table is None else [people_table(self.run, self.table, anonymise=self.anonymise)]
+        return [page, *drawn, *tables]
 
 
 @dataclass(frozen=True)
@@ -180,9 +201,10 @@ class Demo:
             with bar(f"evaluating {name}") as advance:
                 scores[name] = evaluate(player, task, episodes=self.episodes, seed=self.seed, progress=advance)
         fitted.save(self.out, overwrite=overwrite)
-        page = report(self.out, data=data, truth=truth, scores=scores, command="ileed demo")
-        if self.figures is not None:
-            figures(self.out, self.figures, truth=truth, scores=scores)
+        with bar("writing the report"):
+            if self.figures is not None:
+                figures(self.out, self.figures, truth=truth, scores=scores)
+            page = report(self.out, data=data, truth=truth, scores=scores, command="ileed demo")
         console.print(ranking(fitted, truth))
         if fitted.expertise.ratings is not None:
             console.say(fitted.expertise.ratings.sentence())

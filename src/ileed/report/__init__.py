@@ -130,11 +130,7 @@ def people_table(path: str | Path, out: str | Path, *, anonymise: bool = False) 
 
     It is `Expertise.table` where people were rated; elsewhere the demonstrator and the fit's own expertise.
     """
-    target = path_of("out", out, rule="pass the path of a .csv or .parquet file")
-    if target.suffix not in (".csv", ".parquet"):
-        raise SettingsError(f"{stores.name_of(target)} is neither .csv nor .parquet: name one of these")
-    if stores.exists(target):
-        raise RunError(f"{stores.name_of(target)} exists already: choose another place, or move it away")
+    target = check_table(out)
     fitted, _, _ = _load(path, {}, anonymise)
     expertise, content = fitted.expertise, pa.BufferOutputStream()
     if expertise.ratings is None:
@@ -147,6 +143,16 @@ def people_table(path: str | Path, out: str | Path, *, anonymise: bool = False) 
     else:
         parquet.write_table(table, content)
         runs.write_file(target, content.getvalue().to_pybytes())
+    return target
+
+
+def check_table(out: str | Path) -> Path:
+    """The path of a table that `people_table` can write; any other is refused."""
+    target = path_of("out", out, rule="pass the path of a .csv or .parquet file")
+    if target.suffix not in (".csv", ".parquet"):
+        raise SettingsError(f"{stores.name_of(target)} is neither .csv nor .parquet: name one of these")
+    if stores.exists(target):
+        raise RunError(f"{stores.name_of(target)} exists already: choose another place, or move it away")
     return target
 
 
