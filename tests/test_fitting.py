@@ -33,6 +33,7 @@ from ileed import (
     Embedded,
     Ileed,
     LatentDynamics,
+    MixtureLSTM,
     MixtureMLP,
     OneVersusRest,
     Outcome,
@@ -843,15 +844,32 @@ class Here(Executor):
         return found
 
 
-def test_blocks_that_an_executor_computes_are_those_of_one_process_to_the_bit():
-    data, executor = ileed.shipped(), Here()
-    alone = DEALT.fit(data, seed=0)
+DEALT_DATA = {
+    "whole batches": (ileed.shipped, {}),
+    "mini-batches": (lambda: observing(600, seed=0), {"batch_size": 64}),
+    "windows": (
+        lambda: world(discrete=False, floating=True),
+        {"policy": MixtureLSTM(hidden=(3,), length=3, modes=2), "batch_size": 8, "steps": 10},
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "how"), DEALT_DATA.values(), ids=DEALT_DATA)
+def test_blocks_that_an_executor_computes_are_those_of_one_process_to_the_bit(data, how):
+    data, method, executor = data(), replace(DEALT, **how), Here()
+    alone = method.fit(data, seed=0)
     with deal_blocks(executor):
-        dealt = DEALT.fit(data, seed=0)
+        dealt = method.fit(data, seed=0)
     assert executor.calls > 2, "restarts and folds are dealt out"
     for one, other in zip(alone.ensemble.joint.parameters(), dealt.ensemble.joint.parameters(), strict=True):
         assert torch.equal(one, other)
     assert alone.expertise.by_demonstrator() == dealt.expertise.by_demonstrator()
+
+
+def test_a_folder_is_not_sent_to_workers(tmp_path):
+    ileed.write(observing(6_000, seed=0), tmp_path / "people", format="parquet-folder")
+    with deal_blocks(Here()), pytest.raises(SettingsError, match="no worker is sent them: leave the executor out"):
+        replace(DEALT, steps=5).fit(ileed.read(tmp_path / "people"), seed=0)
 
 
 def test_after_a_lost_worker_the_same_fit_goes_on_with_the_blocks_that_were_finished(tmp_path, monkeypatch):

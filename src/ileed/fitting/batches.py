@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, final
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
@@ -183,17 +183,34 @@ class Order:
 
     def __init__(self, items: Int[Tensor, " item"], *, seed: int, device: torch.device) -> None:
         self.length = len(items)
-
-        def shuffled(epoch: int) -> Tensor:
-            return items[torch.randperm(len(items), generator=stream(seed, "order", epoch))].to(device)
-
-        self._shuffled = lru_cache(maxsize=2)(shuffled)
+        self._items, self._seed, self._device = items, seed, device
+        self._kept: dict[int, Tensor] = {}
 
     def taken(self, first: int, count: int) -> Int[Tensor, " count"]:
         """So many items, from a place in the row on."""
         epochs = range(first // self.length, (first + count - 1) // self.length + 1)
         offset = first % self.length
-        return torch.cat([self._shuffled(epoch) for epoch in epochs])[offset : offset + count]
+        return torch.cat([keep_two(self._kept, epoch, self._shuffled) for epoch in epochs])[offset : offset + count]
+
+    def _shuffled(self, epoch: int) -> Tensor:
+        return self._items[draw_order(self.length, self._seed, epoch)].to(self._device)
+
+
+_Drawn = TypeVar("_Drawn")
+
+
+def draw_order(length: int, seed: int, epoch: int) -> Int[Tensor, " item"]:
+    """The order of so many items in an epoch."""
+    return torch.randperm(length, generator=stream(seed, "order", epoch))
+
+
+def keep_two(kept: dict[int, _Drawn], epoch: int, draw: Callable[[int], _Drawn]) -> _Drawn:
+    """What was drawn for an epoch; two epochs are kept, in a dictionary that, unlike a cache, workers can be sent."""
+    if epoch not in kept:
+        for other in [*kept][:-1]:
+            del kept[other]
+        kept[epoch] = draw(epoch)
+    return kept[epoch]
 
 
 class Rows(NamedTuple):

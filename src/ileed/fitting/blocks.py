@@ -91,6 +91,9 @@ def _deal(
     callback: ProgressCallback | None,
 ) -> None:
     """Have the workers of an executor compute all blocks, with as many threads as would be used here."""
+    if start.prepared.training_data.data.mapping is not None:
+        found_in = "the columns of a folder are on this machine's disk, and no worker is sent them"
+        raise SettingsError(f"{found_in}: leave the executor out, or share the fit by torchrun")
     size, threads = settings.member_block or start.members, torch.get_num_threads()
     firsts = range(0, start.members, size)
     calls = {

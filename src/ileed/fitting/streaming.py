@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ileed._torch import numpy_stream, stream
+from ileed._torch import numpy_stream
 from ileed.demonstrations import Array
 from ileed.demonstrations.streaming import StepContext, inputs_at, skill_rows
-from ileed.fitting.batches import Rows, Sampler, TrainingData, evaluated_at_once, tensor
+from ileed.fitting.batches import Rows, Sampler, TrainingData, draw_order, evaluated_at_once, keep_two, tensor
 from ileed.model.batch import Batch
 from ileed.model.normaliser import Normaliser
 
@@ -30,12 +29,7 @@ class StepOrder:
         self._episodes = np.flatnonzero(chosen)
         self._bounds, self._ends = bounds, np.cumsum(np.diff(bounds)[self._episodes])
         self.length, self._seed = int(self._ends[-1]), seed
-
-        def drawn(epoch: int) -> Array:
-            found: Array = torch.randperm(self.length, generator=stream(seed, "order", epoch)).numpy()
-            return found
-
-        self._drawn = lru_cache(maxsize=2)(drawn)
+        self._kept: dict[int, Array] = {}
 
     def taken(self, first: int, count: int) -> Array:
         """So many steps, from a place in the row on."""
@@ -45,10 +39,14 @@ class StepOrder:
             low, high = max(first, epoch * self.length), min(first + count, (epoch + 1) * self.length)
             place = np.arange(low, high) - epoch * self.length
             if self.length <= _DRAWN_AT_ONCE:
-                parts.append(self._drawn(epoch)[place])
+                parts.append(keep_two(self._kept, epoch, self._drawn)[place])
             else:
                 parts.append(permuted(place, self.length, seed=self._seed, epoch=epoch))
         return self.steps(np.concatenate(parts))
+
+    def _drawn(self, epoch: int) -> Array:
+        found: Array = draw_order(self.length, self._seed, epoch).numpy()
+        return found
 
     def steps(self, place: Array) -> Array:
         """The steps at some places of the episodes one after the other."""
