@@ -67,7 +67,8 @@ _COMPARED = (
     "`sigmoid(w_i + d(s) + <f(s), v_i>)`, with a prior that shrinks v_i. *Interaction*: "
     "`sigmoid(w_i + <f(s), v_i - mean of v>)`, the same without the common effect. The subsets were chosen by success "
     "of *one number* minus *by state*, so *one number* may be high there by chance; differences that do not contain it "
-    "have no such bias."
+    "have no such bias. The last three were fitted by a later version than the others, in which the sums of recurrent "
+    "policies on a CPU run in another order: equal but for rounding."
 )
 
 
