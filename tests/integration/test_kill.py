@@ -36,7 +36,7 @@ def fit(folder: Path, batch_size: int | None, told: Connection) -> None:
         device="cpu",
         checkpoint=folder / "checkpoint",
         checkpoint_seconds=0.03,
-        progress=lambda progress: told.send(progress.step),
+        progress=lambda progress: progress.stage == "rating" or told.send(progress.step),
     )
     save_file(fitted.joint.state_dict(), folder / "weights")
 
