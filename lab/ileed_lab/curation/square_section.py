@@ -28,15 +28,15 @@ The best operators succeed in all their attempts ([the task](decisions/robot-tas
 here. Settings and trials were committed before anything was run on these trials, but for two choices: robomimic's
 number of batches and the scaling of its observations, by three fits to everything with another seed; and, for their
 time, one curation in place of five, half of the steps and of the episodes, and fewer selections, after robomimic's fits
-to everything had been scored (35, 30, 39, 46 and 34 % of 100 episodes) and before any other."""
+to everything had been scored and before any other."""
 
 
 _EXPLANATION = """\
 Here every demonstration succeeds, and operators differ mostly in noise around the same intended motion, which a policy
-averages out. What is dropped has shown it states that precise operators never visit: as many random episodes learn less
-than everything too, and on the page on robots the better operators alone are below all together. ILEED's own policy
-keeps these states, since it widens the standard deviation of imprecise people and drops nothing. This explanation was
-not tested by itself. In practice: curate where bad episodes show wrong actions, as in MiniGrid; where all episodes
+averages out. What is dropped may have shown it states that precise operators never visit: random subsets are below
+everything in the mean too, and on the page on robots the better operators alone are below all together. ILEED's own
+policy keeps these states, as it widens the standard deviation of imprecise people and drops nothing. This explanation
+was not tested by itself. In practice: curate where bad episodes show wrong actions, as in MiniGrid; where all episodes
 succeed and there are few, keep them all, and learn by ILEED."""
 
 
