@@ -7,7 +7,8 @@ from needs import gpu
 from tiny import tiny_parts
 
 import ileed
-from ileed.nets import Pick
+from ileed.nets import Pick, _products
+from ileed.recurrence import _lstm_cell, _lstm_cell_gradient
 from ileed.runtime import record_cuda_graph
 
 pytestmark = gpu
@@ -118,3 +119,26 @@ def test_batches_of_people_give_the_same_bits_twice_and_the_same_costs_as_a_cpu(
     once, again, on_cpu = (method.fit(data, seed=0, device=device) for device in ("cuda", "cuda", "cpu"))
     assert torch.equal(once.joint.expertise.skill, again.joint.expertise.skill)
     np.testing.assert_allclose(once.restarts.nats_per_action, on_cpu.restarts.nats_per_action, atol=1e-4)
+
+
+def test_torchs_kernel_of_a_cell_on_a_gpu_is_the_formula_on_a_cpu():
+    generator = torch.Generator().manual_seed(0)
+    entered, recalled = (torch.randn(7, 12, generator=generator, dtype=torch.float64) for _ in range(2))
+    cell, to_hidden, to_cell = (torch.randn(7, 3, generator=generator, dtype=torch.float64) for _ in range(3))
+
+    def both(device):
+        given = [each.to(device) for each in (entered, recalled, cell, to_hidden, to_cell)]
+        after = _lstm_cell(*given[:3])
+        return [each.cpu() for each in (*after, *_lstm_cell_gradient(*given[3:], given[2], *after[1:]))]
+
+    torch.testing.assert_close(both("cuda"), both("cpu"), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("members", "observations"), [(3, 500), (2_000, 500)])
+def test_products_summed_over_observations_are_the_matrix_product(members, observations):
+    """In double precision; few members are multiplied one by one, many by a product of matrices."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    rows, columns = (
+        torch.randn(members, 4, observations, generator=generator, dtype=torch.float64, device="cuda") for _ in range(2)
+    )
+    torch.testing.assert_close(_products(rows, columns), rows @ columns.mT, rtol=0, atol=1e-11)

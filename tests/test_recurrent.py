@@ -15,7 +15,8 @@ from ileed import Constant, DemonstrationError, Demonstrations, Ileed, MixtureLS
 from ileed._torch import stream
 from ileed.fitting import OptimiserSettings, prepare
 from ileed.model.distributions import mixture, mixture_parts
-from ileed.nets import LSTM, _affine, _Recurrence
+from ileed.nets import LSTM
+from ileed.recurrence import Recurrence
 from ileed.simulation import demonstrate
 from ileed_lab.reach import ReachExpert, ReachTask
 
@@ -80,7 +81,7 @@ def test_rows_on_a_cpu_and_all_members_at_once_on_a_gpu_give_the_same(groups, le
     shape = (groups, 3, 5 * length) if groups else (3, 5 * length)
     seen = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
     variables = [seen, *layer.parameters()]
-    on_gpu = _Recurrence.apply(_affine(layer.seen, layer.bias, seen), layer.remembered, length)
+    on_gpu = Recurrence.apply(seen, layer.seen, layer.bias, layer.remembered, length)
     found = [(out, torch.autograd.grad(out.sin().sum(), variables)) for out in (layer(seen, length), on_gpu)]
     torch.testing.assert_close(*found, rtol=0, atol=1e-12)
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ileed._torch import Float, Int
+from ileed.recurrence import Recurrence, RecurrenceOfRows, apart
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -25,6 +26,7 @@ Generators = Sequence[torch.Generator]
 
 _TABLE_AS_PRODUCT = 64  # a table this short is read fastest as a product with a one-hot matrix
 _LARGEST_ONE_HOT = 1 << 25  # numbers in such a matrix, beyond which it would be what fills the memory
+_SMALL_MATRIX, _LARGEST_SUM = 64, 1 << 23  # numbers in it, and in all products of which such matrices are sums
 _LARGEST_DRAWN_ONE_HOT = 1 << 20  # the same for longer tables, where it is made for one step alone
 
 
@@ -108,13 +110,32 @@ class _Layers(torch.autograd.Function):
             # one product for inputs that all members share, else one for each group, as `_affine` does
             rows = weight.flatten(0, 1) if before.ndim == 2 else weight.view(len(before), -1, weight.shape[-1])
             here = gradient.reshape(*rows.shape[:-1], -1)
-            found += [here.sum(-1).view(*weight.shape[:2], 1), (here @ before.mT).view_as(weight)]
+            found += [here.sum(-1).view(*weight.shape[:2], 1), _products(here, before).view_as(weight)]
             if number > 0 or context.needs_input_grad[0]:
                 gradient = rows.mT @ here
             if number > 0:
                 torch.ops.aten.threshold_backward.grad_input(gradient, before, 0, grad_input=gradient)
         to_inputs = gradient if context.needs_input_grad[0] else None
         return (to_inputs, *reversed(found))
+
+
+def _products(
+    rows: Float[Tensor, "*group row observation"], columns: Float[Tensor, "*group column observation"]
+) -> Tensor:
+    """`rows @ columns.mT`, summed over observations.
+
+    Of few small matrices a GPU computes the products one by one and sums them: a matrix product would give each matrix
+    to one multiprocessor, which adds up thousands of observations alone.
+    """
+    products = rows.numel() * columns.shape[-2]
+    if (
+        rows.is_cuda
+        and rows.ndim == 3
+        and rows.shape[1] * columns.shape[1] <= _SMALL_MATRIX
+        and products <= _LARGEST_SUM
+    ):
+        return (rows.unsqueeze(-2) * columns.unsqueeze(-3)).sum(-1)
+    return rows @ columns.mT
 
 
 LSTMState = tuple[Tensor, Tensor]
@@ -141,13 +162,12 @@ class LSTM(nn.Module):
     def forward(self, inputs: Tensor, length: int) -> Float[Tensor, "member unit observation"]:
         """Outputs of `length` time steps from a hidden state of zeros; the last axis is (time step, row)."""
         if inputs.is_cuda:
-            whole = _affine(self.seen, self.bias, inputs)
-            return _Recurrence.apply(whole, self.remembered, length)  # type: ignore[no-untyped-call]
-        parameters = zip(*map(_apart, (self.seen, self.bias, self.remembered)), strict=True)
-        rows = [inputs.T] if inputs.ndim == 2 else _apart(inputs.mT)
+            return Recurrence.apply(inputs, self.seen, self.bias, self.remembered, length)  # type: ignore[no-untyped-call]
+        parameters = zip(*map(apart, (self.seen, self.bias, self.remembered)), strict=True)
+        rows = [inputs.T] if inputs.ndim == 2 else apart(inputs.mT)
         serves = len(self.seen) // len(rows)  # members in a row that see the same
         outputs = [
-            _RecurrenceOfRows.apply(rows[member // serves], *each, length)  # type: ignore[no-untyped-call]
+            RecurrenceOfRows.apply(rows[member // serves], *each, length)  # type: ignore[no-untyped-call]
             for member, each in enumerate(parameters)
         ]
         return (outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(outputs)).mT
@@ -159,111 +179,6 @@ class LSTM(nn.Module):
         enter, forget, leave = gates[:, : 3 * self.units].sigmoid().split(self.units, dim=1)
         after = torch.addcmul(enter * gates[:, 3 * self.units :].tanh(), forget, cell)
         return leave * after.tanh(), after
-
-
-class _Recurrence(torch.autograd.Function):
-    """The recurrence of an LSTM; its backward pass has one product for the gradient of `remembered`, not one a step."""
-
-    @staticmethod
-    def forward(context: Any, whole: Tensor, remembered: Tensor, length: int) -> Tensor:
-        units = remembered.shape[-1]
-        gates = whole.unflatten(-1, (length, -1)).permute(2, 0, 1, 3).clone(memory_format=torch.contiguous_format)
-        hiddens = gates.new_zeros(length + 1, len(whole), units, gates.shape[-1])
-        cells, bent = torch.zeros_like(hiddens), torch.empty_like(hiddens)
-        for time in range(length):
-            now = gates[time].baddbmm_(remembered, hiddens[time])
-            now[:, : 3 * units].sigmoid_()
-            candidate = now[:, 3 * units :].tanh_()
-            enter, forget, leave = now[:, : 3 * units].split(units, dim=1)
-            after = torch.mul(enter, candidate, out=cells[time + 1]).addcmul_(forget, cells[time])
-            torch.mul(leave, torch.tanh(after, out=bent[time + 1]), out=hiddens[time + 1])
-        context.save_for_backward(remembered, gates, hiddens, cells, bent)
-        return _time_last(hiddens[1:])
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        remembered, gates, hiddens, cells, bent = context.saved_tensors
-        units, length = remembered.shape[-1], len(gates)
-        shown = gradients[0].unflatten(-1, (length, -1))
-        back = torch.empty_like(gates)
-        hidden = cell = torch.zeros_like(hiddens[0])
-        for time in reversed(range(length)):
-            enter, forget, leave, candidate = gates[time].split(units, dim=1)
-            tip = bent[time + 1]
-            hidden = hidden + shown[:, :, time]
-            cell = torch.addcmul(cell, hidden * leave, 1 - tip * tip)
-            now = back[time]
-            to_enter, to_forget, to_leave, to_candidate = now.split(units, dim=1)
-            torch.mul(cell, candidate, out=to_enter)
-            torch.mul(cell, cells[time], out=to_forget)
-            torch.mul(hidden, tip, out=to_leave)
-            torch.mul(cell, enter, out=to_candidate)
-            keep = gates[time, :, : 3 * units]
-            now[:, : 3 * units].mul_(keep - keep * keep)
-            to_candidate.addcmul_(to_candidate * candidate, candidate, value=-1)
-            hidden, cell = remembered.mT @ now, cell * forget
-        whole = _time_last(back)
-        return whole, whole @ _time_last(hiddens[:-1]).mT, None
-
-
-def _apart(values: Tensor) -> Sequence[Tensor]:
-    """Each entry of the first axis; of one alone a view, whose gradient is not copied."""
-    return [values.squeeze(0)] if len(values) == 1 else values.unbind()
-
-
-class _RecurrenceOfRows(torch.autograd.Function):
-    """An LSTM of one member on a CPU: `_Recurrence` with its affine map, where rows lie one after the other in memory.
-
-    The rows of a time step are then a stretch of memory, of which nothing is copied or transposed, and what the zeros
-    of the first hidden state would add is left out.
-    """
-
-    @staticmethod
-    def forward(
-        context: Any, inputs: Tensor, seen: Tensor, bias: Tensor, remembered: Tensor, length: int
-    ) -> Float[Tensor, "row unit"]:
-        count, units = len(inputs) // length, remembered.shape[-1]
-        gates = torch.addmm(bias.T, inputs, seen.T)
-        hiddens, cells, bent = (gates.new_empty(length, count, units) for _ in range(3))
-        for time, now in enumerate(gates.view(length, count, -1)):
-            if time:
-                now.addmm_(hiddens[time - 1], remembered.T)
-            enter, forget, leave = now[:, : 3 * units].sigmoid_().split(units, dim=1)
-            after = torch.mul(enter, now[:, 3 * units :].tanh_(), out=cells[time])
-            if time:
-                after.addcmul_(forget, cells[time - 1])
-            torch.mul(leave, torch.tanh(after, out=bent[time]), out=hiddens[time])
-        context.save_for_backward(inputs, seen, remembered, gates, hiddens, cells, bent)
-        return hiddens.flatten(0, 1)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, seen, remembered, gates, hiddens, cells, bent = context.saved_tensors
-        (length, count, units), shown = hiddens.shape, gradients[0].contiguous().view_as(hiddens)
-        back, kept = torch.empty_like(gates), gates[:, : 3 * units]
-        slopes = torch.addcmul(kept, kept, kept, value=-1).view(length, count, -1)  # of the logistic function
-        hidden, cell = shown[-1], torch.zeros_like(shown[-1])
-        for time in reversed(range(length)):
-            enter, forget, leave, candidate = gates.view(length, count, -1)[time].split(units, dim=1)
-            now, tip = back.view(length, count, -1)[time], bent[time]
-            to_enter, to_forget, to_leave, to_candidate = now.split(units, dim=1)
-            past = hidden * leave
-            cell.add_(past).addcmul_(past * tip, tip, value=-1)
-            torch.mul(cell, candidate, out=to_enter)
-            torch.mul(hidden, tip, out=to_leave)
-            torch.mul(cell, cells[time - 1], out=to_forget) if time else to_forget.zero_()
-            now[:, : 3 * units].mul_(slopes[time])
-            torch.mul(cell, enter, out=to_candidate).addcmul_(to_candidate * candidate, candidate, value=-1)
-            if time:
-                hidden = torch.addmm(shown[time - 1], now, remembered)
-                cell.mul_(forget)
-        to_inputs = back @ seen if context.needs_input_grad[0] else None
-        to_remembered = back[count:].T @ hiddens[:-1].flatten(0, 1)
-        return to_inputs, back.T @ inputs, back.sum(0)[:, None], to_remembered, None
-
-
-def _time_last(values: Float[Tensor, "time member value row"]) -> Float[Tensor, "member value observation"]:
-    return values.permute(1, 2, 0, 3).flatten(-2)
 
 
 @final

@@ -48,6 +48,7 @@ class Windows(Sampler):
         contexts = [step_context(each.data, names, np.arange(len(each.data))) for each in training_sets]
         self._context = {name: self._together([tensor(each[name]) for each in contexts]) for name in names}
         self._weight = self._by_member([each.step_weight for each in training_sets])
+        self._data_weight = self._weight.sum(-1)
         held_out = [each.held_out for each in training_sets if each.held_out is not None]
         self._held_out = self._by_member(held_out) if held_out else None
         self._time = torch.arange(length, device=device)[None, :, None]
@@ -115,7 +116,7 @@ class Windows(Sampler):
             legal=None if self._legal is None else self._at(steps, self._legal)[0].T,
             skills=None if self._skills is None else self._at(steps, self._skills).mT,
             context=with_features(context, self._seen.mT),
-            data_weight=self._weight.sum(-1),
+            data_weight=self._data_weight,
         )
 
     def _at(self, steps: Int[Tensor, "group row"], column: Tensor) -> Tensor:
