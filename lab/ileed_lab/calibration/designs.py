@@ -7,7 +7,7 @@ Every population draws its people, its expert and its states afresh from a seed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -21,6 +21,7 @@ from ileed import (
     Confusion,
     Constant,
     Demonstrations,
+    Drift,
     Embedded,
     Ileed,
     MixtureLSTM,
@@ -70,6 +71,8 @@ class Population:
     """(newcomer,) true expertise, averaged over their own steps."""
     best_action: Array | None = None
     """(step,) the expert's most likely action at the steps of `data`, where actions are discrete."""
+    change: Array | None = None
+    """(person,) true expertise in the last episode minus that in the first, where people learn or tire."""
 
     @property
     def relative(self) -> Array:
@@ -138,7 +141,9 @@ class Tabular(AbstractDesign):
     `by_state`, the expertise of a person is sigma(u_i + v_i f(s)), f a standard Gaussian feature of the state and v_i
     standard Gaussian. With `persistence` and `bias`, people do not err uniformly: an error repeats the person's last
     action with probability `persistence`, and is otherwise the person's favourite action with probability `bias`. With
-    `mistakes`, an error is one action for each person and best action with that probability.
+    `mistakes`, an error is one action for each person and best action with that probability. With `drift`, the logit of
+    expertise changes over a person's episodes as `Drift` describes it, altogether by a Gaussian number of mean one half
+    of `drift` and standard deviation `drift`.
 
     People act as `demonstrator` says: they err uniformly, or by any action but the expert's (`OneVersusRest`), or draw
     from the expert's softmax to the power of their expertise (`Boltzmann`).
@@ -152,6 +157,7 @@ class Tabular(AbstractDesign):
     persistence: float = 0.0
     bias: float = 0.0
     mistakes: float = 0.0
+    drift: float = 0.0
     demonstrator: AbstractDemonstratorModel[Any] = field(default_factory=UniformMixture)
 
     @property
@@ -159,7 +165,7 @@ class Tabular(AbstractDesign):
         return Ileed(
             policy=CategoricalMLP(hidden=(64,)),
             demonstrator=self.demonstrator,
-            expertise=Embedded() if self.by_state else Constant(),
+            expertise=Embedded() if self.by_state else Drift() if self.drift else Constant(),
             restarts=4,
             steps=1000,
         )
@@ -173,6 +179,9 @@ class Tabular(AbstractDesign):
         slope = chance.normal(size=self.everybody) * self.by_state
         state = chance.integers(self.states, size=len(who))
         logit = np.log(level / (1 - level))[who] + slope[who] * features[state, 0]
+        if self.drift:
+            change = self.drift * chance.normal(0.5, 1, size=self.everybody)
+            logit += change[who] * np.log1p(_own_number(who, episode)) / np.log(self.episodes[1])
         expertise = 1 / (1 + np.exp(-logit))
         best = preferences.argmax(1)[state]
         # the largest of preferences plus Gumbel noise is a draw from their softmax
@@ -188,7 +197,7 @@ class Tabular(AbstractDesign):
             action = np.where(errs, self._mistakes(chance, who, best), best)
         if self.persistence:
             action = _repeated(action, episode, errs & (chance.random(len(who)) < self.persistence))
-        return self._population(
+        found = self._population(
             expertise,
             None if self.demonstrator == Boltzmann() else best,
             observations=features[state],
@@ -197,6 +206,9 @@ class Tabular(AbstractDesign):
             episode=episode,
             action_count=self.actions,
         )
+        ends = np.searchsorted(who, np.arange(self.people + 1))
+        change = expertise[ends[1:] - 1] - expertise[ends[:-1]]
+        return replace(found, change=change) if self.drift else found
 
     def _errors(self, chance: np.random.Generator, who: Array) -> Array:
         """(step,) what each step's person does when they err."""
@@ -209,6 +221,11 @@ class Tabular(AbstractDesign):
         own = chance.integers(1, self.actions, size=(self.everybody, self.actions))[who, best]
         other = chance.integers(1, self.actions, size=len(who))
         return (best + np.where(chance.random(len(who)) < self.mistakes, own, other)) % self.actions
+
+
+def _own_number(who: Array, episode: Array) -> Array:
+    """(step,) which of the person's own episodes it is, from 0 on."""
+    return np.asarray(episode - episode[np.searchsorted(who, who)])
 
 
 def _repeated(action: Array, episode: Array, repeats: Array) -> Array:
@@ -316,6 +333,8 @@ DESIGNS: dict[str, AbstractDesign] = {
     "confusion": Tabular(mistakes=0.5, demonstrator=Confusion()),
     "offsets and gains": Continuous(offset=0.2, gain=0.2, demonstrator=BiasedScaling()),
     "lasting noise": Continuous(correlation=0.6, demonstrator=PersistentScaling()),
+    "drift": Tabular(drift=1.0, episodes=(20, 20), length=25),
 }
 """Six designs, of which the experts of the third, fourth and fifth are stochastic; the first with other numbers of
-steps a person; and the other demonstrator models, of continuous actions too, each with people as it describes them."""
+steps a person; the other demonstrator models, of continuous actions too, each with people as it describes them; and
+people who learn or tire."""

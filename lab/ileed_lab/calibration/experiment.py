@@ -75,6 +75,7 @@ def measured(fit: Fitted, population: Population, model: AbstractDemonstratorMod
         },
         "better": _rounded([ratings.probability_better(names[i], names[j]) for i, j in pairs]),
         **_oracle(population, model),
+        **_drift(fit, population),
         "newcomers": _newcomers(fit, population),
         "temperature": round(ratings.by.temperature, 4),
         "dispersion": round(ratings.by.dispersion, 4),
@@ -89,6 +90,22 @@ def _oracle(population: Population, model: AbstractDemonstratorModel[Any] | None
     table = rate(policy, population.data, demonstrator=model).table()
     order = [table["demonstrator"].to_pylist().index(name) for name in population.data.names]
     return {"oracle": _rounded(table["expertise"].to_numpy()[order])}
+
+
+def _drift(fit: Fitted, population: Population) -> Measured:
+    """The change of everybody's relative expertise from their first episode to the last, where people learn or tire."""
+    if population.change is None:
+        return {}
+    tables = {level: fit.expertise.drift(confidence_level=level) for level in LEVELS}
+    order = [tables[0.9]["demonstrator"].to_pylist().index(name) for name in population.data.names]
+
+    def column(level: float, name: str) -> list[float]:
+        return _rounded(tables[level][name].to_numpy()[order])
+
+    intervals = {str(level): [column(level, "change_low"), column(level, "change_high")] for level in LEVELS}
+    verdicts = [tables[0.95]["verdict"].to_pylist()[row] for row in order]
+    true = _rounded(population.change / population.expertise.mean())
+    return {"change": {"true": true, "estimate": column(0.9, "change"), "intervals": intervals, "verdicts": verdicts}}
 
 
 def _newcomers(fit: Fitted, population: Population) -> Measured:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed import runs
+from ileed.fitted.learning import IMPROVES, TIRES
 from ileed_lab.calibration.designs import DESIGNS, NEWCOMERS
 from ileed_lab.calibration.experiment import LEVELS
 from ileed_lab.comparison import Estimate, Records, format_estimate, markdown_table
@@ -61,6 +62,7 @@ def calibration_page(results: Path) -> str:
             ["design", *(f"p {low:.1f} to {high:.1f}" for low, high in pairwise(_BINS)), "error"],
             [[name, *_order_cells(trials)] for name, trials in found.items()],
         ),
+        *_drift_section(found.get("drift", [])),
         "## Newcomers with few steps",
         "Root-mean-square error of the relative expertise of people whom the fit has not seen (`Fitted.assess`), by "
         "the number of their steps: drawn towards the population of the fit's people, and by their own steps alone. "
@@ -141,6 +143,37 @@ def order_calibration(trials: Sequence[Measured]) -> tuple[list[tuple[float, flo
 def _order_cells(trials: Sequence[Measured]) -> list[str]:
     bins, error = order_calibration(trials)
     return [*(f"{p:.2f}: {share:.2f} ({count:,})" for p, share, count in bins), f"{error:.3f}"]
+
+
+def _drift_section(trials: Sequence[Measured]) -> list[str]:
+    """Intervals and verdicts of the change of expertise of people who learn or tire."""
+    changes = [trial["change"] for trial in trials if "change" in trial]
+    if not changes:
+        return []
+    true = _columns(changes, "true")
+    said = np.array([change["verdicts"] for change in changes])
+    improves, tires = said == IMPROVES, said == TIRES
+    wrong = int((improves & (true < 0)).sum() + (tires & (true > 0)).sum())
+    error = float(np.sqrt(np.square(_columns(changes, "estimate") - true).mean()))
+    return [
+        "## People who learn or tire",
+        'In the design "drift" the logit of everybody\'s expertise changes over 20 episodes of 25 steps, altogether by '
+        "a Gaussian number of mean 0.5 and standard deviation 1. The share of people whose true change of relative "
+        "expertise, from the first episode to the last, is in the interval of `fitted.expertise.drift()`:",
+        markdown_table(
+            ["populations", *(f"nominal {100 * level:.0f} %" for level in LEVELS), "root-mean-square error"],
+            [
+                [
+                    str(len(changes)),
+                    *(format_estimate(coverage(changes, level), digits=3) for level in LEVELS),
+                    f"{error:.3f}",
+                ]
+            ],
+        ),
+        f'At 95 % it said "improves" of {int(improves.sum())} people and "tires" of {int(tires.sum())} of '
+        f"{true.size:,}; {wrong} of these verdicts have the wrong sign. True changes have a standard deviation of "
+        f"{true.std():.3f}.",
+    ]
 
 
 def _newcomer_cells(trials: Sequence[Measured]) -> list[str]:
