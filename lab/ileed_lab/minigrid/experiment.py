@@ -27,7 +27,7 @@ from ileed.tasks.minigrid import MiniGridTask
 from ileed_lab.baselines import FittedGail, Gail
 from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
 from ileed_lab.learners import Ensemble, expertise_by_label, likeliest
-from ileed_lab.minigrid.beyond_experiment import HowMuch, Majority, WrongModel
+from ileed_lab.minigrid.beyond_experiment import HowMuch, Majority, ToldApart, WrongModel
 from ileed_lab.minigrid.measures import (
     ENSEMBLE,
     EPISODES,
@@ -320,6 +320,6 @@ class ManySkills(AbstractExperiment):
 
 MINIGRID: tuple[AbstractExperiment, ...] = (
     *(Experts(), Populations(), Adversarial(), Restarts(), Ranking(), ManySkills()),
-    *(HowMuch(), WrongModel(), Majority()),
+    *(HowMuch(), WrongModel(), ToldApart(), Majority()),
 )
 """Every experiment, in the order of the page."""

@@ -171,7 +171,36 @@ def _wrong_model(records: Records, show: Show) -> list[str]:
             _differences(found),
             _choices(found),
         ]
-    return [paragraph for paragraph in paragraphs if paragraph]
+    return [paragraph for paragraph in [*paragraphs, _told_apart(records)] if paragraph]
+
+
+def _told_apart(records: Records) -> str:
+    """Whether more steps tell Boltzmann people from uniform ones."""
+    experiment = EXPERIMENTS["minigrid/told-apart"]
+    told = []
+    for setting in experiment.settings():
+        trials = list(records.trials(experiment.name, "auto", **setting).values())
+        if not trials:
+            continue
+        chosen = [trial["chosen"] for trial in trials]
+        costs = {name: fmean(trial["models"][f"{name}()"] for trial in trials) for name in _NEAREST}
+        right = sum(name.startswith(_RIGHT[setting["generator"]]) for name in chosen)
+        each = ", ".join(f"{name} {chosen.count(name)}" for name in unique(chosen))
+        of_models = ", ".join(f"{name} {cost:.4f}" for name, cost in costs.items())
+        told.append(
+            f"{task_title(setting['task'])}, {setting['generator']}: {right} of {len(chosen)} right ({each}; held-out "
+            f"nats per action: {of_models})"
+        )
+    if not told:
+        return ""
+    return (
+        "Boltzmann people are not recognised from 1,000 steps of each of ten: their policy is learned so imprecisely "
+        "that its error hides the difference between the models, which is a few thousandths of a nat. From "
+        f"{experiment.plan['steps']:,} steps each, with two layers of 32 units: {'; '.join(told)}."
+    )
+
+
+_NEAREST = ("UniformMixture", "Boltzmann")
 
 
 _RIGHT = {
