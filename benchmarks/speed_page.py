@@ -125,7 +125,7 @@ def page() -> str:
         + RESTARTS
         + restarts
         + "".join(map(_population_table, sorted(games.parent.glob("population-table-*.json"))))
-        + "".join(map(_grid_of_fits, sorted(games.parent.glob("grid-of-fits-*.json"))))
+        + "".join(map(_grid_of_fits, grid_records()))
         + (DEFAULT_FIT + "".join(map(_default_fit, defaults)) if defaults else "")
         + _folder(games.with_name("lerobot-folder-cpu.json"))
         + _larger_than_memory(games.with_name("larger-than-memory.json"))
@@ -351,8 +351,17 @@ def _population_table(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _grid_of_fits(path: Path) -> str:
-    record = json.loads(path.read_text())
+def grid_records() -> list[dict[str, Any]]:
+    """Grids of fits by processes, with the name of their file, and as an axis of the figure of scaling."""
+    found = []
+    for path in sorted((ROOT / "results" / "benchmarks").glob("grid-of-fits-*.json")):
+        record = json.loads(path.read_text())
+        points = [{"size": row["processes"], "kind": "a grid of fits"} | row for row in record["rows"]]
+        found.append(record | {"name": path.stem, "axes": {"processes": points}})
+    return found
+
+
+def _grid_of_fits(record: Mapping[str, Any]) -> str:
     made, settings = record["provenance"], record["settings"]
     lines = [
         "\n## A grid of fits by processes\n",
@@ -360,6 +369,7 @@ def _grid_of_fits(path: Path) -> str:
         f"the executor `{settings['executor']}` (`benchmarks/grid_of_fits.py`). Processes are started first and import "
         f"the library; that time is stated apart. {made['machine']}; torch {made['torch']}; commit {made['commit']}, "
         f"{made['date'][:10]}.\n",
+        f"![How many times faster than one process, over processes](images/speed-{record['name']}.svg)\n",
         "| processes | seconds | times one process | seconds to start |",
         "|---:|---:|---:|---:|",
         *(
@@ -459,6 +469,6 @@ def _overlap(intervals: list[tuple[float, float]]) -> bool:
 
 
 if __name__ == "__main__":
-    for each in scaling_records():
+    for each in (*scaling_records(), *grid_records()):
         runs.write_file(PAGE.parent / "images" / f"speed-{each['name']}.svg", scaling_figure.draw(each))
     PAGE.write_text(page())
