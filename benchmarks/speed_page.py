@@ -241,6 +241,10 @@ def _folder(path: Path) -> str:
     return LARGE_FOLDER + "\n".join(lines) + "\n"
 
 
+def _of_rounds(rounds: int) -> str:
+    return f" Each size was fitted {rounds} times, in turn; its row is the fit of median pace." if rounds > 1 else ""
+
+
 def _larger_than_memory(path: Path) -> str:
     if not path.exists():
         return ""
@@ -254,7 +258,8 @@ def _larger_than_memory(path: Path) -> str:
         f"commit {made['commit']}, {made['date'][:10]}. Anonymous memory is the process's own; "
         "pages of mapped files are not in it. A load above 0 is other work on the machine, which lengthens the "
         "milliseconds more than those of the processor. Scoring is the cost of all the data at the end, and "
-        "everybody's expertise; where it is not given, the fit was ended before.\n",
+        "everybody's expertise; where it is not given, the fit was ended before."
+        f"{_of_rounds(settings.get('rounds', 1))}\n",
         "| steps | reading, s | optimisation step, ms | of the processor, ms | scoring, s | peak anonymous memory, GiB "
         "| load before |",
         "|---:|---:|---:|---:|---:|---:|---:|",
