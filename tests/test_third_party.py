@@ -317,7 +317,7 @@ def test_the_command_fits_with_parts_of_another_package(tmp_path):
     assert settings["parts"]["expertise"] == {"kind": "AtLeast", "floor": 0.25}
     wrong = command("fit", str(tmp_path / "data.parquet"), "--expertise", "Habit()")
     assert wrong.returncode == 2
-    assert "'Habit()' is not one of Perfect|Constant|Embedded|Skills" in wrong.stderr.replace("\n", " ")
+    assert "'Habit()' is not one of Perfect, Constant, Embedded, Skills" in wrong.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize("value", ["simulated", "PARTS"])

@@ -103,6 +103,7 @@ BAD_WORDS = {
     "a model named as a column": (("--demonstrator", "VarianceScaling()"), "write --demonstrator-model"),
     "dynamics without an embedding": (("--expertise", "constant", "--dynamics", "LatentDynamics()"), "LatentDynamics"),
     "an unknown skill column": (("--expertise", "Skills('phase')"), "no skill column 'phase'"),
+    "a block of more restarts than there are": (("--member-block", "500"), "--member-block is 500, but there are"),
     "an unknown option": (("--speed", "11"), "--speed"),
 }
 

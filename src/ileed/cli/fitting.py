@@ -95,6 +95,9 @@ class Fit(OfData):
             raise SettingsError("--workers says how many fits run at once, but not where: add --executor local, say")
         data = self.read()
         method = Ileed(**vars(self.method))
+        if method.member_block is not None and method.member_block > method.restarts:
+            found = f"--member-block is {method.member_block}, but there are {method.restarts} restarts to deal out"
+            raise SettingsError(f"{found}: pass {method.restarts} or fewer")
         if job.count > 1 and method.member_block is None:
             warnings.warn(_DATA_ARE_SHARED.format(job.count, -(-method.restarts // job.count)), stacklevel=1)
         if self.executor and method.member_block is None:

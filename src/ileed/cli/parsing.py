@@ -109,7 +109,7 @@ def _model_part(info: OptionType) -> OptionSpec[Any] | None:
         name = word.partition("(")[0].strip()
         kind = PARTS.get(next((each for each in PARTS if each.lower() == name.lower()), ""))
         if kind is None or not issubclass(kind, bases):
-            rule = f"one of {'|'.join(own)}, with settings as in Embedded(dim=3)"
+            rule = f"one of {', '.join(own)}, with settings as in Embedded(dim=3)"
             raise ValueError(f"{word!r} is not {rule}{did_you_mean(name, own)}")
         return _instance(kind, word)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from math import inf
 from typing import Any, final
 
@@ -120,6 +121,7 @@ class Known:
         if len(strengths) == len(data.names):
             raise SettingsError("gold names everybody, so that there is nobody to compare with: leave some out")
         pairs = [self._pair(data, pair) for pair in self.better]
+        self._check_order()
         return Knowledge(assumed, torch.tensor(pairs, dtype=torch.long).reshape(-1, 2))
 
     def qualities(self) -> dict[Hashable, float]:
@@ -173,6 +175,17 @@ class Known:
         if isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
             raise SettingsError(f"better has {shown(pair)}: pass pairs of names, the better person first")
         return [data.index_of(name) for name in pair]
+
+    def _check_order(self) -> None:
+        """Refuse pairs of which no order of people is true."""
+        better_than: dict[str, set[str]] = {}
+        for first, second in self.better:
+            better_than.setdefault(first, set()).add(second)
+        try:
+            TopologicalSorter(better_than).prepare()
+        except CycleError as error:
+            said = " above ".join(repr(name) for name in reversed(error.args[1]))
+            raise SettingsError(f"better puts {said}, which no order of people allows: leave a pair out") from error
 
 
 def _steps(name: str, value: Any, rule: str) -> float:
