@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, mode
 
 from ileed_lab.catalogue import EXPERIMENTS
@@ -182,21 +182,16 @@ def _told_apart(records: Records) -> str:
         trials = list(records.trials(experiment.name, "auto", **setting).values())
         if not trials:
             continue
-        chosen = [trial["chosen"] for trial in trials]
         costs = {name: fmean(trial["models"][f"{name}()"] for trial in trials) for name in _NEAREST}
-        right = sum(name.startswith(_RIGHT[setting["generator"]]) for name in chosen)
-        each = ", ".join(f"{name} {chosen.count(name)}" for name in unique(chosen))
         of_models = ", ".join(f"{name} {cost:.4f}" for name, cost in costs.items())
-        told.append(
-            f"{task_title(setting['task'])}, {setting['generator']}: {right} of {len(chosen)} right ({each}; held-out "
-            f"nats per action: {of_models})"
-        )
+        choice = _choice(setting["generator"], trials)
+        told.append(f"{task_title(setting['task'])}: {choice}, held-out nats per action {of_models}")
     if not told:
         return ""
     return (
-        "Boltzmann people are not recognised from 1,000 steps of each of ten: their policy is learned so imprecisely "
-        "that its error hides the difference between the models, which is a few thousandths of a nat. From "
-        f"{experiment.plan['steps']:,} steps each, with two layers of 32 units: {'; '.join(told)}."
+        "Boltzmann people are not recognised from 1,000 steps of each of ten: the models differ by a few thousandths "
+        "of a nat, and a policy that is learned from so few steps costs more than that above one learned from many. "
+        f"Chosen by auto from {experiment.plan['steps']:,} steps each, with two layers of 32 units: {'; '.join(told)}."
     )
 
 
@@ -229,12 +224,16 @@ def _choices(found: Mapping[str, Mapping[str, Mapping[int, Measured]]]) -> str:
     """What auto chose, and how often that was a right model."""
     told = []
     for generator, row in found.items():
-        chosen = [trial["chosen"] for trial in row.get("auto", {}).values()]
-        if chosen:
-            right = sum(name.startswith(_RIGHT[generator]) for name in chosen)
-            each = ", ".join(f"{name} {chosen.count(name)}" for name in unique(chosen))
-            told.append(f"{generator}, {right} of {len(chosen)} right ({each})")
+        if trials := list(row.get("auto", {}).values()):
+            told.append(_choice(generator, trials))
     return f"Chosen by auto: {'; '.join(told)}." if told else ""
+
+
+def _choice(generator: str, trials: Sequence[Measured]) -> str:
+    chosen = [trial["chosen"] for trial in trials]
+    right = sum(name.startswith(_RIGHT[generator]) for name in chosen)
+    each = ", ".join(f"{name} {chosen.count(name)}" for name in unique(chosen))
+    return f"{generator}, {right} of {len(chosen)} right ({each})"
 
 
 def _reward_and_rank_loss(trials: Iterable[Measured]) -> str:
