@@ -59,6 +59,28 @@ def test_the_sentence_says_whether_the_order_of_people_depends_on_the_model():
     assert all(isnan(value) for value in comparison((0.5, 0.4, 0.6), (0.0,) * 3).rank_correlations)
 
 
+def test_the_table_has_errors_of_differences_from_the_preferred_model_and_not_from_the_cheapest():
+    """Costs of A and B vary together over episodes, so that their difference is surer than that of either from C."""
+    folds = Folds.of(simulated(uniform, people=4, episodes=5), seed=0)
+    steps, random = folds.steps, np.random.default_rng(0)
+    common = random.normal(size=len(steps))
+    common -= common @ steps / steps.sum()
+    first = steps * (0.5 + 0.1 * common)
+    costs = [first + 0.06 * steps, first + 0.01 * steps * random.normal(size=len(steps)), 0.49 * steps]
+    found = folds.compared(FEW, costs)
+    assert (found.chosen, int(np.argmin(found.nats_per_action))) == (1, 2)
+    rows = found.table().to_pylist()
+    assert rows[1]["standard_error"] == 0
+    for row, cost in zip(rows, costs, strict=True):
+        apart = (cost - costs[1]) / steps.sum()  # episodes of one length: the error of a sum is that of its terms
+        by_hand = np.sqrt(len(steps)) * apart.std() if len(set(steps)) == 1 else row["standard_error"]
+        assert row["standard_error"] == pytest.approx(by_hand)
+        assert row["high"] - row["low"] == pytest.approx(2 * 1.96 * row["standard_error"])
+    assert rows[0]["standard_error"] < rows[2]["standard_error"] / 3
+    assert f"standard error {rows[0]['standard_error']:.3f}" in found.sentence()
+    assert "Persistent() costs less, within one standard error" in found.sentence()
+
+
 def test_every_episode_is_judged_by_members_that_have_not_seen_it():
     data = simulated(uniform, people=4, episodes=5)
     folds = Folds.of(data, seed=0)

@@ -308,6 +308,16 @@ def test_a_bad_table_is_refused_in_one_sentence(change, message):
         ileed.label({**ANSWERS, **change})
 
 
+def test_labels_may_be_whole_numbers_of_floating_point_and_gold_must_be_of_tasks_that_were_answered():
+    table = {"task": ["a", "a", "b", "b"], "worker": ["x", "y", "x", "y"], "label": [1.0, 2.0, 1.0, 1.0]}
+    assert ileed.label(table).labels == ileed.label(table | {"label": [1, 2, 1, 1]}).labels
+    with pytest.raises(ileed.IleedError, match=r"the label 1.5 .* is a number with a fraction"):
+        ileed.label(table | {"label": [1.5, 2.0, 1.0, 1.0]})
+    with pytest.raises(ileed.IleedError, match="none of the 1 tasks with a true label"):
+        ileed.label(table, gold={"task": ["c"], "true_label": [1]})
+    assert ileed.label(table, gold={"task": ["c", "a"], "true_label": [1, 2]}).labels["a"] == 2
+
+
 def test_bad_settings_are_refused_in_one_sentence():
     with pytest.raises(DemonstrationError, match=r"there is no column 'image'"):
         ileed.label(ANSWERS, task="image")

@@ -104,6 +104,7 @@ BAD_WORDS = {
     "dynamics without an embedding": (("--expertise", "constant", "--dynamics", "LatentDynamics()"), "LatentDynamics"),
     "an unknown skill column": (("--expertise", "Skills('phase')"), "no skill column 'phase'"),
     "a block of more restarts than there are": (("--member-block", "500"), "--member-block is 500, but there are"),
+    "workers of no executor": (("--workers", "2"), "add --executor local"),
     "an unknown option": (("--speed", "11"), "--speed"),
 }
 
@@ -114,6 +115,15 @@ def test_bad_settings_get_one_sentence_and_leave_nothing(tmp_path, capsys, words
     assert command("fit", data, "--out", tmp_path / "run", *QUICK, *words) == 2
     refused(capsys, fragment)
     assert [path.name for path in tmp_path.iterdir()] == ["data.parquet"]
+
+
+def test_a_file_that_is_not_there_is_named_before_a_run_that_is(tmp_path, capsys):
+    assert command("fit", written(tmp_path / "data.parquet"), "--out", tmp_path / "run", *QUICK) == 0
+    capsys.readouterr()
+    assert command("fit", tmp_path / "dta.parquet", "--out", tmp_path / "run", *QUICK) == 2
+    refused(capsys, "there is no file")
+    assert command("compare", tmp_path / "data.parquet", "--workers", "2") == 2
+    refused(capsys, "add --executor local")
 
 
 def refused(capsys, fragment: str, *, at_the_end: bool = False) -> None:

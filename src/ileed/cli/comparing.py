@@ -42,6 +42,10 @@ class Compare(OfData):
 
     def __call__(self) -> None:
         resolve_device(self.device)  # an error now, not after a large file was read
+        if self.workers is not None and not self.executor:
+            raise SettingsError(
+                "--workers says how many models are fitted at once, but not where: add --executor local"
+            )
         data, method = self.read(), Ileed(**vars(self.method))
         models = None if method.model is None else [method.model]
         options: dict[str, Any] = {"seed": self.seed, "method": method, "device": self.device}

@@ -115,6 +115,11 @@ class OfData:
 
         return Path(local_copy(self.data))
 
+    def check_file(self) -> None:
+        """Refuse a file that is not there; an address is asked only when it is read."""
+        if not stores.address_of(self.data) and not str(self.data).startswith("hf:") and not self.data.exists():
+            raise DemonstrationError(f"there is no file {plain(str(self.data))}: check the path")
+
     def read(self) -> Demonstrations:
         """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
         from ileed.readers import read

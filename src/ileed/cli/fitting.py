@@ -81,6 +81,7 @@ class Fit(OfData):
 
     def __call__(self) -> None:
         out, job = self._out, processes.current()
+        self.check_file()  # before a run of that name is mentioned
         if job.leads:
             runs.check_destination(out, overwrite=self.overwrite)
         resolve_device(self.device)  # an error now, not after a large file was read

@@ -61,6 +61,8 @@ class Label:
 
         if self.out is not None and os.path.lexists(self.out):
             raise SettingsError(f"{self.out} exists already: choose another place, or remove it first")
+        if self.gold is None and self.gold_confidence != 1.0:
+            raise SettingsError("--gold-confidence says how sure gold labels are, but there are none: add --gold TABLE")
         options: dict[str, Any] = {name: getattr(self, name) for name in ("model", "restarts", "repeats")}
         method = Labelling(gold_confidence=self.gold_confidence, **options)
         with bar("labelling") as advance:

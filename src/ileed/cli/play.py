@@ -133,10 +133,11 @@ class Report:
         data = None
         if self.data is not None:
             data = OfData(self.data, self.columns, robomimic=self.robomimic, folder=self.folder).read()
+        replaced = [out] if stores.exists(out) else []
         with bar("writing the report"):
             written = self._write(out, data)
         for path in written:
-            Output().say(f"wrote {stores.name_of(path)}")
+            Output().say(f"{'replaced' if path in replaced else 'wrote'} {stores.name_of(path)}")
 
     def _write(self, out: Path, data: Demonstrations | None) -> list[Path]:
         """Write the page and what else is asked for; figures first, since they alone can still be refused."""

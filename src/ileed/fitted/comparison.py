@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+_TWO_SIDED_95 = 1.96  # standard errors
 ALIKE = 0.9
 """Rank correlation above which two orders of people are called the same."""
 
@@ -19,8 +20,9 @@ ALIKE = 0.9
 class ModelComparison:
     """Demonstrator models by the cost of episodes that they were not fitted to; the simplest first.
 
-    `standard_errors` are of each cost's difference from the least, over episodes. `expertise` is everybody's by each
-    model, cross-fitted; empty where a model rates nobody by one number.
+    `standard_errors` are of each cost's difference from the least, over episodes, and choose; `errors_from_preferred`
+    are of its difference from the cost of the model that is chosen. `expertise` is everybody's by each model,
+    cross-fitted; empty where a model rates nobody by one number.
     """
 
     models: tuple[str, ...]
@@ -31,6 +33,8 @@ class ModelComparison:
     expertise: tuple[tuple[float, ...], ...]
     settings: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     """The models themselves; none where a comparison was loaded with a run."""
+    errors_from_preferred: tuple[float, ...] = ()
+    """None in runs of versions that did not have them."""
 
     @property
     def chosen(self) -> int:
@@ -53,13 +57,16 @@ class ModelComparison:
     def table(self) -> pa.Table:
         """One row for each model: its cost, how much more than the preferred, with a 95 % interval, and the order."""
         base = self.nats_per_action[self.chosen]
-        more = [cost - base for cost in self.nats_per_action]
+        more = np.array(self.nats_per_action) - base
+        errors = np.array(self.errors_from_preferred or (nan,) * len(more))
         return pa.table(
             {
                 "model": self.models,
                 "nats_per_action": self.nats_per_action,
                 "more_than_preferred": more,
-                "standard_error": self.standard_errors,
+                "standard_error": errors,
+                "low": more - _TWO_SIDED_95 * errors,
+                "high": more + _TWO_SIDED_95 * errors,
                 "rank_correlation": self.rank_correlations,
                 "preferred": [number == self.chosen for number in range(len(self.models))],
             }
@@ -73,12 +80,17 @@ class ModelComparison:
             simpler = [number for number in range(len(costs)) if number < chosen]
             if simpler:
                 other = min(simpler, key=lambda number: costs[number])
+                errors = self.errors_from_preferred
+                error = f" (standard error {errors[other]:.3f})" if errors else ""
                 words += (
                     f": {costs[other] - costs[chosen]:.3f} nats per held-out action below {self.models[other]}, the "
-                    f"best of the simpler models (standard error {self.standard_errors[other]:.3f})"
+                    f"best of the simpler models{error}"
                 )
-            else:
-                words += ": no model explains held-out actions better by more than one standard error"
+            least = min(range(len(costs)), key=lambda number: costs[number])
+            if least != chosen:
+                words += f"{', and' if simpler else ':'} {self.models[least]} costs less, within one standard error"
+            elif not simpler:
+                words += ": no model explains held-out actions better"
         return f"{words}; {self._order()}"
 
     def _order(self) -> str:

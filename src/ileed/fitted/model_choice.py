@@ -101,7 +101,7 @@ class Folds:
         steps = self.steps
         means = [float(cost.sum() / steps.sum()) for cost in nats]
         best = nats[int(np.argmin(means))]
-        return ModelComparison(
+        found = ModelComparison(
             models=tuple(map(_name, models)),
             nats_per_action=tuple(means),
             standard_errors=tuple(standard_error(cost - best, steps) for cost in nats),
@@ -110,6 +110,8 @@ class Folds:
             expertise=tuple(tuple(own) for own in expertise) or ((),) * len(models),
             settings=tuple(models),
         )
+        preferred = nats[found.chosen]
+        return replace(found, errors_from_preferred=tuple(standard_error(cost - preferred, steps) for cost in nats))
 
 
 def compare_models(
@@ -125,6 +127,8 @@ def compare_models(
     """
     data, weights = held_in_memory(data, weights)
     folds = Folds.of(data, seed=stages.seed, weights=weights)
+    if len(folds.fold) < 2:
+        raise SettingsError("models are compared by held-out episodes, and there is one step alone: add episodes")
     labels = [f"trying {type(each).__name__} ({k} of {len(candidates)})" for k, each in enumerate(candidates, 1)]
     own = [stages.stage(label, f"model-{number}") for number, label in enumerate(labels)]
     if stages.executor is None:

@@ -208,6 +208,7 @@ def _check_sizes(settings: Mapping[str, Any]) -> None:
         _expect(len(counts) == 1 and min(counts) > 0 and are_widths, "width", width, "one cost and error a width")
     if (models := settings.get("comparison")) is not None:
         counts = {len(each) for each in (models.models, models.nats_per_action, models.standard_errors)}
+        counts |= {len(models.errors_from_preferred)} - {0}
         people = {len(each) for each in models.expertise} <= {0, len(models.demonstrators)}
         rows = len(models.expertise) == len(models.models) > 0
         _expect(len(counts) == 1 and people and rows, "comparison", models, "one cost, error and order a model")

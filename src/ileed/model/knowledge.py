@@ -152,6 +152,9 @@ class Known:
             raise SettingsError(f"answers are {shown(self.answers)}: {rule}")
         _steps("answer_steps", self.answer_steps, "pass how many steps are assumed for each answer, on average")
         observations, actions = self.answers
+        if data.discrete and np.size(actions) and (most := np.max(actions)) >= data.action_count:
+            actions_of_data = f"the data have actions 0 to {data.action_count - 1}"
+            raise SettingsError(f"answers have action {most}, but {actions_of_data}: {rule}")
         try:
             count = len(observations)
             found = Demonstrations(

@@ -59,12 +59,27 @@ def from_answers(
     names = {role: _column(found, role, _USUAL[role], name) for role, name in given.items()}
     tasks, index = _number(Column.of(found, names["task"]))
     columns = {_INDEX: pa.array(index), names["worker"]: found.column(names["worker"])}
-    columns[names["label"]] = found.column(names["label"])
+    columns[names["label"]] = _whole(found, names["label"])
     data = from_table(columns, action=names["label"], demonstrator=names["worker"], features=[_INDEX])
     skills = {TASK: np.array(tasks)[index]}
     if gold is not None:
         skills[GOLD] = _gold(gold, names["task"], tasks)[index]
     return replace(data, observations=index[:, None], skills=skills)
+
+
+def _whole(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """The labels; floating-point ones, which pandas makes of whole numbers, as integers, and none with a fraction."""
+    labels = table.column(name)
+    if not pa.types.is_floating(labels.type):
+        return labels
+    known = labels.drop_null().to_numpy()
+    if np.isnan(known).any():
+        return labels  # which are missing there, and refused as such
+    apart = known[known != np.floor(known)]
+    if len(apart):
+        found = f"the label {apart[0]:g} in the column {name!r} is a number with a fraction"
+        raise DemonstrationError(f"{found}, and a label is one of several names or whole numbers: round or name them")
+    return labels.cast(pa.int64())
 
 
 def _names(given: dict[str, str | None], *roles: str) -> tuple[str, ...]:
@@ -109,6 +124,9 @@ def _gold(gold: Any, task: str, tasks: Sequence[str]) -> Array:
         if known.setdefault(name, word) != word:
             both = f"{known[name]!r} and {word!r}"
             raise DemonstrationError(f"task {name!r} has two true labels, {both}: give each task one")
+    if known and not set(known) & set(tasks):
+        found = f"none of the {len(known):,} tasks with a true label (first: {next(iter(known))!r}) has an answer"
+        raise DemonstrationError(f"{found}: name tasks there as in the answers (first: {tasks[0]!r})")
     return np.array([known.get(name, "") for name in tasks])
 
 
