@@ -5,9 +5,9 @@ python benchmarks/chess_extraction.py --memory --out results/benchmarks/chess-ex
 
 Both are asked for the same: the first four fields of every position with kings and pawns alone, and the move made in
 it. With both cores python-chess reads halves of the file in two processes; ours reads the file many times over, since
-the processes that it starts import the library first, and that is counted; in this process both are imported. Seconds are those of the clock on the wall;
-with one process each, those of the processor are given as well, which a busy machine disturbs less. Rates are over all
-rounds together.
+the processes that it starts import the library first, and that is counted; in this process both are imported before.
+Seconds are those of the clock on the wall; with one process each, those of the processor are given as well, which a
+busy machine disturbs less. Rates are over all rounds together.
 """
 
 from __future__ import annotations
