@@ -294,7 +294,7 @@ def main() -> None:
             others = [each for each in record.get("fits", []) if each["steps"] != found["steps"]]
             record["fits"] = sorted([*others, found], key=lambda each: each["steps"])
         if options.repeating_millions:
-            record["counting"] = counting(options, Path(place))
+            record["counting"] = counting(options, Path(place)) | {"provenance": record["provenance"]}
     if len(record.get("fits", [])) > 1:
         for name in ("milliseconds_per_step", "processor_milliseconds_per_step"):
             pace = [each[name] for each in record["fits"]]

@@ -286,13 +286,14 @@ def _counting(found: dict[str, Any]) -> str:
     if "duckdb" not in found:
         return ""
     ours, theirs, ratio = found["ours"], found["duckdb"], found["duckdb_seconds_over_ours"]
+    made = found["provenance"]
     return (
         f"\nCounting {ours['steps']:,} steps that repeat ({ours['observations']:,} observations, {ours['counts']:,} "
         f"counts): {ours['reading_seconds']:.1f} s to read and check the files, {ours['seconds']:.1f} s to count, "
         f"{ours['peak_anonymous_gib']:.2f} GiB. DuckDB {theirs['version']} takes {theirs['seconds']:.1f} s and "
         f"{theirs['peak_anonymous_gib']:.2f} GiB for `GROUP BY` of the same columns of parquet files: "
         f"{ratio['counting_alone']:.2f} times our counting, {ratio['reading_and_counting']:.2f} times our reading and "
-        "counting.\n"
+        f"counting (commit {made['commit']}, {made['date'][:10]}).\n"
     )
 
 

@@ -292,6 +292,18 @@ def test_a_computed_order_looks_random():
 
 
 @pytest.mark.parametrize("most", [0, 1 << 24])
+@given(size=st.integers(1, 40), at_once=st.integers(1, 30))
+def test_a_computed_order_is_the_permutation_however_many_places_are_computed_at_once(size, at_once):
+    """Batches of any size over three epochs; 20 steps in one episode."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ileed.fitting.streaming._DRAWN_AT_ONCE", 0)
+        patch.setattr("ileed.fitting.streaming._COMPUTED_AT_ONCE", at_once)
+        order = StepOrder(np.array([0, 20]), np.array([True]), seed=3)
+        found = np.concatenate([order.taken(first, size) for first in range(0, 60, size)])[:60]
+    whole = [permuted(np.arange(20), 20, seed=3, epoch=epoch) for epoch in range(3)]
+    np.testing.assert_array_equal(found, np.concatenate(whole))
+
+
 def test_an_epoch_shows_each_chosen_step_once_wherever_it_is_cut(monkeypatch, most):
     monkeypatch.setattr(batches, "_DRAWN_AT_ONCE", most)
     order = StepOrder(np.array([0, 3, 7, 8, 20]), np.array([True, False, True, True]), seed=0)

@@ -18,6 +18,7 @@ from ileed.model.batch import Batch
 from ileed.model.normaliser import Normaliser
 
 _DRAWN_AT_ONCE = 1 << 24  # an epoch of so many steps or fewer is drawn as in memory; a longer one is computed
+_COMPUTED_AT_ONCE = 1 << 14  # places of it, of which each batch then takes its own
 _ROUNDS = 6
 
 
@@ -41,12 +42,26 @@ class StepOrder:
             if self.length <= _DRAWN_AT_ONCE:
                 parts.append(keep_two(self._kept, epoch, self._drawn)[place])
             else:
-                parts.append(permuted(place, self.length, seed=self._seed, epoch=epoch))
+                parts.append(self._computed(place, epoch))
         return self.steps(np.concatenate(parts))
 
     def _drawn(self, epoch: int) -> Array:
         found: Array = draw_order(self.length, self._seed, epoch).numpy()
         return found
+
+    def _computed(self, place: Array, epoch: int) -> Array:
+        """Where the order of an epoch sends places in a row, computed for many batches at a time."""
+        per_epoch = -(-self.length // _COMPUTED_AT_ONCE)
+        first, last = (int(place[end]) // _COMPUTED_AT_ONCE for end in (0, -1))
+
+        def part(number: int) -> Array:
+            start = number % per_epoch * _COMPUTED_AT_ONCE
+            places = np.arange(start, min(start + _COMPUTED_AT_ONCE, self.length))
+            return permuted(places, self.length, seed=self._seed, epoch=epoch)
+
+        numbers = range(epoch * per_epoch + first, epoch * per_epoch + last + 1)
+        found = np.concatenate([keep_two(self._kept, number, part) for number in numbers])
+        return np.asarray(found[place - first * _COMPUTED_AT_ONCE])
 
     def steps(self, place: Array) -> Array:
         """The steps at some places of the episodes one after the other."""
