@@ -58,8 +58,8 @@ def refusal(capsys) -> str:
 
 @pytest.fixture
 def unread(data):
-    """Without its data a command can refuse only what it finds out before it reads them."""
-    (data / "t.parquet").unlink()
+    """Of data that cannot be read a command can refuse only what it finds out before it reads them."""
+    (data / "t.parquet").write_bytes(b"no parquet")
 
 
 # --- line 1: what is not ours
@@ -129,10 +129,11 @@ def test_a_second_fit_into_a_run_is_refused_with_both_choices_before_any_work(da
     assert fit(*words) == 0
     capsys.readouterr()
     before = tree(data)
-    (data / "t.parquet").rename(data / "away")
+    written = (data / "t.parquet").read_bytes()
+    (data / "t.parquet").write_bytes(b"no parquet")
     assert fit(*words, "--seed", "1") == 2
     said = refusal(capsys)
-    (data / "away").rename(data / "t.parquet")
+    (data / "t.parquet").write_bytes(written)
     assert "already holds a run" in said
     assert "--overwrite" in said
     assert "--out" in said
