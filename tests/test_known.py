@@ -151,7 +151,7 @@ def test_a_checkpoint_belongs_to_the_answers_that_it_was_made_with(tmp_path):
         (ileed.Known(quality={0: 1.5}), "quality of episode 0"),
         (ileed.Known(quality={0: 1.0}, quality_steps=-1.0), "quality_steps"),
         (ileed.Known(answers=(np.eye(STATES), [0])), "answers cannot be read"),
-        (ileed.Known(answers=(np.eye(STATES)[:1], [ACTIONS])), "answers cannot be read"),
+        (ileed.Known(answers=(np.eye(STATES)[:1], [ACTIONS])), "answers have action 3, but the data have"),
         (ileed.Known(answers=(np.eye(STATES)[:1, :2], [0])), "answers have shapes"),
         (ileed.Known(answers=answers(0), answer_steps=float("nan")), "answer_steps"),
     ],

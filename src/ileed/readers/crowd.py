@@ -25,6 +25,7 @@ from ileed.readers.tables import from_table, open_table
 
 TASK, GOLD = "task", "gold"  # skill columns: the name of each row's task, and its true label
 _INDEX = "task number"
+_EXACT = 2.0**53  # below which a floating-point number holds every whole one
 _USUAL = {"task": ("task", "question"), "worker": ("worker",), "label": ("label", "answer")}
 _TRUE = ("true_label", "truth", "gold", "label", "answer")
 ANSWERS, _TRUTH = "answer.csv", "truth.csv"
@@ -73,8 +74,8 @@ def _whole(table: pa.Table, name: str) -> pa.ChunkedArray:
     if not pa.types.is_floating(labels.type):
         return labels
     known = labels.drop_null().to_numpy()
-    if np.isnan(known).any():
-        return labels  # which are missing there, and refused as such
+    if not (np.abs(known) < _EXACT).all():
+        return labels  # missing, infinite or beyond whole numbers: refused as those of other tables are
     apart = known[known != np.floor(known)]
     if len(apart):
         found = f"the label {apart[0]:g} in the column {name!r} is a number with a fraction"
