@@ -63,6 +63,7 @@ def test_the_table_has_errors_of_differences_from_the_preferred_model_and_not_fr
     """Costs of A and B vary together over episodes, so that their difference is surer than that of either from C."""
     folds = Folds.of(simulated(uniform, people=4, episodes=5), seed=0)
     steps, random = folds.steps, np.random.default_rng(0)
+    assert len(set(steps)) == 1
     common = random.normal(size=len(steps))
     common -= common @ steps / steps.sum()
     first = steps * (0.5 + 0.1 * common)
@@ -73,7 +74,7 @@ def test_the_table_has_errors_of_differences_from_the_preferred_model_and_not_fr
     assert rows[1]["standard_error"] == 0
     for row, cost in zip(rows, costs, strict=True):
         apart = (cost - costs[1]) / steps.sum()  # episodes of one length: the error of a sum is that of its terms
-        by_hand = np.sqrt(len(steps)) * apart.std() if len(set(steps)) == 1 else row["standard_error"]
+        by_hand = np.sqrt(len(steps)) * apart.std()
         assert row["standard_error"] == pytest.approx(by_hand)
         assert row["high"] - row["low"] == pytest.approx(2 * 1.96 * row["standard_error"])
     assert rows[0]["standard_error"] < rows[2]["standard_error"] / 3

@@ -68,7 +68,9 @@ _COMPARED = (
     "`sigmoid(w_i + <f(s), v_i - mean of v>)`, the same without the common effect. The subsets were chosen by success "
     "of *one number* minus *by state*, so *one number* may be high there by chance; differences that do not contain it "
     "have no such bias. The last three were fitted by a later version than the others, in which the sums of recurrent "
-    "policies on a CPU run in another order: equal but for rounding."
+    "policies on a CPU run in another order: equal but for rounding. Time did not allow three trials of every cell: "
+    "after the first trial of each was seen, common state alone and interaction were run to three for Okay-Better, "
+    "where they disagreed most with Better, and not for Worse; difficulty has one."
 )
 
 
