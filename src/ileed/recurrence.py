@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ileed._torch import Float
 
+_ALIGNED = 4  # numbers: products of rows that begin elsewhere are computed by slower kernels
+
 
 class Recurrence(torch.autograd.Function):
     """An LSTM of all members at once on a GPU: a time step is one product, and one kernel of torch's own LSTM cell.
@@ -26,7 +28,10 @@ class Recurrence(torch.autograd.Function):
         (members, _, units), groups = remembered.shape, inputs if inputs.ndim == 3 else inputs.unsqueeze(0)
         serves = members // len(groups)  # members in a row that see the same
         each = seen.view(len(groups), -1, seen.shape[-1])
-        whole = torch.baddbmm(bias.view(len(groups), 1, -1), groups.mT, each.mT)
+        if members == 1:  # the bias is added by the kernel of the product
+            whole = torch.addmm(bias.flatten(), groups[0].T, seen[0].T)
+        else:
+            whole = torch.baddbmm(bias.view(len(groups), 1, -1), groups.mT, each.mT)
         whole = whole.view(len(groups), length, -1, serves, 4 * units).permute(1, 0, 3, 2, 4).flatten(1, 3)
         recalled = torch.zeros_like(whole[0])
         hiddens = [whole.new_zeros(len(recalled), units)]
@@ -60,9 +65,11 @@ class Recurrence(torch.autograd.Function):
         rows = _of_members(torch.stack(back[::-1]), members)
         serves = members // len(groups)
         entered = groups.mT.repeat_interleave(serves, dim=0) if serves > 1 else groups.mT
-        factors = torch.cat([entered, _of_members(shown[:-1], members)], dim=-1)  # one product instead of two
-        to_seen, to_remembered = (rows.mT @ factors).split([seen.shape[-1], units], dim=-1)
-        to_bias = rows.mT @ rows.new_ones(rows.shape[1], 1)  # faster than a sum
+        sizes = [seen.shape[-1], units, 1]
+        rest = rows.new_zeros(*rows.shape[:2], 1 + -sum(sizes) % _ALIGNED)
+        rest[..., 0] = 1  # for the bias
+        factors = torch.cat([entered, _of_members(shown[:-1], members), rest], dim=-1)  # one product instead of three
+        to_seen, to_remembered, to_bias, _ = (rows.mT @ factors).split([*sizes, rest.shape[-1] - 1], dim=-1)
         to_inputs = None
         if context.needs_input_grad[0]:
             of_members = (rows @ seen).unflatten(0, (len(groups), serves))

@@ -90,14 +90,14 @@ class Windows(Sampler):
     def _of(self, starts: Int[Tensor, "group window"], weight: Float[Tensor, "member step"]) -> Batch:
         """The batch of the windows that begin at these steps; observations are (time step, window)."""
         begin, sizes = starts.clamp_min(0), self._sizes
-        last = self._last.gather(1, begin)
+        last = self._at(begin, self._last)
         steps = begin[:, None] + self._time
         inside = ((steps <= last[:, None]) & (starts[:, None] >= 0)).flatten(1)
         steps = torch.minimum(steps, last[:, None]).flatten(1)
         count = steps.shape[1]
         here = torch.arange(count, device=self._device)
         at = Pick(here, count, identity=True)
-        by = Pick.drawn(self._demonstrator.gather(1, steps), sizes.demonstrators)
+        by = Pick.drawn(self._at(steps, self._demonstrator), sizes.demonstrators)
         action = self._at(steps, self._action)
         context = {name: self._at(steps, column) for name, column in self._context.items()}
         context = {name: column.mT if column.ndim == 3 else column for name, column in context.items()}

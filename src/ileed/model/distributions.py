@@ -9,6 +9,7 @@ other members, or None where their mean alone makes up for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log, pi
 from typing import Any
 
 import torch
@@ -29,23 +30,28 @@ def has_known_internals(kind: type[Categorical]) -> bool:
 _INTERNALS_ARE_KNOWN = has_known_internals(Categorical)
 
 
-class Choice(Categorical):
+class _Normalised(Categorical):
     """A categorical distribution made from log-probabilities that are already normalised.
 
-    `Categorical` would normalise again, which costs more than the network that made them. `log_probs` keeps the layout
-    of the networks, (member, action, observation). Since it sets attributes of `Categorical` that are not public, a
-    torch whose `Categorical` has others is left to normalise again.
+    `Categorical` would normalise again, which costs more than the network that made them. Since attributes of
+    `Categorical` that are not public are set here, a torch whose `Categorical` has others is left to normalise again.
     """
 
-    def __init__(self, log_probs: Float[Tensor, "member action observation"]) -> None:
-        self.log_probs = log_probs
-        logits = log_probs.transpose(-1, -2)
+    def __init__(self, logits: Float[Tensor, "*batch category"]) -> None:
         if not _INTERNALS_ARE_KNOWN:
             super().__init__(logits=logits, validate_args=False)
             return
         self.logits = self._param = logits
-        self._num_events = log_probs.shape[-2]
+        self._num_events = logits.shape[-1]
         Distribution.__init__(self, logits.shape[:-1], validate_args=False)
+
+
+class Choice(_Normalised):
+    """A categorical distribution over actions; `log_probs` has the layout of the networks."""
+
+    def __init__(self, log_probs: Float[Tensor, "member action observation"]) -> None:
+        self.log_probs = log_probs
+        super().__init__(log_probs.transpose(-1, -2))
 
     def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
         """Log-probability of every counted action."""
@@ -66,6 +72,18 @@ class Choice(Categorical):
 
 class GaussianMixture(MixtureSameFamily):
     """A mixture of diagonal Gaussians, as `mixture` makes it."""
+
+    def log_prob(self, value: Float[Tensor, "*batch dimension"]) -> Tensor:
+        """Log-density of each action.
+
+        On a GPU, where a mixture this small waits for one kernel after the other, its gradient is a formula of a few of
+        them. A CPU gains little by that, and goes on to compute what torch does, to the same bits.
+        """
+        if not value.is_cuda:
+            return super().log_prob(value)  # type: ignore[no-untyped-call]
+        logits, means, standard_deviations = mixture_parts(self)
+        found: Tensor = _LogDensity.apply(logits, means, standard_deviations, value)  # type: ignore[no-untyped-call]
+        return found
 
     def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
         """Log-density of every counted action."""
@@ -107,6 +125,38 @@ class GaussianMixture(MixtureSameFamily):
         return mixture(logits, means, (standard_deviations**2 + variance).sqrt())
 
 
+class _LogDensity(torch.autograd.Function):
+    """log sum over k of w_k N(a; mu_k, sigma_k^2), and its gradient, by the probability r_k of each component given a.
+
+    With z = (a - mu) / sigma, the derivatives by log w, mu and sigma are r, r z / sigma and r (z^2 - 1) / sigma.
+    """
+
+    @staticmethod
+    def forward(
+        context: Any, log_weights: Tensor, means: Tensor, standard_deviations: Tensor, action: Tensor
+    ) -> Tensor:
+        apart = (action.unsqueeze(-2) - means) / standard_deviations
+        exponents = torch.addcmul(standard_deviations.log(), apart, apart, value=0.5).sum(-1)
+        each = log_weights - exponents
+        log_chances = each.log_softmax(-1)
+        context.save_for_backward(log_chances, apart, standard_deviations)
+        context.shapes = [given.shape for given in (log_weights, means, standard_deviations, action)]
+        # the sum over components, by its greatest, whose own chance is not rounded away
+        return each.amax(-1) - log_chances.amax(-1) - 0.5 * log(2 * pi) * means.shape[-1]
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        log_chances, apart, standard_deviations = context.saved_tensors
+        to_weights = log_chances.exp() * gradients[0].unsqueeze(-1)
+        scaled = to_weights.unsqueeze(-1) / standard_deviations
+        to_means = scaled * apart
+        to_action = -to_means.sum(-2) if context.needs_input_grad[3] else None
+        found = to_weights, to_means, torch.addcmul(-scaled, to_means, apart), to_action
+        return tuple(
+            each if each is None else each.sum_to_size(shape) for each, shape in zip(found, context.shapes, strict=True)
+        )
+
+
 def _squared_distance_to_nearest(means: Tensor, others: Tensor) -> Tensor:
     """(..., mode, dimension) of the means from the nearest of others, both (..., mode, dimension)."""
     apart = (means.unsqueeze(-2) - others.unsqueeze(-3)).square()  # (..., mode, other mode, dimension)
@@ -117,7 +167,7 @@ def _squared_distance_to_nearest(means: Tensor, others: Tensor) -> Tensor:
 def mixture(logits: Tensor, means: Tensor, standard_deviations: Tensor) -> GaussianMixture:
     """A mixture of diagonal Gaussians: (..., mode) logits, (..., mode, dimension) means and standard deviations."""
     return GaussianMixture(
-        Categorical(logits=logits, validate_args=False),
+        _Normalised(logits.log_softmax(-1)) if logits.is_cuda else Categorical(logits=logits, validate_args=False),
         Independent(Normal(means, standard_deviations, validate_args=False), 1, validate_args=False),
         validate_args=False,
     )
