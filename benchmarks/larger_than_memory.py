@@ -1,27 +1,38 @@
 """A folder larger than memory: peak memory, the time of an optimisation step, and counting against DuckDB's GROUP BY.
 
-    $ python benchmarks/larger_than_memory.py --folder PLACE [--millions 1 5 50] [--rounds 3] [--duckdb PYTHON]
+    $ python benchmarks/larger_than_memory.py --folder PLACE [--millions 1 5 50] [--duckdb PYTHON]
 
 writes parquet files of simulated steps (1,000 demonstrators, 32 features, 8 actions; 128 bytes of observations a step)
 to PLACE, where they are found again the next time. Each figure comes from a process of its own, whose anonymous memory
-is read from /proc every 20 ms; pages of mapped files belong to the system and are counted apart. `--duckdb` names a
-Python that has duckdb, which counts the same columns from parquet files that hold each feature in a column of its own.
+is read from /proc every 20 ms; pages of mapped files belong to the system and are counted apart.
+
+The speed of a shared machine drifts over minutes. So all fits are opened first, one after the other, and their
+optimisation steps are taken in turn: a fit goes on to its next progress report, a 200th of its steps, and waits while
+each of the others does the same, in an order that is drawn for every round. Drift is then common to all sizes. Only one
+fit computes at any time, and waiting is not counted. All fits are open at once, so `--cache` needs space for the
+columns of all sizes together.
+
+`--duckdb` names a Python that has duckdb, which counts the same columns from parquet files that hold each feature in a
+column of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import math
 import os
+import select
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TextIO, final
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +43,11 @@ from ileed import runs
 PEOPLE, FEATURES, ACTIONS, EPISODE = 1_000, 32, 8, 100
 FILE_STEPS = 1_000_000
 DISTINCT = 10_000  # observations of the world that repeats, the k-th as frequent as 1 / k
+FIRST_TURN, LAST_TURN = 0.2, 0.98  # shares of the optimisation steps between which fits take turns
+LEAST_STEPS = 200  # with fewer, progress reports are not a 200th of the steps apart
+MEMORY_SECONDS = 0.02  # between two readings of a process's memory
+RESAMPLES = 4_000
+PACES = ("milliseconds_per_step", "processor_milliseconds_per_step")
 GROUP_BY = """
 import duckdb, json, sys, time
 folder, memory, threads = sys.argv[1:]
@@ -105,37 +121,133 @@ def memory_of(process: int) -> dict[str, float]:
     return {name: int(fields[name].split()[0]) / 2**20 for name in ("RssAnon", "RssFile") if name in fields}
 
 
+@final
+class PeakMemory:
+    """The peak memory of a process in GiB, of the readings taken: anonymous, and pages of mapped files."""
+
+    def __init__(self, process: int) -> None:
+        self._process, self._peak = process, {"RssAnon": 0.0, "RssFile": 0.0}
+
+    def read(self) -> None:
+        """Take a reading."""
+        self._peak |= {name: max(size, self._peak[name]) for name, size in memory_of(self._process).items()}
+
+    def found(self) -> dict[str, float]:
+        """The peaks, as they stand in a record."""
+        return {"peak_anonymous_gib": self._peak["RssAnon"], "peak_mapped_gib": self._peak["RssFile"]}
+
+
 def measured(*command: str) -> dict[str, Any]:
-    """What a process prints as JSON, its seconds, and its peak memory in GiB: anonymous, and pages of mapped files."""
-    load, began, peak = os.getloadavg()[0], time.perf_counter(), {"RssAnon": 0.0, "RssFile": 0.0}
+    """What a process prints as JSON, its seconds, and its peak memory."""
+    load, began = os.getloadavg()[0], time.perf_counter()
     with tempfile.TemporaryFile("w+") as printed:
         process = subprocess.Popen(command, stdout=printed)
+        memory = PeakMemory(process.pid)
         while process.poll() is None:
-            peak |= {name: max(size, peak[name]) for name, size in memory_of(process.pid).items()}
-            time.sleep(0.02)
+            memory.read()
+            time.sleep(MEMORY_SECONDS)
         if process.returncode:
             raise SystemExit(f"{' '.join(command[:4])} ended with {process.returncode}")
         printed.seek(0)
         found = json.loads(printed.read().splitlines()[-1])
     process_seconds = time.perf_counter() - began
-    memory = {"peak_anonymous_gib": peak["RssAnon"], "peak_mapped_gib": peak["RssFile"]}
-    return {**found, "process_seconds": process_seconds, **memory, "load_before": load}
+    return {**found, "process_seconds": process_seconds, **memory.found(), "load_before": load}
+
+
+@final
+class OpenFit:
+    """A fit in a process of its own, which prints its step at each progress report of its turns, and waits for a line.
+
+    Leaving the context ends the process.
+    """
+
+    def __init__(self, name: str, *command: str) -> None:
+        self.name, self.load_before = name, os.getloadavg()[0]
+        # Without buffers here: what is written is sent, and what is not yet read is seen by `select`.
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._memory, self._unread, self.step = PeakMemory(self._process.pid), b"", 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._process.kill()
+        with self._process:
+            pass
+
+    def reach_report(self) -> None:
+        """Wait until it stands at its next progress report."""
+        self.step = int(self._next_line())
+
+    def take_turn(self) -> None:
+        """Let it go on to its next progress report."""
+        self._go_on()
+        self.reach_report()
+
+    def finish(self) -> dict[str, Any]:
+        """Let it go on to its end: what it found, and its peak memory."""
+        self._go_on()
+        found = json.loads(self._next_line())
+        if code := self._process.wait():
+            raise SystemExit(f"the fit to {self.name} ended with {code}")
+        return {**found, **self._memory.found(), "load_before": self.load_before}
+
+    def _go_on(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # the end of what it prints tells that it has ended
+            self._process.stdin.write(b"\n")
+
+    def _next_line(self) -> bytes:
+        assert self._process.stdout is not None
+        while b"\n" not in self._unread:
+            self._memory.read()
+            if select.select([self._process.stdout], [], [], MEMORY_SECONDS)[0]:
+                printed = self._process.stdout.read(1 << 16)
+                if not printed:
+                    raise SystemExit(f"the fit to {self.name} ended with {self._process.wait()} before it was done")
+                self._unread += printed
+        self._memory.read()
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
 
 
 class StepsTaken(BaseException):
-    """The last record before all is scored."""
+    """The last turn is over, before all is scored."""
 
 
-def fit(folder: str, cache: str, memory_gib: float, steps: int, *, scores: bool) -> dict[str, Any]:
-    """A fit of so many optimisation steps, timed between records of its curve; with `scores` to its end."""
+class Report(NamedTuple):
+    """A progress report: the optimisation step, and seconds and processor seconds before and after waiting."""
+
+    step: int
+    before: tuple[float, float]
+    after: tuple[float, float]
+
+
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def fit(folder: str, cache: str, memory_gib: float, steps: int, *, scores: bool, lines: TextIO) -> dict[str, Any]:
+    """A fit of so many optimisation steps, which writes to `lines` and waits at each report of its turns.
+
+    It goes on at a line from the standard input. With `scores` it is fitted to its end.
+    """
     import ileed
     from ileed.readers import read_parts
 
-    reports: list[tuple[int, float, float]] = []
+    reports: list[Report] = []
 
-    def note(progress: ileed.Progress) -> None:
-        reports.append((progress.step, time.perf_counter(), time.process_time()))
-        if not scores and progress.step >= 0.98 * steps:
+    def report(progress: ileed.Progress) -> None:
+        before = _clocks()
+        if progress.stage != "fitting" or progress.step >= steps:  # the last comes when all is scored
+            return
+        turns_are_over = bool(reports) and reports[-1].step >= LAST_TURN * steps
+        if progress.step >= FIRST_TURN * steps and not turns_are_over:
+            print(progress.step, file=lines, flush=True)
+            if not sys.stdin.readline():
+                raise SystemExit("the benchmark ended before this fit")
+        reports.append(Report(progress.step, before, _clocks()))
+        if not scores and progress.step >= LAST_TURN * steps:
             raise StepsTaken
 
     began = time.perf_counter()
@@ -144,18 +256,18 @@ def fit(folder: str, cache: str, memory_gib: float, steps: int, *, scores: bool)
     method = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(64, 64)), restarts=1, steps=steps, folds=0)
     fitted: ileed.Fitted | None = None
     with contextlib.suppress(StepsTaken):
-        fitted = method.fit(data, seed=0, device="cpu", progress=note)
+        fitted = method.fit(data, seed=0, device="cpu", progress=report)
     ended = time.perf_counter()
-    within = [report for report in reports if steps // 5 <= report[0] < steps]  # the last comes when all is scored
-    step, seconds, processor = np.array(within).T
-    taken = (step[-1] - step[0]) / 1_000
+    turns = [
+        1_000 * np.subtract(later.before, earlier.after) / (later.step - earlier.step)
+        for earlier, later in itertools.pairwise(reports)
+        if FIRST_TURN * steps <= earlier.step < LAST_TURN * steps
+    ]
     found = {
         "steps": len(data),
         "reading_seconds": read - began,
-        "seconds_before_first_record": reports[0][1] - read,
-        "milliseconds_per_step": (seconds[-1] - seconds[0]) / taken,
-        "processor_milliseconds_per_step": (processor[-1] - processor[0]) / taken,
-        "milliseconds_per_step_median": 1_000 * float(np.median(np.diff(seconds) / np.diff(step))),
+        "seconds_before_first_record": reports[0].before[0] - read,
+        **{name: clock.tolist() for name, clock in zip(PACES, np.transpose(turns), strict=True)},
     }
     if fitted is None:
         return found
@@ -163,7 +275,7 @@ def fit(folder: str, cache: str, memory_gib: float, steps: int, *, scores: bool)
     expertise = np.array([by_person[f"{each:04}"] for each in range(PEOPLE)])
     truth = np.random.default_rng(1).uniform(0.1, 0.95, size=PEOPLE)
     return found | {
-        "scoring_and_summary_seconds": ended - seconds[-1],
+        "scoring_and_summary_seconds": ended - reports[-1].after[0],
         "nats_per_action": fitted.nats_per_action,
         "rank_correlation": _rank_correlation(truth, expertise),
     }
@@ -193,33 +305,75 @@ def collapse(folder: str, cache: str, memory_gib: float) -> dict[str, Any]:
     }
 
 
-def fits(options: argparse.Namespace, place: Path) -> Iterator[dict[str, Any]]:
-    """A fit to each size, smallest first, in every round; of each size the fit of median pace, with the pace of all."""
-    source = make(options.folder / "unique", max(options.millions), repeats=False)
-    folders = {each: first_files(source, each, place / f"{each}-million") for each in sorted(options.millions)}
-    settings = [str(options.cache or place), str(options.memory_gib), str(options.optimisation_steps)]
+def fits(options: argparse.Namespace, place: Path) -> list[dict[str, Any]]:
+    """A fit to each size, smallest first, whose optimisation steps are taken in turn."""
+    sizes = sorted(set(options.millions))
+    source = make(options.folder / "unique", max(sizes), repeats=False)
+    settings = [str(options.memory_gib), str(options.optimisation_steps)]
     settings += ["--steps-only"] if options.steps_only else []
-    rounds = [_round(folders.values(), settings) for _ in range(options.rounds)]
-    for same_size in zip(*rounds, strict=True):
-        in_order = sorted(same_size, key=lambda found: found["milliseconds_per_step"])
-        paces = [found["milliseconds_per_step"] for found in same_size]
-        yield in_order[(len(in_order) - 1) // 2] | {"milliseconds_per_step_of_rounds": paces}
+    with contextlib.ExitStack() as stack:
+        opened: list[OpenFit] = []
+        for size in sizes:
+            folder = first_files(source, size, place / f"{size}-million")
+            columns = stack.enter_context(tempfile.TemporaryDirectory(dir=options.cache or place))
+            command = (sys.executable, __file__, "--fit", str(folder), columns, *settings)
+            opened.append(stack.enter_context(OpenFit(f"{size} million steps", *command)))
+            opened[-1].reach_report()
+            print(f"{size:>4} million steps: read, and fitted to step {opened[-1].step:,}", flush=True)
+        take_turns(opened, LAST_TURN * options.optimisation_steps)
+        found = with_paces([each.finish() for each in opened])
+    for each in found:
+        print(_sentence(each), flush=True)
+    return found
 
 
-def _round(folders: Iterable[Path], settings: Sequence[str]) -> list[dict[str, Any]]:
-    """A fit to each of the folders."""
-    row = []
-    for folder in folders:
-        found = measured(sys.executable, __file__, "--fit", str(folder), *settings)
-        print(
-            f"{found['steps']:>12,} steps: read in {found['reading_seconds']:.1f} s; an optimisation step "
-            f"{found['milliseconds_per_step']:.3f} ms (processor {found['processor_milliseconds_per_step']:.3f}); "
-            f"scored in {found.get('scoring_and_summary_seconds', math.nan):.1f} s; anonymous memory "
-            f"{found['peak_anonymous_gib']:.2f} GiB (mapped {found['peak_mapped_gib']:.2f})",
-            flush=True,
-        )
-        row.append(found)
-    return row
+def take_turns(opened: Sequence[OpenFit], last_step: float) -> None:
+    """Rounds in which each fit goes on to its next progress report, in an order drawn for every round."""
+    random = np.random.default_rng(0)
+    while any(each.step < last_step for each in opened):
+        for number in random.permutation(len(opened)):
+            opened[number].take_turn()
+
+
+def with_paces(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Fits with their paces summarised over turns, and compared with that of the first."""
+    summaries = {name: pace_summaries(np.array([each[name] for each in found])) for name in PACES}
+    return [
+        each | {"turns": len(each[PACES[0]])} | {name: summaries[name][number] for name in PACES}
+        for number, each in enumerate(found)
+    ]
+
+
+def pace_summaries(turns: np.ndarray) -> list[dict[str, Any]]:
+    """Median and mean of each row of turns (size, round), and its ratio to the first row: the median over rounds.
+
+    The ratio is taken within a round, where the machine has nearly one speed. Its 95 % interval is by a bootstrap of
+    rounds.
+    """
+    rounds = turns.shape[1]
+    resampled = np.random.default_rng(0).integers(rounds, size=(RESAMPLES, rounds))
+    return [
+        {
+            "median": float(np.median(row)),
+            "mean": float(row.mean()),
+            "ratio_to_smallest": float(np.median(ratios)),
+            "ratio_interval": np.quantile(np.median(ratios[resampled], axis=1), (0.025, 0.975)).tolist(),
+        }
+        for row, ratios in zip(turns, turns / turns[0], strict=True)
+    ]
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    clock, processor = (found[name] for name in PACES)
+    low, high = clock["ratio_interval"]
+    return (
+        f"{found['steps']:>12,} steps: read in {found['reading_seconds']:.1f} s; an optimisation step "
+        f"{clock['median']:.3f} ms in the median over {found['turns']} turns, {clock['mean']:.3f} in the mean "
+        f"(processor {processor['median']:.3f}, {processor['mean']:.3f}); {clock['ratio_to_smallest']:.3f} times the "
+        f"smallest size ({low:.3f} to {high:.3f}); scored in "
+        f"{found.get('scoring_and_summary_seconds', math.nan):.1f} s; anonymous memory "
+        f"{found['peak_anonymous_gib']:.2f} GiB (mapped {found['peak_mapped_gib']:.2f})"
+    )
 
 
 def counting(options: argparse.Namespace, place: Path) -> dict[str, Any]:
@@ -259,17 +413,31 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, help="where the simulated files are")
     parser.add_argument("--cache", type=Path, help="where columns are kept while a process runs")
     parser.add_argument("--millions", type=int, nargs="*", default=[1, 5, 10, 25, 50])
-    parser.add_argument("--rounds", type=int, default=1, help="fits to each size, of which the median pace counts")
     parser.add_argument("--repeating-millions", type=int, default=50, help="0 leaves the counting out")
     parser.add_argument("--memory-gib", type=float, default=2.0)
     parser.add_argument("--optimisation-steps", type=int, default=4_000)
     parser.add_argument("--steps-only", action="store_true", help="end a fit before the cost of all the data is scored")
     parser.add_argument("--duckdb", help="a Python that has duckdb")
     parser.add_argument("--duckdb-memory-gib", type=int, default=16)
-    parser.add_argument("--out", type=Path, help="a record; what it has and this run leaves out stays")
+    parser.add_argument("--out", type=Path, help="a record; what this run leaves out of it stays")
     parser.add_argument("--fit", nargs=4, help="what the benchmark runs as a process")
     parser.add_argument("--collapse", nargs=3, help="what the benchmark runs as a process")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.optimisation_steps < LEAST_STEPS:
+        parser.error(
+            f"{options.optimisation_steps} optimisation steps are too few for turns: pass {LEAST_STEPS} or more"
+        )
+    return options
+
+
+def slowest_over_fastest(found: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """How much slower the slowest size is than the fastest, by the ratios to the smallest size."""
+    compared = {}
+    for name in PACES:
+        ratios = [each[name]["ratio_to_smallest"] for each in found]
+        compared[f"{name}, slowest over fastest"] = ratio = max(ratios) / min(ratios)
+        print(f"{name}: the slowest is {ratio:.3f} times the fastest")
+    return compared
 
 
 def main() -> None:
@@ -277,29 +445,27 @@ def main() -> None:
     options = options_of()
     if options.fit:
         folder, cache, memory, steps = options.fit
-        print(json.dumps(fit(folder, cache, float(memory), int(steps), scores=not options.steps_only)))
+        lines = sys.stdout
+        with contextlib.redirect_stdout(sys.stderr):  # only the lines of turns and the result belong there
+            found = fit(folder, cache, float(memory), int(steps), scores=not options.steps_only, lines=lines)
+        print(json.dumps(found))
         return
     if options.collapse:
         folder, cache, memory = options.collapse
         print(json.dumps(collapse(folder, cache, float(memory))))
         return
     record = json.loads(options.out.read_text()) if options.out and options.out.exists() else {}
-    names = ("memory_gib", "optimisation_steps", "rounds", "duckdb_memory_gib")
+    names = ("memory_gib", "optimisation_steps", "duckdb_memory_gib")
     settings = {name: getattr(options, name) for name in names}
     settings |= {"people": PEOPLE, "features": FEATURES, "actions": ACTIONS}
     record |= {"provenance": runs.provenance(), "settings": settings}
     options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
-        for found in fits(options, Path(place)) if options.millions else ():
-            others = [each for each in record.get("fits", []) if each["steps"] != found["steps"]]
-            record["fits"] = sorted([*others, found], key=lambda each: each["steps"])
+        if options.millions:
+            record["fits"] = fits(options, Path(place))
+            record |= slowest_over_fastest(record["fits"])
         if options.repeating_millions:
             record["counting"] = counting(options, Path(place)) | {"provenance": record["provenance"]}
-    if len(record.get("fits", [])) > 1:
-        for name in ("milliseconds_per_step", "processor_milliseconds_per_step"):
-            pace = [each[name] for each in record["fits"]]
-            record[f"{name}, slowest over fastest"] = max(pace) / min(pace)
-            print(f"{name}: the slowest is {max(pace) / min(pace):.2f} times the fastest")
     if options.out is not None:
         runs.write_file(options.out, (json.dumps(record, indent=2) + "\n").encode())
 
