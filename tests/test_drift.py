@@ -135,6 +135,19 @@ def test_people_with_one_episode_each_are_refused():
         METHOD.fit(drifting(PEOPLE, episodes=2).each_episode(), seed=0)
 
 
+def test_what_depends_on_the_episode_is_refused_where_expertise_does_not():
+    """Whether the fit has intervals or not."""
+    data = drifting(PEOPLE, episodes=2)
+    fitted = ileed.Ileed(expertise=ileed.Constant(), restarts=1, steps=2, folds=0).fit(data, seed=0)
+    for asked in (
+        fitted.expertise.drift,
+        fitted.expertise.curve,
+        lambda: fitted.expertise(data.observations[:2], data.names[0], episode=1),
+    ):
+        with pytest.raises(SettingsError, match="the same in all episodes of a person here: fit with expertise=Drift"):
+            asked()
+
+
 # --- recovery and coverage
 
 

@@ -318,6 +318,13 @@ def test_labels_may_be_whole_numbers_of_floating_point_and_gold_must_be_of_tasks
     assert ileed.label(table, gold={"task": ["c", "a"], "true_label": [1, 2]}).labels["a"] == 2
 
 
+def test_labels_of_tasks_with_one_answer_each_say_that_nothing_tells_who_is_right():
+    alone = ileed.label({"task": ["a", "b", "c"], "worker": ["x", "x", "y"], "label": [1, 2, 1]})
+    told = "no task has two answers, so nothing tells how often anybody is right"
+    assert told in alone.sentence()
+    assert told not in ileed.label(ANSWERS).sentence()
+
+
 def test_bad_settings_are_refused_in_one_sentence():
     with pytest.raises(DemonstrationError, match=r"there is no column 'image'"):
         ileed.label(ANSWERS, task="image")

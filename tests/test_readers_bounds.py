@@ -94,6 +94,14 @@ def test_a_parquet_column_that_nobody_asked_for_does_not_matter(tmp_path, values
     assert len(ileed.read(parquet(tmp_path / "data.parquet", comment=values, **{"skill": values}))) == 3
 
 
+def test_a_parquet_file_without_a_row_is_said_to_have_no_steps(tmp_path):
+    path = tmp_path / "written.parquet"
+    ileed.write_parquet(ileed.shipped(), path)
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    with pytest.raises(ileed.DemonstrationError, match=r"there are no steps in .*written.parquet"):
+        ileed.read(path)
+
+
 def test_a_parquet_file_that_would_not_fit_in_memory_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
     """A constant compresses by any factor: 10 million rows, 200 MB of them, in a hundredth of that."""
     rows = 10_000_000

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
+import pyarrow as pa
 
 from ileed.demonstrations.rules import Array
 from ileed.errors import SettingsError
@@ -102,7 +103,7 @@ def collapse(data: Demonstrations, skill: str | None, context: Sequence[str]) ->
     weights, skill_names = data.skill(skill) if skill is not None else (None, ())
     legal = None if data.legal is None else data.legal.astype(np.float32)
     parts = [seen, *(extra for extra in (weights, legal) if extra is not None)]
-    first, observation_index = _distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
+    first, observation_index = distinct_rows(np.concatenate(parts, axis=1) if len(parts) > 1 else seen)
     columns = step_context(data, context, observation_index)
     if data.discrete:
         count_index, step = _discrete_counts(data, observation_index, columns)
@@ -137,18 +138,19 @@ def _discrete_counts(
     return count_index, step
 
 
-def _distinct_rows(rows: Array) -> tuple[Array, Array]:
+def distinct_rows(rows: Array) -> tuple[Array, Array]:
     """The first row of each distinct kind, and the kind of every row, in order of first appearance.
 
-    A dictionary hashes each row once and compares exactly on a hit; sorting wide rows would compare them many times.
+    Arrow hashes the bytes of each row once and compares them exactly on a hit; sorting wide rows would compare them
+    many times.
     """
     if rows.shape[1] == 0:
         return np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     contiguous = np.ascontiguousarray(rows)
-    as_bytes = contiguous.view(np.dtype((np.void, contiguous.strides[0]))).ravel()
-    kinds: dict[Any, int] = {}
-    kind = np.fromiter((kinds.setdefault(row, len(kinds)) for row in as_bytes.tolist()), np.int64, len(rows))
-    return np.unique(kind, return_index=True)[1], kind
+    of_bytes = pa.binary(contiguous.strides[0])  # of a fixed number
+    encoded = pa.Array.from_buffers(of_bytes, len(rows), [None, pa.py_buffer(contiguous)]).dictionary_encode()
+    kind = encoded.indices.to_numpy().astype(np.int64)
+    return np.flatnonzero(np.diff(np.maximum.accumulate(kind), prepend=-1)), kind
 
 
 def check_context(who: str, names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
-from ileed.demonstrations.collapsing import NONE, Collapsed, Uncollapsed
+from ileed.demonstrations.collapsing import NONE, Collapsed, Uncollapsed, distinct_rows
 from ileed.demonstrations.mapping import ColumnFile
 from ileed.demonstrations.rules import Array, numbers_of
 
@@ -303,6 +303,7 @@ class _UniqueRows:
         self._rows, self._count = np.empty((1_024, width), dtype=np.uint32), 0
         self._multiplier = np.random.default_rng(0).integers(1, 2**63, size=(2, max(1, width)), dtype=np.uint64) * 2 + 1
         self._alike: dict[bytes, int] = {}  # rows whose hash another row has
+        self._repeat = True
         self._index(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
@@ -313,7 +314,14 @@ class _UniqueRows:
         return self._rows[: self._count].view(np.float32)
 
     def numbers(self, rows: Array) -> Array:
-        """(row,) which distinct row each one is."""
+        """(row,) which distinct row each one is; where those of the last block repeated, equal ones are sought once."""
+        if not self._repeat:
+            return self._numbers(rows)
+        first, kind = distinct_rows(rows)
+        self._repeat = 2 * len(first) < len(rows)
+        return self._numbers(rows[first])[kind]
+
+    def _numbers(self, rows: Array) -> Array:
         words = np.ascontiguousarray(rows).view(np.uint32).reshape(len(rows), rows.shape[1])
         hashes = self._hashes(words)
         place = self._places(hashes)

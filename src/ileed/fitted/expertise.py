@@ -16,7 +16,7 @@ from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted.policy import as_tensor, network_inputs
-from ileed.fitted.ratings import Ratings
+from ileed.fitted.ratings import SAME_IN_ALL_EPISODES, Ratings
 from ileed.model.ask import ask, mean_over_members
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
@@ -64,10 +64,12 @@ class Expertise:
 
     def drift(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Whether everybody improves or tires, for fits with `Drift`; see `Ratings.drift`."""
+        self._check_drifts()
         return self._rated.drift(relative=relative, confidence_level=confidence_level)
 
     def curve(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Everybody's learning curve with intervals, for fits with `Drift`; see `Ratings.curve`."""
+        self._check_drifts()
         return self._rated.curve(relative=relative, confidence_level=confidence_level)
 
     def probability_better(self, first: str, second: str) -> float:
@@ -77,6 +79,10 @@ class Expertise:
     def groups(self, probability: float = 0.95) -> list[tuple[str, ...]]:
         """People in groups, best first, that can be told apart with this probability; see `Ratings.groups`."""
         return self._rated.groups(probability)
+
+    def _check_drifts(self) -> None:
+        if self.summary.last_episode is None:
+            raise SettingsError(SAME_IN_ALL_EPISODES)
 
     @property
     def _rated(self) -> Ratings:
@@ -136,6 +142,7 @@ class Expertise:
         calls_for = None if skills is None else as_tensor(skills).float().T
         if episode is not None:
             whole_number("episode", episode, least=0, rule="it counts a demonstrator's own episodes, from 0 on")
+            self._check_drifts()
         return np.asarray(self._at(seen, self.names.index(demonstrator), calls_for, episode).numpy())
 
     def _at(self, seen: Tensor, person: int, skills: Tensor | None, episode: int | None = None) -> Tensor:

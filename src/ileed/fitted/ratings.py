@@ -25,6 +25,7 @@ from ileed.fitted.rated_by import RatedBy, checked_level
 _RELATIVE = "expertise divided by its mean over people"
 _ENOUGH_STEPS = 5  # in a kind of state, to be compared there
 _ABSOLUTE = "expertise by the policy as it is"
+SAME_IN_ALL_EPISODES = "expertise is the same in all episodes of a person here: fit with expertise=Drift()"
 
 
 class Rating(NamedTuple):
@@ -232,7 +233,7 @@ class Ratings:
     @property
     def _curves(self) -> LearningCurves:
         if self.curves is None:
-            raise SettingsError("expertise is the same in all episodes of a person here: fit with expertise=Drift()")
+            raise SettingsError(SAME_IN_ALL_EPISODES)
         return self.curves
 
     def standardised(self, *, confidence_level: float | None = None) -> pa.Table:

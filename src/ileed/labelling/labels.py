@@ -126,6 +126,8 @@ class Labels:
             best, second = sorted(self.log_evidence.values(), reverse=True)[:2]
             model += f", {best - second:,.0f} nats likelier than the next model"
         end = "" if self.converged else "; it has not converged: allow more iterations"
+        if len(self.answers.task) == len(self.answers.tasks) and (self.answers.gold < 0).all():
+            end += "; no task has two answers, so nothing tells how often anybody is right"
         found = f"{sure:,} labels have a probability of .9 or more"
         return f"{sizes}, {counted(len(self.answers), 'answer')}: {found}; {model}{end}"
 

@@ -87,6 +87,8 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
     place = f"the metadata 'ileed' of {path}"
     notes = read_notes((file.schema.metadata or {}).get(b"ileed", b"{}"), place)
     table = file.read(columns.wanted)
+    if not len(table):
+        raise DemonstrationError(f"there are no steps in {path}: at least one is needed")
     with refuse_damage(path, "parquet", pa.ArrowException):
         values = kept_columns(table, columns, notes, place)
     return Demonstrations(
