@@ -27,7 +27,7 @@ Generators = Sequence[torch.Generator]
 _TABLE_AS_PRODUCT = 64  # a table this short is read fastest as a product with a one-hot matrix
 _LARGEST_ONE_HOT = 1 << 25  # numbers in such a matrix, beyond which it would be what fills the memory
 _SMALL_MATRIX, _LARGEST_SUM = 64, 1 << 23  # numbers in it, and in all products of which such matrices are sums
-_LARGEST_DRAWN_ONE_HOT = 1 << 20  # the same for longer tables, where it is made for one step alone
+_LARGEST_DRAWN_ONE_HOT = 1 << 20  # the same for longer tables on a GPU, where it is made for one step alone
 
 
 @final
@@ -210,7 +210,8 @@ class Pick:
     @classmethod
     def drawn(cls, index: Int[Tensor, "*group read"], entries: int, *, finite: bool = True) -> Pick:
         """Indices that are drawn for one step: made of what a CUDA graph can record, in memory that grows with them."""
-        if finite and (entries <= _TABLE_AS_PRODUCT or entries * index.numel() <= _LARGEST_DRAWN_ONE_HOT):
+        product_is_small = index.is_cuda and entries * index.numel() <= _LARGEST_DRAWN_ONE_HOT
+        if finite and (entries <= _TABLE_AS_PRODUCT or product_is_small):
             one_hot = _one_hot(index, entries)
             return cls(index, entries, one_hot=one_hot.contiguous() if index.ndim == 1 else one_hot)
         return cls._in_order(index, entries)
