@@ -71,6 +71,9 @@ one run (`benchmarks/robomimic_loop.py`): an LSTM of 2 x 400 with five modes, wi
 
 - **robomimic**: its BC-RNN-GMM, its loader with everything in memory, its `run_epoch`, its optimiser.
 - **ours**: one call of `.fit`; *side by side* are several data sets or seeds at once, whose steps are counted together.
+
+On a GPU robomimic's loop waits for Python on one core and ours for the GPU, so that the ratio depends on the core: each
+record was made on a machine of its own.
 """
 
 
@@ -246,34 +249,23 @@ def _larger_than_memory(path: Path) -> str:
         return ""
     record = json.loads(path.read_text())
     made, settings, fits = record["provenance"], record["settings"], record["fits"]
-    in_turn = all("turns" in each for each in fits)
     lines = [
         "\n## Larger than memory\n",
         f"Fits to [a folder](howto/larger-than-memory.md) of {settings['people']:,} demonstrators and "
         f"{settings['features']} features whose observations do not repeat, with `memory_gib` "
         f"{settings['memory_gib']:g} (`benchmarks/larger_than_memory.py`); {made['machine']}; torch {made['torch']}; "
         f"commit {made['commit']}, {made['date'][:10]}. Anonymous memory is the process's own; "
-        f"pages of mapped files are not in it. {_turns(fits) if in_turn else _rounds(settings)}\n",
-        *(_rows_of_turns(fits) if in_turn else _rows_of_rounds(fits)),
+        f"pages of mapped files are not in it. {_turns(fits)}\n",
+        *_rows_of_turns(fits),
     ]
-    if whole := record.get("whole_fits"):
-        peaks = ", ".join(f"{each['peak_anonymous_gib']:.2f} at {each['steps']:,} steps" for each in whole)
-        lines.append(f"\nPeak anonymous memory in GiB of fits that were scored to their end: {peaks}.")
-    names = [f"{clock}milliseconds_per_step, slowest over fastest" for clock in ("", "processor_")]
-    if all(name in record for name in names):
-        clock, processor = (record[name] for name in names)
-        medians = ", by these ratios" if in_turn else ""
-        lines.append(
-            f"\nThe slowest optimisation step takes {clock:.2f} times the fastest, {processor:.2f} times by the "
-            f"processor{medians}."
-        )
+    clock, processor = (
+        record[f"{name}_per_step, slowest over fastest"] for name in ("milliseconds", "processor_milliseconds")
+    )
+    lines.append(
+        f"\nBy these ratios the slowest optimisation step takes {clock:.2f} times the fastest, {processor:.2f} times "
+        "by the processor."
+    )
     return "\n".join(lines) + "\n" + _counting(record.get("counting", {}))
-
-
-_SCORING = (
-    "Scoring is the cost of all the data at the end, and everybody's expertise; where it is not given, the fit was "
-    "ended before."
-)
 
 
 def _turns(fits: list[dict[str, Any]]) -> str:
@@ -284,7 +276,8 @@ def _turns(fits: list[dict[str, Any]]) -> str:
         f"report while the others waited ({' or '.join(map(str, counts))} turns each, in an order drawn for every "
         "round; waiting is not counted). Milliseconds are the median over turns, with the mean in brackets. The ratio "
         "is that to the smallest size within a round, the median over rounds with a 95 % bootstrap interval. The load "
-        f"average before the first fit was {fits[0]['load_before']:.1f}. {_SCORING}"
+        f"average before the first fit was {fits[0]['load_before']:.1f}. Scoring is the cost of all the data at the "
+        "end and everybody's expertise; where it is not given, the fit was ended before."
     )
 
 
@@ -305,31 +298,6 @@ def _rows_of_turns(fits: list[dict[str, Any]]) -> list[str]:
         scoring = each.get("scoring_and_summary_seconds")
         cells += ["" if scoring is None else f"{scoring:.0f}", f"{each['peak_anonymous_gib']:.2f}"]
         lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def _rounds(settings: dict[str, Any]) -> str:
-    rounds = settings.get("rounds", 1)
-    fitted = f" Each size was fitted {rounds} times, in turn; its row is the fit of median pace." if rounds > 1 else ""
-    return (
-        "A load above 0 is other work on the machine, which lengthens the milliseconds more than those of the "
-        f"processor. {_SCORING}{fitted}"
-    )
-
-
-def _rows_of_rounds(fits: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| steps | reading, s | optimisation step, ms | of the processor, ms | scoring, s | peak anonymous memory, GiB "
-        "| load before |",
-        "|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for each in fits:
-        scoring = each.get("scoring_and_summary_seconds")
-        lines.append(
-            f"| {each['steps']:,} | {each['reading_seconds']:.0f} | {each['milliseconds_per_step']:.1f} | "
-            f"{each['processor_milliseconds_per_step']:.2f} | {'' if scoring is None else f'{scoring:.0f}'} | "
-            f"{each['peak_anonymous_gib']:.2f} | {each['load_before']:.1f} |"
-        )
     return lines
 
 

@@ -149,7 +149,8 @@ def distinct_rows(rows: Array) -> tuple[Array, Array]:
     contiguous = np.ascontiguousarray(rows)
     of_bytes = pa.binary(contiguous.strides[0])  # of a fixed number
     encoded = pa.Array.from_buffers(of_bytes, len(rows), [None, pa.py_buffer(contiguous)]).dictionary_encode()
-    kind = encoded.indices.to_numpy().astype(np.int64)
+    # not `to_numpy`, which would import pandas where it is installed
+    kind = np.frombuffer(encoded.indices.buffers()[1], dtype=np.int32)[: len(rows)].astype(np.int64)
     return np.flatnonzero(np.diff(np.maximum.accumulate(kind), prepend=-1)), kind
 
 

@@ -394,8 +394,10 @@ class _Counts:
 
     def merged(self) -> tuple[Array, Array]:
         """The distinct keys, sorted, and how often each was seen."""
-        keys, index = np.unique(np.concatenate([part[0] for part in self._parts]), return_inverse=True)
-        counts = np.concatenate([part[1] for part in self._parts])
-        count = np.bincount(index, weights=counts, minlength=len(keys)).astype(np.int64)
+        every = np.concatenate([part[0] for part in self._parts])
+        order = np.argsort(every, kind="stable")  # which merges what is sorted already
+        first = np.flatnonzero(np.diff(every[order], prepend=-1))  # no key is negative
+        keys = every[order[first]]
+        count = np.add.reduceat(np.concatenate([part[1] for part in self._parts])[order], first)
         self._parts, self._pending, self._settled = [(keys, count)], len(keys), len(keys)
         return keys, count
