@@ -184,6 +184,21 @@ def test_rows_with_one_hash_are_told_apart():
     assert len(unique) == len(np.unique(rows, axis=0))
 
 
+@given(blocks=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=40), min_size=1, max_size=12))
+def test_keys_of_blocks_are_counted_as_all_together_however_they_are_merged(blocks):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "_MERGED_AT_ONCE", 7)
+        counts = streaming._Counts(1_000)
+        for number, block in enumerate(blocks):
+            counts.add(np.array(block))
+            if number % 3 == 2:
+                counts.merged()
+        found = counts.merged()
+    expected = np.unique(np.concatenate(blocks), return_counts=True)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_a_table_of_counts_that_memory_does_not_hold_is_given_up(kinds):
     _, mapped = kinds["repeat"]
     bounded = replace(mapped, mapping=replace(mapped.mapping, memory_bytes=4_096))

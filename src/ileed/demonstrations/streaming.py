@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PART_OF_MEMORY = 4  # a table may take one part in so many of the memory: while it grows, there are two of it
 _KEY_BITS = 63
+_MERGED_AT_ONCE = 1 << 18  # counts: about as many as a cache holds
 FEW_STEPS = 4096
 """Data this small are taken whole, whether their observations repeat or not."""
 
@@ -35,7 +36,7 @@ def inputs_at(data: Demonstrations, rows: Array | slice, varying: Array | None =
     flat = data.observations[rows].reshape(-1, data.observation_size)
     if varying is not None and len(varying) < flat.shape[1]:
         flat = np.take(flat, varying, axis=1)
-    return flat.astype(np.float32) + np.float32(0)
+    return np.add(flat, np.float32(0), dtype=np.float32, casting="unsafe")  # whole numbers are converted too
 
 
 def varying_inputs(data: Demonstrations) -> Array:
@@ -380,24 +381,31 @@ class _Counts:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._parts: list[tuple[Array, Array]] = []
+        self._parts: list[Array] = []  # (2, key) each: distinct keys, sorted, and how often each was seen
         self._pending = self._settled = 0
 
     def add(self, keys: Array) -> bool:
         """Count keys; false where there are more distinct ones than there may be."""
-        part = np.unique(keys, return_counts=True)
-        self._parts.append(part)
-        self._pending += len(part[0])
+        self._parts.append(np.stack(np.unique(keys, return_counts=True)))
+        self._pending += self._parts[-1].shape[1]
         if self._pending > max(2 * self._settled, 1 << 20):
             self.merged()
         return self._settled <= self._most
 
     def merged(self) -> tuple[Array, Array]:
-        """The distinct keys, sorted, and how often each was seen."""
-        every = np.concatenate([part[0] for part in self._parts])
-        order = np.argsort(every, kind="stable")  # which merges what is sorted already
-        first = np.flatnonzero(np.diff(every[order], prepend=-1))  # no key is negative
-        keys = every[order[first]]
-        count = np.add.reduceat(np.concatenate([part[1] for part in self._parts])[order], first)
-        self._parts, self._pending, self._settled = [(keys, count)], len(keys), len(keys)
-        return keys, count
+        """The distinct keys, sorted, and how often each was seen; merged by ranges of keys that a cache holds."""
+        longest = max((keys for keys, _ in self._parts), key=len)
+        ranges = 1 + sum(part.shape[1] for part in self._parts) // _MERGED_AT_ONCE
+        bounds = longest[np.linspace(0, len(longest), ranges, endpoint=False).astype(np.int64)[1:]]
+        pieces = [np.split(part, np.searchsorted(part[0], bounds), axis=1) for part in self._parts]
+        whole = np.concatenate([_merged(np.concatenate(each, axis=1)) for each in zip(*pieces, strict=True)], axis=1)
+        self._parts, self._pending, self._settled = [whole], whole.shape[1], whole.shape[1]
+        return whole[0], whole[1]
+
+
+def _merged(parts: Array) -> Array:
+    """The distinct keys of sorted stretches, sorted, and how often each was seen; (2, key) like what it is made of."""
+    order = np.argsort(parts[0], kind="stable")  # which merges what is sorted already
+    keys, counts = parts[:, order]
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    return np.stack([keys[first], np.add.reduceat(counts, first) if len(first) else counts])
