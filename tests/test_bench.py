@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -119,3 +120,17 @@ def test_simulated_people_share_the_steps_and_each_has_some(benchmark_module):
     for people in (10, 500):
         data = scaling.simulate(2_000, people, repeats=True)
         assert (len(data), len(set(data.demonstrator.tolist()))) == (2_000, people)
+
+
+def test_a_machine_whose_speed_drifts_between_rounds_leaves_ratios_of_paces_as_they_are(benchmark_module):
+    summaries = benchmark_module("larger_than_memory").pace_summaries
+    random = np.random.default_rng(0)
+    pace = np.array([2.0, 2.2, 1.9])[:, None] * random.uniform(0.9, 1.1, size=(3, 40))
+    drift = np.linspace(1, 2, 40)
+    steady, drifting = summaries(pace), summaries(pace * drift)
+    for one, other in zip(steady, drifting, strict=True):
+        assert other["ratio_to_smallest"] == pytest.approx(one["ratio_to_smallest"])
+        assert other["ratio_interval"] == pytest.approx(one["ratio_interval"])
+    assert drifting[0]["ratio_interval"] == [1, 1]
+    low, high = drifting[1]["ratio_interval"]
+    assert low < 1.1 < high
