@@ -14,7 +14,7 @@ from strategies import demonstrations, world
 
 import ileed
 from ileed.cli import run
-from ileed.demonstrations import streaming
+from ileed.demonstrations import counting, streaming
 from ileed.demonstrations.collapsing import CONTEXT
 from ileed.demonstrations.streaming import count_weights
 from ileed.errors import DemonstrationError, SettingsError
@@ -177,7 +177,7 @@ def test_counts_are_those_of_the_same_data_in_memory(kinds, context):
 
 def test_rows_with_one_hash_are_told_apart():
     rows = SOME.integers(0, 3, size=(500, 4)).astype(np.float32)
-    unique = streaming._UniqueRows(4)
+    unique = counting.UniqueRows(4)
     unique._multiplier = np.zeros_like(unique._multiplier)
     number = np.concatenate([unique.numbers(rows[:200]), unique.numbers(rows[200:])])
     np.testing.assert_array_equal(unique.rows[number], rows)
@@ -187,8 +187,8 @@ def test_rows_with_one_hash_are_told_apart():
 @given(blocks=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=40), min_size=1, max_size=12))
 def test_keys_of_blocks_are_counted_as_all_together_however_they_are_merged(blocks):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "_MERGED_AT_ONCE", 7)
-        counts = streaming._Counts(1_000)
+        patch.setattr(counting, "_MERGED_AT_ONCE", 7)
+        counts = counting.Counts(1_000)
         for number, block in enumerate(blocks):
             counts.add(np.array(block))
             if number % 3 == 2:
