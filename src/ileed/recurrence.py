@@ -16,8 +16,8 @@ _ALIGNED = 4  # numbers: products of rows that begin elsewhere are computed by s
 class Recurrence(torch.autograd.Function):
     """An LSTM of all members at once on a GPU: a time step is one product, and one kernel of torch's own LSTM cell.
 
-    The gradients of weights are one product each, not one for each time step. Rows of a time step lie one after the
-    other, member by member, and gates stand in torch's order: input, forget, candidate, output.
+    The gradients of weights and bias are one product over all time steps. Rows of a time step lie one after the other,
+    member by member, and gates stand in torch's order: input, forget, candidate, output.
     """
 
     @staticmethod
