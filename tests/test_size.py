@@ -1,8 +1,8 @@
-"""The library stays small: limits on its lines, files, functions and parameters, which `code_size.py` states."""
+"""The library stays small: limits on its lines, functions and parameters, which `code_size.py` states."""
 
 import code_size
 import pytest
-from code_size import LINES_OF_A_FILE, LINES_OF_A_FUNCTION, PARAMETERS
+from code_size import LINES_OF_A_FUNCTION, PARAMETERS
 
 FILES = code_size.sources()
 
@@ -20,11 +20,6 @@ def test_the_library_has_at_most_ten_thousand_lines():
     if total > code_size.LINES_IN_ALL and not code_size.LINES_IN_ALL_ARE_ENFORCED:
         pytest.skip(f"{message}, which is not enforced yet: set LINES_IN_ALL_ARE_ENFORCED in tests/code_size.py")
     assert total <= code_size.LINES_IN_ALL, f"{message}: move what reproduces the paper to the lab, or simplify"
-
-
-def test_a_file_has_at_most_400_lines():
-    rule = f"a file has at most {LINES_OF_A_FILE} lines: split it in two, each about one noun"
-    refuse_more(code_size.long_files(FILES), code_size.LONG_FILES, rule)
 
 
 def test_a_function_has_at_most_60_lines():
