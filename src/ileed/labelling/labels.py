@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from ileed.errors import SettingsError
 from ileed.labelling.answers import Answers
 from ileed.labelling.dirichlet import logit_moments
 from ileed.labelling.models import AbstractWorkers
-from ileed.runs.files import atomic_write
+from ileed.runs.replacing import is_taken, replace_folder
 from ileed.wording import counted
 
 __all__ = ["Labels"]
@@ -153,12 +152,12 @@ class Labels:
     def save(self, path: str | Path, *, format: Literal["csv", "parquet"] = "csv") -> None:  # noqa: A002
         """Write the three tables to a new folder, all of them or none."""
         one_of("format", format, ("csv", "parquet"))
-        if os.path.lexists(path):
+        if is_taken(Path(path)):
             raise SettingsError(f"{path} exists already: choose another place, or remove it first")
         from pyarrow import csv, parquet
 
         write = csv.write_csv if format == "csv" else parquet.write_table
-        with atomic_write(Path(path), directory=True) as folder:
+        with replace_folder(Path(path)) as folder:
             for name, table in self.tables().items():
                 write(table, folder / f"{name}.{format}")
 
