@@ -155,7 +155,7 @@ def test_people_are_grouped_where_everybody_above_is_better_than_everybody_below
     assert found.groups(0.95) == [("b",), ("c", "d", "a")]
     assert found.sentence() == "b is better than all others (probability above .99); the other 3 cannot be told apart"
     assert ratings_at(0.5, 0.5).groups() == [("a", "b")] or ratings_at(0.5, 0.5).groups() == [("b", "a")]
-    assert ratings_at(0.5, 0.5).sentence() == "the 2 demonstrators cannot be told apart"
+    assert ratings_at(0.5, 0.5, 0.5).sentence() == "the 3 demonstrators cannot be told apart"
     crowd = ratings_at(*np.linspace(0.8, 0.805, 6), 0.2).sentence()
     assert crowd == "the best 6 are better than all others (probability above .99)"
     assert ratings_at(0.5).sentence() == "there is one demonstrator"

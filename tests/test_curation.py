@@ -651,3 +651,19 @@ def test_episodes_of_a_table_are_called_by_their_columns():
     assert named.episode_keys.tolist() == ["1, a", "1, b", "2, a", "2, b"]
     alone = ileed.from_table(table, action="did", demonstrator="who", features=["x"])
     assert alone.episode_keys.tolist() == [0, 1, 2, 3]
+
+
+def test_scores_of_very_few_steps_stay_on_the_scale_of_the_table():
+    """Fifteen steps: a policy that has seen them finds everyone near perfect, cross-fitting nobody."""
+    chance = np.random.default_rng(0)
+    seen = chance.normal(size=(15, 4))
+    data = ileed.Demonstrations(
+        observations=seen,
+        actions=(np.tanh(seen[:, :2]) + 0.1 * chance.normal(size=(15, 2))).astype(np.float32),
+        demonstrator=np.repeat(["ann", "bob", "cy"], 5),
+        episode=np.arange(15),
+    )
+    fitted = ileed.Ileed(restarts=2, steps=300, folds=5).fit(data, seed=0, device="cpu")
+    found = ileed.curate(fitted, data).scores["expertise"].estimate
+    assert found.mean() == pytest.approx(1, abs=0.5)
+    assert found.max() < 3

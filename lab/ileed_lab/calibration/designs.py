@@ -52,6 +52,8 @@ DEVELOPMENT_SEED = 100_000
 
 LOWEST, HIGHEST = 0.1, 0.95
 """Between which a person's expertise is drawn uniformly."""
+VARIATION = 0.7
+"""Standard deviation of an episode's logit expertise, where it varies: 0.33 to 0.67 around 0.5."""
 NEWCOMERS = (5, 5, 20, 20, 100, 100)
 """Steps of each newcomer."""
 
@@ -143,7 +145,9 @@ class Tabular(AbstractDesign):
     action with probability `persistence`, and is otherwise the person's favourite action with probability `bias`. With
     `mistakes`, an error is one action for each person and best action with that probability. With `drift`, the logit of
     expertise changes over a person's episodes as `Drift` describes it, altogether by a Gaussian number of mean one half
-    of `drift` and standard deviation `drift`.
+    of `drift` and standard deviation `drift`. With `variation`, the logit of expertise differs between the episodes of
+    a demonstrator by Gaussian noise of this standard deviation; the truth is the demonstrator's mean over all episodes
+    that they might have recorded.
 
     People act as `demonstrator` says: they err uniformly, or by any action but the expert's (`OneVersusRest`), or draw
     from the expert's softmax to the power of their expertise (`Boltzmann`).
@@ -158,6 +162,7 @@ class Tabular(AbstractDesign):
     bias: float = 0.0
     mistakes: float = 0.0
     drift: float = 0.0
+    variation: float = 0.0
     demonstrator: AbstractDemonstratorModel[Any] = field(default_factory=UniformMixture)
 
     @property
@@ -182,7 +187,12 @@ class Tabular(AbstractDesign):
         if self.drift:
             change = self.drift * chance.normal(0.5, 1, size=self.everybody)
             logit += change[who] * np.log1p(_own_number(who, episode)) / np.log(self.episodes[1])
-        expertise = 1 / (1 + np.exp(-logit))
+        expertise = true = 1 / (1 + np.exp(-logit))
+        if self.variation:
+            nodes, weights = np.polynomial.hermite_e.hermegauss(61)
+            true = (1 / (1 + np.exp(-logit[:, None] - self.variation * nodes))) @ weights / weights.sum()
+            logit += self.variation * chance.normal(size=int(episode[-1]) + 1)[episode]
+            expertise = 1 / (1 + np.exp(-logit))
         best = preferences.argmax(1)[state]
         # the largest of preferences plus Gumbel noise is a draw from their softmax
         noise = chance.gumbel(size=(len(who), self.actions))
@@ -198,7 +208,7 @@ class Tabular(AbstractDesign):
         if self.persistence:
             action = _repeated(action, episode, errs & (chance.random(len(who)) < self.persistence))
         found = self._population(
-            expertise,
+            true,
             None if self.demonstrator == Boltzmann() else best,
             observations=features[state],
             actions=action,
@@ -334,7 +344,10 @@ DESIGNS: dict[str, AbstractDesign] = {
     "offsets and gains": Continuous(offset=0.2, gain=0.2, demonstrator=BiasedScaling()),
     "lasting noise": Continuous(correlation=0.6, demonstrator=PersistentScaling()),
     "drift": Tabular(drift=1.0, episodes=(20, 20), length=25),
+    "2 varying episodes": Tabular(variation=VARIATION, episodes=(2, 2)),
+    "3 varying episodes": Tabular(variation=VARIATION, episodes=(3, 3)),
+    "5 varying episodes": Tabular(variation=VARIATION, episodes=(5, 5)),
 }
 """Six designs, of which the experts of the third, fourth and fifth are stochastic; the first with other numbers of
-steps a person; the other demonstrator models, of continuous actions too, each with people as it describes them; and
-people who learn or tire."""
+steps a person; the other demonstrator models, of continuous actions too, each with people as it describes them;
+people who learn or tire; and few episodes of demonstrators whose expertise differs from episode to episode."""

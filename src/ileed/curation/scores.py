@@ -40,6 +40,7 @@ _POINTS_AT_ONCE = 16
 _UNITS_AT_ONCE = 4096
 _ENOUGH_EPISODES = 1_000  # to learn how the stretches of one differ
 _STAGES = 4  # parts of a person's episodes, each of which is a population where people drift
+_ENOUGH_DEMONSTRATORS = 500  # to learn their mean
 _ENOUGH_UNITS = 256  # of one person, to learn how these differ
 _PRIOR_STEPS = 5  # how many steps' worth it is believed beforehand that an episode varies as all do
 Progress = Callable[[int, int], object]
@@ -186,20 +187,33 @@ def _likelihood(block: Block, temperature: float) -> Iterator[tuple[slice, torch
 
 
 def _people(fit: Fitted, data: Demonstrations, by_episode: Array) -> tuple[Array, float]:
-    """(person, point) what is known of each person's mean expertise, and the mean that scores are divided by.
+    """(demonstrator, point) what is known of each one's mean expertise, and the expertise that scores are divided by.
 
-    People of the fit have their cross-fitted posterior distribution, others its population. Where nothing was
-    cross-fitted, both come from these data.
+    Demonstrators of the fit have their cross-fitted posterior distribution, others its population; where nothing was
+    cross-fitted, the distribution by these episodes. A policy that has seen these steps places all of them higher than
+    cross-fitting does, by orders of magnitude where there are few. Scores are therefore divided such that, on average
+    over the demonstrators of the fit, they agree with `fitted.expertise.table()`.
     """
-    if (known := fit.expertise.ratings) is not None and known.shares is not None and known.population is not None:
-        rows = dict(zip(known.names, known.shares, strict=True))
-        shares = np.stack([on_whole_grid(rows.get(name, known.population.share)) for name in data.names])
+    present = np.flatnonzero(np.bincount(data.episode_demonstrator, minlength=len(data.names)))
+    known = fit.expertise.ratings
+    if known is None or known.shares is None or known.population is None:
+        shares = _by_own_steps(data, by_episode, np.arange(len(data.names)))
+        return shares, float((shares @ INSIDE)[present].mean())
+    rows = dict(zip(known.names, known.shares, strict=True))
+    shares = np.stack([on_whole_grid(rows.get(name, known.population.share)) for name in data.names])
+    both = np.array([each for each in present if data.names[each] in rows], dtype=np.int64)
+    both = both[:: -(-len(both) // _ENOUGH_DEMONSTRATORS)] if len(both) else both
+    if not len(both):
         return shares, reference_expertise(fit)
-    by_person = np.zeros((len(data.names), by_episode.shape[1]))
-    np.add.at(by_person, data.episode_demonstrator, by_episode)
-    shares, _ = posterior(_on_grid(by_person), None)
-    present = np.bincount(data.episode_demonstrator, minlength=len(shares)) > 0
-    return shares, float((shares @ INSIDE)[present].mean())
+    relative = (shares[both] @ INSIDE).mean() / reference_expertise(fit)
+    return shares, float((_by_own_steps(data, by_episode, both) @ INSIDE).mean() / relative)
+
+
+def _by_own_steps(data: Demonstrations, by_episode: Array, chosen: Array) -> Array:
+    """(chosen, point) the posterior of some demonstrators' expertise by the likelihood of their episodes here."""
+    by_demonstrator = np.zeros((len(data.names), by_episode.shape[1]))
+    np.add.at(by_demonstrator, data.episode_demonstrator, by_episode)
+    return posterior(_on_grid(by_demonstrator[chosen]), None)[0]
 
 
 def _by_stage(fit: Fitted, data: Demonstrations, people: Array) -> tuple[Array, Array]:

@@ -31,7 +31,14 @@ from ileed.fitted.likelihood import (
     tabulated,
 )
 from ileed.fitted.posterior import GRID
-from ileed.fitted.rating import learning_points, rate_blocks, rate_in_parts, units_of, with_learning_curves
+from ileed.fitted.rating import (
+    episode_points,
+    learning_points,
+    rate_blocks,
+    rate_in_parts,
+    units_of,
+    with_learning_curves,
+)
 from ileed.fitted.ratings import Ratings
 from ileed.nets import members
 
@@ -154,7 +161,9 @@ class FoldPolicies:
             return self._with_levels(ratings, found)
         many = not data.discrete and len(data) > MANY_STEPS
         some = _some_episodes(data, self.fold) if many else np.ones(len(data), dtype=bool)
-        points = len(GRID) + len(COARSE_POINTS) + (0 if units is not None else learning_points(self.ensemble.joint))
+        points = len(GRID) + len(COARSE_POINTS)
+        if units is None:
+            points += episode_points(data) + learning_points(self.ensemble.joint)
         likelihoods = int(some.sum()) * PROFILE_POINTS + len(data) * (TABULATED_POINTS if many else points)
         work = Work(progress, len(data), likelihoods)
         blocks = list(work.over(self.judged(some if many else None)))

@@ -51,6 +51,9 @@ class Population:
     """
 
     share: Array  # (point,) how much of the distribution lies at each inner point of the grid
+    episode_spread: Array | None = None
+    """(spread,) the posterior distribution of episode-to-episode variation over `ileed.fitted.variation.SPREADS`; None
+    where it was not estimated."""
 
     @property
     def mean(self) -> float:
@@ -110,24 +113,43 @@ def posterior(curves: Array, population: Population | None, *, mean: Array | Non
     its standard deviation uniform up to the greatest that the mean allows.
     """
     curves = curves[:, 1:-1]
-    likelihood = np.exp(curves - curves.max(1, keepdims=True))
     if population is None:
-        shares, log_before = _possible_populations()
-        if mean is not None:
-            known = np.interp(_MEANS, _ANGLES, mean)
-            log_before = np.log(np.maximum(known, np.finfo(np.float64).tiny)).repeat(len(shares) // len(known))
-        evidence = np.maximum(likelihood @ shares.T, np.finfo(np.float64).tiny)  # (person, possible population)
-        log_after = log_before + np.log(evidence).sum(0)
-        after = np.exp(log_after - log_after.max())
-        after /= after.sum()
-        found = likelihood * ((after / evidence) @ shares)
-        population = Population(after @ shares)
-    else:
-        found = likelihood * population.share
+        learned = population_of(curves, mean=mean)
+        return learned.shares, learned.population
+    return possible(np.exp(curves - curves.max(1, keepdims=True)) * population.share), population
+
+
+def possible(found: Array) -> Array:
+    """Posterior distributions (row, point) normalised; refuse rows that the population makes impossible."""
     total = found.sum(1, keepdims=True)
     if not (total > 0).all():
-        raise SettingsError("somebody's steps are impossible under the population passed: pass one of the same policy")
-    return found / total, population
+        raise SettingsError("the population rules out a demonstrator's steps: pass a population of the same policy")
+    return np.asarray(found / total)
+
+
+class LearnedPopulation(NamedTuple):
+    """Posterior distributions (demonstrator, point), the population, and the log of the data's marginal likelihood."""
+
+    shares: Array
+    population: Population
+    log_evidence: float
+
+
+def population_of(curves: Array, *, mean: Array | None = None) -> LearnedPopulation:
+    """The population learned from log-likelihoods (demonstrator, inner point of the grid); see `posterior`."""
+    top = curves.max(1, keepdims=True)
+    likelihood = np.exp(curves - top)
+    shares, log_before = _possible_populations()
+    if mean is not None:
+        known = np.interp(_MEANS, _ANGLES, mean)
+        log_before = np.log(np.maximum(known, np.finfo(np.float64).tiny)).repeat(len(shares) // len(known))
+    evidence = np.maximum(likelihood @ shares.T, np.finfo(np.float64).tiny)  # (demonstrator, possible population)
+    log_after = log_before + np.log(evidence).sum(0)
+    after = np.exp(log_after - log_after.max())
+    log_evidence = float(log_after.max() + np.log(after.sum()) + top.sum())
+    after /= after.sum()
+    found = likelihood * ((after / evidence) @ shares)
+    return LearnedPopulation(found / found.sum(1, keepdims=True), Population(after @ shares), log_evidence)
 
 
 _MEANS = (np.arange(60) + 0.5) * (np.pi / 2 / 60)  # of possible populations, as angles

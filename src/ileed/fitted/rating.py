@@ -41,6 +41,7 @@ from ileed.fitted.population import thinned
 from ileed.fitted.posterior import GRID, Population, likeliest, mean_and_interval, peak, posterior, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
 from ileed.fitted.ratings import Estimates, Rating, Ratings, Units
+from ileed.fitted.variation import marginal_curves, points_for, posterior_of_means
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.joint import Joint
 
@@ -112,7 +113,7 @@ def assess(
     level, known, units = checked_level(confidence_level), fit.expertise.ratings, units_of(demonstrations, by)
     if units is None and _in_parts(demonstrations):
         return _assess_many(fit, demonstrations, level, progress)
-    points = len(GRID) + (0 if units is not None else learning_points(fit.joint))
+    points = len(GRID) + (0 if units is not None else learning_points(fit.joint) + episode_points(demonstrations))
     work = Work(progress, len(demonstrations), points * len(demonstrations))
     blocks = [*work.over(judged_steps(fit, demonstrations))]
     if known is None:
@@ -124,6 +125,11 @@ def assess(
     found = how(blocks, demonstrations, pooled=pooled, level=level, units=units)
     found = replace(found, reference=float(known.best.expertise.mean()))
     return found if units is not None else with_learning_curves(found, blocks, demonstrations, fit.joint, known.curves)
+
+
+def episode_points(data: Demonstrations) -> int:
+    """Number of points at which rating asks each step for its likelihood, to learn how episodes vary."""
+    return len(points_for(data.episode_count))
 
 
 def learning_points(joint: Joint) -> int:
@@ -229,8 +235,19 @@ def rate_blocks(
     ratings = Ratings(names, np.bincount(owner, minlength=people), episodes, by, alone, parts=parts)
     if pooled is False:
         return ratings
-    shares, population = posterior(found / spread, None if pooled is True else pooled)
+    known = None if pooled is True else pooled
+    if units is None and (known is None or known.episode_spread is not None):
+        shares, population = posterior_of_means(_by_spread(blocks, data, found, temperature), known)
+    else:
+        shares, population = posterior(found / spread, known)
     return replace(ratings, pooled=Estimates(*mean_and_interval(shares, level)), population=population, shares=shares)
+
+
+def _by_spread(blocks: Iterable[Block], data: Demonstrations, found: Array, temperature: float) -> Array:
+    """(spread, demonstrator, point) what `marginal_curves` makes of the episodes of all demonstrators."""
+    points = points_for(data.episode_count)
+    by_episode = curves(blocks, data.episode, data.episode_count, temperature=temperature, points=points)
+    return marginal_curves(found, by_episode, data.episode_demonstrator)
 
 
 def _episodes_each(owner: Array, people: int, data: Demonstrations) -> Array:
@@ -273,7 +290,7 @@ def _counted(
     judged: _Judged, data: Demonstrations, progress: Callable[[int, int], object] | None, points_of_some: int
 ) -> _Judged:
     """The same, which tell how far the rating is: steps of some people are judged at so many points beforehand."""
-    likelihoods = len(data) * (len(GRID) if data.discrete else TABULATED_POINTS)
+    likelihoods = len(data) * (len(GRID) + episode_points(data) if data.discrete else TABULATED_POINTS)
     likelihoods += int(data.steps_each[_some_people(data)].sum()) * points_of_some
     work = Work(progress, len(data), likelihoods)
     return lambda chosen: work.over(judged(chosen))
@@ -302,8 +319,11 @@ def _of_some_people(
     if spread is None:
         by_episode = curves(blocks, number[data.episode], len(episodes), temperature=chosen, points=COARSE_POINTS)
         spread = dispersion_of(by_episode, owner[np.searchsorted(data.episode, episodes)])
-    population = posterior(curves(blocks, owner, len(some), temperature=chosen) / spread, None)[1]
-    return _Common(chosen, spread, population), found
+    of_people = curves(blocks, owner, len(some), temperature=chosen)
+    points = points_for(len(episodes))
+    by_episode = curves(blocks, number[data.episode], len(episodes), temperature=chosen, points=points)
+    by_spread = marginal_curves(of_people, by_episode, owner[np.searchsorted(data.episode, episodes)])
+    return _Common(chosen, spread, posterior_of_means(by_spread, None)[1]), found
 
 
 def _rate_parts(judged: _Judged, data: Demonstrations, common: _Common, level: float) -> Ratings:
@@ -311,12 +331,21 @@ def _rate_parts(judged: _Judged, data: Demonstrations, common: _Common, level: f
     for first in range(0, people, PEOPLE_AT_ONCE):
         count = min(PEOPLE_AT_ONCE, people - first)
         own = (data.demonstrator >= first) & (data.demonstrator < first + count)
-        now = judged(own)
+        now = list(judged(own))
         if not data.discrete:
             now = [tabulated(block, data.episode, common.temperature) for block in now]
-        curve = curves(now, data.demonstrator - first, count, temperature=common.temperature) / common.spread
-        alone.append(likeliest(curve, level))
-        share, _ = posterior(curve, common.population)
+        curve = curves(now, data.demonstrator - first, count, temperature=common.temperature)
+        alone.append(likeliest(curve / common.spread, level))
+        if common.population.episode_spread is None:
+            share, _ = posterior(curve / common.spread, common.population)
+        else:
+            episodes, number = np.unique(data.episode[own], return_inverse=True)
+            of_step = np.full(len(data), -1)
+            of_step[own] = number
+            points = points_for(len(episodes))
+            by_episode = curves(now, of_step, len(episodes), temperature=common.temperature, points=points)
+            owner = data.episode_demonstrator[episodes] - first
+            share, _ = posterior_of_means(marginal_curves(curve, by_episode, owner), common.population)
         pooled.append(mean_and_interval(share, level))
         shares.append(thinned(share))
     return Ratings(

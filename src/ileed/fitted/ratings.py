@@ -21,11 +21,18 @@ from ileed.fitted.learning import LearningCurves
 from ileed.fitted.population import KEPT_POINTS, above, apart_from_mean, boundaries, placed
 from ileed.fitted.posterior import INSIDE, Population, draws, mean_and_interval, points_of, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
+from ileed.fitted.variation import SPREADS
 
 _RELATIVE = "expertise divided by its mean over people"
 _ENOUGH_STEPS = 5  # in a kind of state, to be compared there
+_ENOUGH_EPISODES = 3  # of a demonstrator, to know their mean
 _ABSOLUTE = "expertise by the policy as it is"
 SAME_IN_ALL_EPISODES = "expertise is the same in all episodes of a person here: fit with expertise=Drift()"
+
+
+def _tensor_of(name: str, values: Array | None) -> dict[str, Tensor]:
+    """A tensor by its name; none for runs of earlier versions, which did not estimate it."""
+    return {} if values is None else {name: torch.tensor(values)}
 
 
 class Rating(NamedTuple):
@@ -98,7 +105,7 @@ class Ratings:
         values = {name: tensor.numpy() for name, tensor in tensors.items()}
         steps, episodes = values["counts"]
         pooled = Estimates(*mean_and_interval(values["shares"], by.confidence_level))
-        alone, population = Estimates(*values["alone"]), Population(values["population"])
+        alone, population = Estimates(*values["alone"]), Population(values["population"], values.get("episode_spread"))
         found = cls(names, steps, episodes, by, alone, pooled, population, values["shares"], values["in_sample"])
         practice = by.practice
         return found if practice is None else found.with_curves(LearningCurves.of_tensors(names, practice, tensors))
@@ -117,6 +124,7 @@ class Ratings:
             "alone": torch.tensor(np.stack([*vars(self.alone).values()])),
             "shares": torch.tensor(self._posterior),
             "population": torch.tensor(self.population.share),
+            **_tensor_of("episode_spread", self.population.episode_spread),
             "in_sample": torch.tensor(self.in_sample),
             **({} if self.curves is None else self.curves.tensors()),
         }
@@ -128,6 +136,7 @@ class Ratings:
             "alone": (3, people),
             "shares": (people, points if points == KEPT_POINTS else len(INSIDE)),
             "population": (len(INSIDE),),
+            "episode_spread": (len(SPREADS),),
             "in_sample": (people,),
         }
         floats = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes.items()}
@@ -270,23 +279,43 @@ class Ratings:
             return float(above(self._posterior[[one]], self._posterior[[other]])[0, 0])
         return float(self._above[one, other])
 
-    def groups(self, probability: float = 0.95) -> list[tuple[str, ...]]:
-        """People in groups, best first: everybody is better than all of the next groups with at least this probability.
+    @property
+    def not_identified(self) -> str:
+        """Why these ratings support no order of the demonstrators; empty where they do.
 
-        Two people of one group may still differ: nobody between them separates the group in two.
+        Two demonstrators do not establish a norm where the policy was learned from them alone. Fewer than three
+        episodes do not establish a demonstrator's mean.
+        """
+        if len(self.names) < 2 or self.parts:
+            return ""
+        if len(self.names) == 2 and self.by.folds:
+            return "two demonstrators do not establish a norm (add others, or rate both by a policy that you trust)"
+        if (self.episodes >= _ENOUGH_EPISODES).sum() < 2:
+            return f"with fewer than {_ENOUGH_EPISODES} episodes each, how much their episodes vary is unknown"
+        return ""
+
+    def groups(self, probability: float = 0.95) -> list[tuple[str, ...]]:
+        """Demonstrators in groups, best first, each better than all later ones with at least this probability.
+
+        Two demonstrators of one group may still differ: no demonstrator between them separates the group in two. There
+        is one group where the order is `not_identified`.
         """
         order, apart = self._boundaries_at(probability)
+        if self.not_identified:
+            return [tuple(self.names[person] for person in order)]
         ends = [*(np.flatnonzero(apart >= probability) + 1), len(order)]
         return [tuple(self.names[person] for person in order[first:end]) for first, end in pairwise([0, *ends])]
 
     def sentence(self, probability: float = 0.95) -> str:
         """Who can be told apart, in words; the two best groups of several, or how many of very many are not average."""
-        if self._are_many:
+        if self._are_many and not self.not_identified:
             return apart_from_mean(self._posterior, probability)
         groups = self.groups(probability)
         if len(self.names) == 1:
             return "there is one demonstrator"
         if len(groups) == 1:
+            if why := self.not_identified:
+                return f"the order of the {len(self.names)} demonstrators is not identified: {why}"
             return f"the {len(self.names)} demonstrators cannot be told apart"
         parts: list[str] = []
         place = 0

@@ -255,6 +255,10 @@ def _history(rows: Sequence[Any], least: int) -> History:
     return History.of(list(rows))
 
 
+_OPTIONAL = {"survey.learned_from", "ratings.episode_spread"}
+"""Tensors that runs of earlier versions do not have."""
+
+
 def _laid_out(parts: Parts, sizes: Sizes, members: int, tensors: int) -> Joint:
     """The model's shapes, without memory for its numbers."""
     layers = sum(len(getattr(part, "hidden", ())) for part in vars(parts).values())
@@ -293,7 +297,7 @@ def _checked_weights(
         points = 0 if rated is None else weights["ratings.shares"].shape[-1]
         ratings = None if rated is None else Ratings.empty_tensors(people, rated, points)
         expected = _tensors(joint, Normaliser(shape, places, units, units), summary, ratings)
-    if missing := sorted(expected.keys() - weights.keys() - {"survey.learned_from"}):
+    if missing := sorted(expected.keys() - weights.keys() - _OPTIONAL):
         raise ValueError(f"there is no tensor {missing[0]!r}")
     groups: dict[str, dict[str, Tensor]] = {"joint": {}, "lens": {}, "survey": {}, "ratings": {}}
     for name, found in weights.items():
@@ -320,7 +324,7 @@ def _check_range(name: str, found: Tensor, numbers: int) -> None:
         _expect(bool(((found > 0) & (found < _MOST_VISITS)).all()), name, "outside that", "counts above zero")
     elif name == "ratings.curve_draws":
         _expect(bool((found.abs() < _LARGEST_LOGIT).all()), name, "outside that", "logits")
-    elif name in ("ratings.shares", "ratings.population", "ratings.curve_population"):
+    elif name in ("ratings.shares", "ratings.population", "ratings.episode_spread", "ratings.curve_population"):
         is_share = bool((found >= 0).all()) and torch.allclose(found.sum(-1), torch.ones(()).double(), atol=1e-6)
         _expect(is_share, name, "outside that", "shares, zero or more, whose sum is 1")
     elif name.startswith(("survey.", "ratings.")):
