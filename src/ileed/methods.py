@@ -185,7 +185,7 @@ class Ileed:
         if weights is not None:
             weighed = fitting.checked_weights(weights, demonstrations, self.restarts)
         stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, Known.told(gold, demonstrations))
-        if checkpoint is not None:
+        if checkpoint is not None and processes.current().leads:
             runs.check_writable(checkpoint)  # an error now, rather than a warning later
         method, width = self, None
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
