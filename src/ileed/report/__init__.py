@@ -62,7 +62,7 @@ def report(
     target = run / "report.html" if out is None else Path(out)
     runs.check_page(target)
     fitted, known, data = _load(run, truth or {}, anonymise, data)
-    title = title or f"Demonstrator report: {labels_of([run.resolve().name])[0]}"
+    title = title or f"Demonstrator report: {labels_of([stores.base_name(run)])[0]}"
     content = page(title, fitted, Content.of(fitted, known, scores or {}, data), command=command).html()
     runs.write_file(target, content.encode("utf-8"))
     return target
@@ -86,7 +86,7 @@ def compare_runs(
     target = run / "comparison.html" if out is None else Path(out)
     runs.check_page(target)
     one, two, data = _load_both(run, second, anonymise, data)
-    names = (run.resolve().name, second.resolve().name)
+    names = (stores.base_name(run), stores.base_name(second))
     content = comparison_page(one, two, names, title=title, data=data).html()
     runs.write_file(target, content.encode("utf-8"))
     return target
