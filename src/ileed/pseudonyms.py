@@ -72,11 +72,9 @@ def is_named(texts: Iterable[str], names: Iterable[str], *, as_word: bool = Fals
     text = "\n".join({_folded(each) for each in texts})
     letter = r"[^\W\d_]"
     return any(
-        re.search(rf"(?<!{letter}){re.escape(name)}(?!{letter})", text) is not None
-        if as_word or len(name) <= _INITIALS
-        else name in text
+        re.search(rf"(?<!{letter}){re.escape(name)}(?!{letter})", text) or not (as_word or len(name) <= _INITIALS)
         for name in {_folded(each) for each in names if not each.isdecimal()}
-        if name.strip()
+        if name.strip() and name in text
     )
 
 
