@@ -175,7 +175,7 @@ class Fitted:
             return data
         names = data.pseudonyms()
         hidden = replace(data, names=tuple(names[name] for name in data.names))
-        if self.provenance["data"].get("fingerprint") in (hidden.fingerprint(), data.fingerprint()):
+        if self.provenance.get("data", {}).get("fingerprint") in (hidden.fingerprint(), data.fingerprint()):
             return data.anonymise()
         found = "this fit knows its demonstrators by pseudonyms, and only the data that it was fitted to lead to them"
         if not allow_new:
