@@ -1,8 +1,9 @@
 """Pseudonyms: what outputs show in place of demonstrators' names, and how to find text that still contains a name.
 
-A pseudonym is a number in the order of a keyed hash of the name, so that neither the order of the file nor that of the
-alphabet tells who is who. The key is the fingerprint of the data: the same data give the same pseudonyms in every
-output. Whoever has the data, or a list of the names and that fingerprint, can undo it; see docs/responsible-use.md.
+A pseudonym is a number in the order of a keyed hash of the name, so that the number does not follow from the order of
+the file or the alphabet. The key is the fingerprint of the data: the same data give the same pseudonyms in every output.
+Whoever has the data, or a list of the names with that fingerprint or in the order of the data, can undo it; see
+docs/responsible-use.md.
 """
 
 from __future__ import annotations
