@@ -9,11 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from ileed.wording import printable
+from ileed.wording import printable, redact
 
 
 class IleedError(ValueError):
-    """A request that cannot be met: says what was found, which rule it breaks, and what to do."""
+    """A request that cannot be met: says what was found, which rule it breaks, and what to do.
+
+    The user information of addresses in the message is redacted.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redact(each) if isinstance(each, str) else each for each in args))
 
 
 class DemonstrationError(IleedError):

@@ -168,7 +168,7 @@ class Fit(OfData):
 
     @property
     def _out(self) -> Path:
-        return self.out or Path("runs") / self.data.stem
+        return self.out or Path("runs") / Path(stores.base_name(self.data)).stem
 
 
 def summary(fitted: Fitted) -> dict[str, Any]:

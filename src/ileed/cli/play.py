@@ -78,7 +78,9 @@ class Rate:
         from ileed.cli.fitting import ratings_summary, ratings_table, say_ratings
         from ileed.methods import load
 
-        fitted, data = load(self.run), self.people.read()
+        fitted, data = load(self.run), self.people.read_named()
+        if self.people.anonymise:
+            fitted, data = fitted.anonymise_with(data)
         with bar("rating") as advance:
             ratings = fitted.assess(data, progress=after_delay(advance))
         if self.people.json:
@@ -132,7 +134,9 @@ class Report:
             check_table(self.table)
         data = None
         if self.data is not None:
-            data = OfData(self.data, self.columns, robomimic=self.robomimic, folder=self.folder).read()
+            data = OfData(
+                self.data, self.columns, self.anonymise, robomimic=self.robomimic, folder=self.folder
+            ).read_named()
         replaced = [out] if stores.exists(out) else []
         with bar("writing the report"):
             written = self._write(out, data)

@@ -57,6 +57,9 @@ def curate(
     joined with `at_least=5` (of each kind of state), `by="agreement"`, `weight=True` and `unit="stretch"`. Without a
     rule everything is kept.
 
+    A fit to anonymised data knows its demonstrators by pseudonyms: of the same data, the result has these pseudonyms;
+    demonstrators of other data cannot be matched and count as new, with a warning.
+
     The data may be those that the fit learned from, or others of the same kind. In the first case its policy has seen
     the steps that it judges: the temperature, the dispersion and everybody's mean expertise are cross-fitted then, but
     the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these. With
@@ -68,6 +71,7 @@ def curate(
     """
     instance_of("fitted", fitted, Fitted, rule="pass what method.fit(data, seed=0) or ileed.load(run) returns")
     check_demonstrations(data)
+    data = fitted.match_names(data, allow_new=True)
     if data.encoding is not None and data.encoding != fitted.policy.encoding:
         raise DemonstrationError(
             "the data were encoded otherwise than those of the fit: read them with from_table(..., "
@@ -149,7 +153,7 @@ class Correlation(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Curated:
-    """Episodes or stretches kept by a rule, with the scores of all of them; `data` is what was curated, unchanged.
+    """Episodes or stretches kept by a rule, with the scores of all of them; `data` is what was curated.
 
     A unit is an episode, or a stretch where the rule is about these. `weights` are for
     `Ileed.fit(curated.demonstrations(), weights=curated.weights)`.

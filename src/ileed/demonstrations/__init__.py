@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from ileed.demonstrations.mapping import Mapping as ColumnMapping
 from ileed.demonstrations.rules import Array
 from ileed.deprecation import renamed_property
 from ileed.errors import DemonstrationError
-from ileed.pseudonyms import pseudonyms
+from ileed.pseudonyms import are_pseudonyms, episode_pseudonyms, is_named, pseudonyms, refuse_names
 from ileed.wording import counted, did_you_mean
 
 __all__ = ["Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "check_demonstrations"]
@@ -234,9 +235,32 @@ class Demonstrations:
         return pseudonyms(self.names, key=self.fingerprint())
 
     def anonymise(self) -> Demonstrations:
-        """The same data with a pseudonym, `person 01` and on, for every name; a fit to them is the same, bit by bit."""
-        names = self.pseudonyms()
-        return replace(self, names=tuple(names[name] for name in self.names))
+        """The same data with a pseudonym, `person 01` and on, for every name; a fit to them is the same, bit by bit.
+
+        If the key of any episode contains a name, all episodes are called `episode 0` and on instead. Features, actions
+        and skills whose names or labels contain one are refused. Anonymised data are returned as they are.
+        """
+        if are_pseudonyms(self.names):
+            return self
+        labels = {name: np.unique(values).tolist() for name, values in self.skills.items() if values.dtype.kind == "U"}
+        skills = {f"the skill column {name!r}": [name, *labels.get(name, ())] for name in self.skills}
+        refuse_names(skills | ({} if self.encoding is None else self.encoding.words), self.names)
+        names, keys = self.pseudonyms(), self.source_episode
+        if self._keys_name_demonstrators:
+            each, on = np.array(episode_pseudonyms(self.episode_count)), self.mapping
+            keys = each[self.episode] if on is None else on.derived(self.episode, each.__getitem__, each.dtype)
+        return replace(self, names=tuple(names[name] for name in self.names), source_episode=keys)
+
+    @property
+    def _keys_name_demonstrators(self) -> bool:
+        """Whether the key of any episode contains a name, or that of every episode the number of its demonstrator."""
+        keys = self.episode_keys.tolist()
+        if is_named([key for key in keys if isinstance(key, str)], self.names):
+            return True
+        own = (self.names[person] for person in self.episode_demonstrator)
+        return all(
+            name.isdecimal() and name in re.findall(r"\d+", str(key)) for name, key in zip(own, keys, strict=True)
+        )
 
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""

@@ -95,6 +95,16 @@ class Encoding:
         return tuple(name for feature in self.features for name in feature.inputs)
 
     @property
+    def words(self) -> dict[str, list[str]]:
+        """The texts of every column, by a description of the column: its name and its categories or labels."""
+        found = {
+            f"the feature {each.name!r}": [each.name, *(word for word in each.categories or () if word is not None)]
+            for each in self.features
+        }
+        labels = [label for label in self.labels if isinstance(label, str)]
+        return found | {f"the action {name!r}": [name, *labels] for name in self.action}
+
+    @property
     def indicators(self) -> Array:
         """(input,) which numbers of an observation are zero or one by construction; a fit leaves these unscaled."""
         kinds = [one.categories is not None or place > 0 for one in self.features for place in range(len(one.inputs))]

@@ -30,7 +30,9 @@ from ileed.model.ask import Answer, log_mean_over_members
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 from ileed.nets import members
+from ileed.pseudonyms import are_pseudonyms, pseudonyms, refuse_names
 from ileed.width import WidthComparison
+from ileed.wording import counted
 
 _EXCHANGED = 0.01  # nats per action: restarts that end with actions exchanged differ by less
 _AS_LIKELY = 1.92  # nats of all steps together: where a 95 % interval of one number ends
@@ -115,6 +117,7 @@ class Fitted:
     def nats(self, data: Demonstrations) -> Array:
         """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
         check_demonstrations(data)
+        data = self.match_names(data, allow_new=False)
         position = {name: number for number, name in enumerate(self.expertise.names)}
         if strangers := [name for name in data.names if name not in position]:
             raise DemonstrationError(
@@ -159,6 +162,50 @@ class Fitted:
         own = self.expertise.by_demonstrator()
         ratings = replace(ratings, in_sample=np.array([own[name] for name in ratings.names]))
         return replace(self, expertise=replace(self.expertise, ratings=ratings))
+
+    def match_names(self, data: Demonstrations, *, allow_new: bool) -> Demonstrations:
+        """`data` with the names by which this fit knows its demonstrators.
+
+        A fit to anonymised data knows pseudonyms. The data that it was fitted to lead to the same pseudonyms, and are
+        returned anonymised. Demonstrators of other data cannot be matched: they are refused, or with `allow_new` count
+        as new, with a warning. The name of no demonstrator is in either message.
+        """
+        known = self.expertise.names
+        if not are_pseudonyms(known) or not set(known).isdisjoint(data.names):
+            return data
+        names = data.pseudonyms()
+        hidden = replace(data, names=tuple(names[name] for name in data.names))
+        if self.provenance.get("data", {}).get("fingerprint") in (hidden.fingerprint(), data.fingerprint()):
+            return data.anonymise()
+        found = "this fit knows its demonstrators by pseudonyms, and only the data that it was fitted to lead to them"
+        if not allow_new:
+            raise DemonstrationError(f"{found}: pass those data, read with the options of the fit")
+        warnings.warn(f"{found}: the {counted(len(data.names), 'demonstrator')} here are taken as new", stacklevel=3)
+        return data
+
+    def anonymise(self) -> Fitted:
+        """This fit with the pseudonyms that `Demonstrations.anonymise` gives its demonstrators."""
+        return self._anonymise(pseudonyms(self.expertise.names, key=str(self.provenance["data"]["fingerprint"])))
+
+    def anonymise_with(self, data: Demonstrations) -> tuple[Fitted, Demonstrations]:
+        """This fit and `data`, both with the pseudonyms of `data`, so that demonstrators of both still match.
+
+        Demonstrators of the fit who are not in `data` are called `other 01` and on.
+        """
+        data, learned = self.match_names(data, allow_new=True), self.provenance["data"]
+        known, hidden = data.pseudonyms(), data.anonymise()
+        others = {name: f"other {number:02}" for number, name in enumerate(self.expertise.names, start=1)}
+        if learned.get("fingerprint") == data.fingerprint():
+            learned = {**learned, "fingerprint": hidden.fingerprint()}
+        found = self._anonymise(others | known)
+        return replace(found, provenance={**self.provenance, "data": learned}), hidden
+
+    def _anonymise(self, names: Mapping[str, str]) -> Fitted:
+        columns = {f"the skill {name!r}": [name] for name in self.expertise.skill_names}
+        encoded = {} if self.policy.encoding is None else self.policy.encoding.words
+        if not are_pseudonyms(self.expertise.names):
+            refuse_names(columns | encoded, self.expertise.names)
+        return self.renamed(names)
 
     def renamed(self, names: Mapping[str, str]) -> Fitted:
         """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""

@@ -81,6 +81,8 @@ def rate(
     the steps of an episode; it needs some twenty episodes a person, and is the whole range for a single one.
     """
     check_demonstrations(demonstrations)
+    if isinstance(policy, Fitted):
+        demonstrations = policy.match_names(demonstrations, allow_new=True)
     demonstrations, _ = held_in_memory(demonstrations)
     if not isinstance(pooled, bool):
         instance_of("pooled", pooled, Population, rule="pass True, False, or the `population` of earlier ratings")
@@ -109,7 +111,7 @@ def assess(
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     if by == "episode" and demonstrations.mapping is not None:
         raise SettingsError("episodes of a folder are not rated one by one: ileed.curate scores each of them")
-    demonstrations, _ = held_in_memory(demonstrations)
+    demonstrations, _ = held_in_memory(fit.match_names(demonstrations, allow_new=True))
     level, known, units = checked_level(confidence_level), fit.expertise.ratings, units_of(demonstrations, by)
     if units is None and _in_parts(demonstrations):
         return _assess_many(fit, demonstrations, level, progress)

@@ -21,7 +21,7 @@ from ileed.errors import SettingsError
 from ileed.labelling.answers import Answers
 from ileed.labelling.dirichlet import logit_moments
 from ileed.labelling.models import AbstractWorkers
-from ileed.runs.files import atomic_write
+from ileed.runs.files import atomic_write, csv_bytes
 from ileed.wording import counted
 
 __all__ = ["Labels"]
@@ -155,12 +155,14 @@ class Labels:
         one_of("format", format, ("csv", "parquet"))
         if os.path.lexists(path):
             raise SettingsError(f"{path} exists already: choose another place, or remove it first")
-        from pyarrow import csv, parquet
+        from pyarrow import parquet
 
-        write = csv.write_csv if format == "csv" else parquet.write_table
         with atomic_write(Path(path), directory=True) as folder:
             for name, table in self.tables().items():
-                write(table, folder / f"{name}.{format}")
+                if format == "csv":
+                    (folder / f"{name}.csv").write_bytes(csv_bytes(table))
+                else:
+                    parquet.write_table(table, folder / f"{name}.parquet")
 
 
 def _pandas() -> Any:

@@ -144,7 +144,8 @@ def format_to_write(path: Path, name: str | None = None) -> str:
     if found := next((each for each in by_ending if each in formats), None):
         return found
     raise DemonstrationError(
-        f"{path.name} names no format: pass format= (at the command: --format), one of {', '.join(formats)}"
+        f"{stores.base_name(path)} names no format: pass format= (at the command: --format), one of "
+        f"{', '.join(formats)}"
     )
 
 

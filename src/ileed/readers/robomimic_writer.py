@@ -13,9 +13,13 @@ import numpy as np
 
 from ileed import runs
 from ileed.demonstrations import Array, Demonstrations
-from ileed.errors import DemonstrationError, require
+from ileed.errors import DemonstrationError, SettingsError, require
+from ileed.readers import hdf5
+from ileed.readers.reader import read_notes
 from ileed.readers.robomimic import DEMONSTRATOR, OPERATOR
 
+_COPIED = ("actions", "rewards", "dones", "states", "obs", "next_obs")
+_ENVIRONMENT = ("env_name", "env_version", "type", "env_kwargs")
 _TIERS = ("worse", "okay", "better")
 _COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
 _WORTH_COMPRESSING = 1024  # bytes; below that, what describes the compression outweighs what it saves
@@ -78,6 +82,50 @@ def write_robomimic(
     attributes = {"total": len(data), "env_args": json.dumps(dict(env_args or {})), "ileed": json.dumps(notes)}
     bounds = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
     _write(path, attributes, {name: each for name, each in columns.items() if each is not None}, bounds, named)
+
+
+def copy_robomimic(source: Path, path: Path, data: Demonstrations) -> None:
+    """Copy the episodes of `data` from the robomimic file they were read from, with the demonstrators of `data`.
+
+    The copy has the numbers of robomimic's own data sets (images included), the skills of `data` and the masks `train`
+    and `valid`. Other masks, data sets and attributes, text above all, may name demonstrators and are left out.
+    """
+    import h5py
+
+    with hdf5.open_file(source) as old, h5py.File(path, "w", libver=("v110", "v110")) as new:
+        group, keys = new.create_group("data"), [str(key) for key in data.episode_keys.tolist()]
+        if missing := [key for key in keys if f"data/{key}" not in old]:
+            raise SettingsError(f"{source} has no episode {missing[0]!r}: pass the file that the data were read from")
+        made, notes = (read_notes(old["data"].attrs.get(name, "{}"), repr(name)) for name in ("env_args", "ileed"))
+        kept = {name: notes[name] for name in ("observations", "observation_shape", "skills") if name in notes}
+        group.attrs["total"] = len(data)
+        group.attrs["env_args"] = json.dumps({name: made[name] for name in _ENVIRONMENT if name in made})
+        group.attrs["ileed"] = json.dumps({"format": 1, "names": list(data.names), **kept})
+        for key, person, (start, stop) in zip(
+            keys, data.episode_demonstrator, pairwise(data.episode_bounds), strict=True
+        ):
+            demo = group.create_group(key)
+            demo.attrs["num_samples"] = int(stop - start)
+            for name in (*_COPIED, *(["skill"] if data.skills else [])):
+                _copy_numbers(old[f"data/{key}"].get(name), demo, name, with_text=name == "skill")
+            demo[DEMONSTRATOR] = np.full(stop - start, person)
+        who, there = data.episode_demonstrator, set(keys)
+        masks = {name: np.array(keys)[who == number].tolist() for number, name in enumerate(data.names)}
+        for name in ("train", "valid"):
+            if name in old.get("mask", {}):
+                masks[name] = [key for key in hdf5.read(old[f"mask/{name}"], name).tolist() if key in there]
+        for name, members in masks.items():
+            if members:
+                new[f"mask/{name}"] = np.array(members, dtype="S")
+
+
+def _copy_numbers(item: Any, target: Any, name: str, *, with_text: bool) -> None:
+    """Copy a data set, or those of a group, without attributes."""
+    if hdf5.is_group(item):
+        for each in item:
+            _copy_numbers(item[each], target.require_group(name), each, with_text=with_text)
+    elif hdf5.is_data_set(item) and (with_text or item.dtype.kind in "biuf"):
+        item.file.copy(item, target, name=name, without_attrs=True)
 
 
 def _by_key(group: str, observations: Array, keys: Mapping[str, int]) -> dict[str, Array]:

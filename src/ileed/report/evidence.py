@@ -136,7 +136,7 @@ def check_data(fitted: Fitted, data: Demonstrations) -> None:
     if strangers := [name for name in data.names if name not in known]:
         raise DemonstrationError(
             f"the data have {strangers[0]!r}, who is not in this run, which has {listed(fitted.expertise.names)}: pass "
-            "the data of the run, with --anonymise if it was fitted so"
+            "the data of the run"
         )
     actions = data.action_count if data.discrete else data.actions.shape[1]
     found = (data.observations.shape[1:], data.discrete, actions, data.legal is not None)

@@ -233,9 +233,8 @@ def _check_store(path: Path, *, overwrite: bool) -> None:
     if _SETTINGS in held and not overwrite:
         raise RunError(_held(path))
     if held and _SETTINGS not in held:
-        raise RunError(
-            f"{stores.address_of(path)} holds files and no run ({brief(held[0] or path.name)}): choose another place"
-        )
+        first = brief(held[0] or stores.base_name(path))
+        raise RunError(f"{stores.address_of(path)} holds files and no run ({first}): choose another place")
 
 
 def _held(path: Path) -> str:

@@ -68,15 +68,15 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def csv_bytes(table: pa.Table) -> bytes:
-    """A table as a CSV file, whose text is printable and begins no formula of a spreadsheet."""
+    """A table as CSV, the only writer of such files: text is printable and begins no formula of a spreadsheet."""
     from pyarrow import csv  # which takes a while to load
 
     content = pa.BufferOutputStream()
     for place, column in enumerate(table.schema):
-        if pa.types.is_string(column.type):
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             words = [None if word is None else cell_text(word) for word in table.column(place).to_pylist()]
             table = table.set_column(place, column.name, pa.array(words, pa.string()))
-    csv.write_csv(table, content)
+    csv.write_csv(table.rename_columns([cell_text(name) for name in table.column_names]), content)
     found: bytes = content.getvalue().to_pybytes()
     return found
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, final
 
+from ileed import stores
 from ileed.curation import Curated
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, SettingsError, require_all
@@ -72,7 +73,7 @@ class Session:
             check_data(self.fitted, self.curated.data)
         except DemonstrationError:
             data = None
-        title = f"Demonstrator report: {labels_of([self.run.resolve().name])[0]}"
+        title = f"Demonstrator report: {labels_of([stores.base_name(self.run)])[0]}"
         live = Live(*((_HOME / f"live.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")))
         return page(title, self.fitted, Content.of(self.fitted, {}, {}, data), command=None, live=live)
 
