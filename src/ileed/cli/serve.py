@@ -39,7 +39,7 @@ class Serve(OfCuration):
         require_server()
         self.rule_settings()
         scored = self.score()
-        marks = Marks.of(self.run, scored.data.fingerprint(), scored.data.episode_count)
+        marks = Marks.of(self.run, scored.fitted.policy.match(scored.data).fingerprint(), scored.data.episode_count)
         goal = Destination(self.out, scored.format, scored.source, self.overwrite)
         session = Session(self.run, self._fit_shown(scored), scored.curated, marks, goal)
         with bar("writing the report"):

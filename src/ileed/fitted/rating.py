@@ -37,6 +37,7 @@ from ileed.fitted.likelihood import (
     profiles,
     tabulated,
 )
+from ileed.fitted.policy import Policy
 from ileed.fitted.population import thinned
 from ileed.fitted.posterior import GRID, Population, likeliest, mean_and_interval, peak, posterior, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
@@ -81,6 +82,8 @@ def rate(
     the steps of an episode; it needs some twenty episodes a person, and is the whole range for a single one.
     """
     check_demonstrations(demonstrations)
+    if isinstance(own := getattr(policy, "policy", policy), Policy):  # of a fit, or by itself
+        demonstrations = own.match(demonstrations)
     demonstrations, _ = held_in_memory(demonstrations)
     if not isinstance(pooled, bool):
         instance_of("pooled", pooled, Population, rule="pass True, False, or the `population` of earlier ratings")
@@ -105,7 +108,7 @@ def assess(
     progress: Callable[[int, int], object] | None = None,
 ) -> Ratings:
     """People rated by a fit, as `Fitted.assess` says."""
-    check_demonstrations(demonstrations)
+    demonstrations = fit.policy.match(demonstrations)
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     if by == "episode" and demonstrations.mapping is not None:
         raise SettingsError("episodes of a folder are not rated one by one: ileed.curate scores each of them")

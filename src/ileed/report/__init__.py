@@ -21,7 +21,7 @@ from ileed.methods import load
 from ileed.pseudonyms import pseudonyms
 from ileed.report.charts import file_of
 from ileed.report.comparison import comparison_page
-from ileed.report.evidence import check_data
+from ileed.report.evidence import data_of_run
 from ileed.report.layout import Live, Page
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
@@ -163,7 +163,7 @@ def _load(
     fitted = load(path)
     if data is not None:
         check_demonstrations(data)
-        check_data(fitted, data)
+        data = data_of_run(fitted, data)
     if not anonymise:
         return fitted, truth, data
     names = pseudonyms(fitted.expertise.names, key=str(fitted.provenance["data"]["fingerprint"]))
@@ -180,7 +180,7 @@ def _load_both(
     if data is not None:
         check_demonstrations(data)
         for fitted in fits:
-            check_data(fitted, data)
+            data_of_run(fitted, data)
     if not anonymise:
         return *fits, data
     names = tuple(dict.fromkeys([*fits[0].expertise.names, *fits[1].expertise.names]))
