@@ -209,7 +209,7 @@ class Demo:
         console.print(ranking(fitted, truth))
         if fitted.expertise.ratings is not None:
             console.say(fitted.expertise.ratings.sentence())
-        console.say(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
+        console.say(f"rank loss {rank_loss(dict(fitted.expertise.ranking()), truth):.2f} (0 is a perfect order)")
         table = Table("policy", "mean reward", "95 % interval", title=f"{task.name}, {self.episodes} episodes each")
         for name, score in scores.items():
             low, high = score.interval

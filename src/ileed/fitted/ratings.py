@@ -195,8 +195,12 @@ class Ratings:
         }
         if self.in_sample is not None:
             columns["in_sample"] = self.in_sample / np.nanmean(self.in_sample) if relative else self.in_sample
-        order = np.argsort(-own, kind="stable")
-        return pa.table(columns).take(order).replace_schema_metadata(told)
+        return pa.table(columns).take(self.order).replace_schema_metadata(told)
+
+    @cached_property
+    def order(self) -> Array:
+        """The numbers of demonstrators, best first by relative expertise: the order of tables, reports and rankings."""
+        return np.argsort(-self._places(self.confidence_level, relative=True)[0], kind="stable")
 
     def _places(self, level: float, *, relative: bool) -> tuple[Array, ...]:
         """Expertise, both ends of its interval, and both of the rank's."""
@@ -354,7 +358,7 @@ class Ratings:
     @cached_property
     def _boundaries(self) -> tuple[Array, Array]:
         """People by falling expertise, and after each but the last the least probability that one before is better."""
-        order = np.argsort(-(self._posterior @ INSIDE), kind="stable")
+        order = self.order
         least = np.minimum.accumulate(self._above[np.ix_(order, order)], axis=0)
         least = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1]
         return order, np.diagonal(least, offset=1)
