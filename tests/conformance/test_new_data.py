@@ -125,9 +125,13 @@ def numbered(columns: Table) -> Any:
     return np.array([CHOICES.index(word.split()[-1]) for word in columns["decision"]])
 
 
+def write_rows(columns: Table, path: Path) -> None:
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    path.write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]))
+
+
 def write_csv(columns: Table, path: Path) -> None:
-    rows = zip(*(values.tolist() for values in discrete(columns).values()), strict=True)
-    path.write_text("\n".join(",".join(map(str, row)) for row in [discrete(columns), *rows]))
+    write_rows(discrete(columns), path)
 
 
 def write_lerobot_of_others(columns: Table, path: Path) -> None:
@@ -173,8 +177,7 @@ def write_answers(columns: Table, path: Path) -> None:
     path.mkdir()
     names = {"case": "question", "nurse": "worker", "decision": "answer", "aisle": "aisle"}
     kept = {names[name]: values for name, values in columns.items() if name in names}
-    rows = zip(*(values.tolist() for values in kept.values()), strict=True)
-    (path / "answer.csv").write_text("\n".join(",".join(map(str, row)) for row in [kept, *rows]))
+    write_rows(kept, path / "answer.csv")
 
 
 def of_episodes(columns: Table) -> ileed.Demonstrations:
@@ -502,6 +505,34 @@ def test_a_category_or_label_that_the_fit_has_not_seen_is_refused(fit_of):
         other[7] = word
         with pytest.raises(ileed.DemonstrationError, match=word):
             fit_of("table in memory")[0].assess(of_discrete(dict(table()) | {column: other}))
+
+
+def test_a_command_reads_a_table_as_that_of_the_fit_was_read(tmp_path, capsys):
+    """Wards are text, also where those of some rows look like numbers; numbers of rows are no feature of the fit."""
+    columns = discrete(dict(table()) | {"arrival": np.where(np.arange(60) % 4 < 2, "12", "A1")})
+    rows = np.arange(60) % 4 < 2
+    later = {"row": np.arange(30)} | {name: values[rows] for name, values in columns.items()}
+    for name, each in (("all", columns), ("later", later)):
+        write_rows(each, tmp_path / f"{name}.csv")
+    words = [
+        tmp_path / "all.csv",
+        *OF_TABLE,
+        "--restarts",
+        "1",
+        "--steps",
+        "15",
+        "--folds",
+        "0",
+        "--out",
+        tmp_path / "run",
+    ]
+    assert command(["fit", *map(str, words), "--policy", "CategoricalMLP(hidden=(4,))"]) == 0
+    capsys.readouterr()
+    assert command(["rate", str(tmp_path / "run"), str(tmp_path / "later.csv"), *OF_TABLE, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["table"]
+    part = ileed.from_table({name: values[rows] for name, values in columns.items()}, **ROLES)
+    expected = ileed.load(tmp_path / "run").assess(part).table().to_pylist()
+    assert is_close(found, expected)
 
 
 def test_missing_values_are_filled_as_those_of_the_fit_were():

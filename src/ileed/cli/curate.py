@@ -94,7 +94,7 @@ class OfCuration:
         from ileed.methods import load
 
         options, fitted = self.rule_settings(), load(self.run)
-        data = replace(self.episodes, anonymise=False).read()  # by their names the run knows people
+        data = replace(self.episodes, anonymise=False).read(fitted.policy.encoding)  # by names the run knows people
         with bar("curating") as advance:
             progress = after_delay(advance)
             options |= {"stretch": self.stretch, "seed": self.seed, "cross_fit": self.cross_fit}

@@ -14,7 +14,7 @@ from ileed.cli.console import Output, after_delay, bar, plain, print_json
 from ileed.errors import DemonstrationError, SettingsError, UnnamedDemonstratorError
 
 if TYPE_CHECKING:
-    from ileed.demonstrations import Demonstrations
+    from ileed.demonstrations import Demonstrations, Encoding
     from ileed.readers import Labeller
 
 
@@ -35,15 +35,15 @@ class Columns:
     missing: Literal["error", "category"] = "error"
     """Missing values in a table's features: an error, or a category of their own."""
 
-    def read(self, path: Path) -> Demonstrations:
-        """The demonstrations in a table."""
+    def read(self, path: Path, encoding: Encoding | None = None) -> Demonstrations:
+        """The demonstrations in a table, encoded as those of a fit where its encoding is passed."""
         from ileed.readers import from_table
 
         if self.demonstrator is None:
             raise DemonstrationError("--action names a column, but that of the demonstrator is missing: --demonstrator")
         options: dict[str, Any] = {name: value or None for name, value in vars(self).items()}
         options["action"] = self.action[0] if len(self.action) == 1 else self.action
-        return from_table(path, **options)
+        return from_table(path, **options, encoding=None if self.features else encoding)
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,11 @@ class OfData:
         if not stores.address_of(self.data) and not str(self.data).startswith("hf:") and not self.data.exists():
             raise DemonstrationError(f"there is no file {plain(str(self.data))}: check the path")
 
-    def read(self) -> Demonstrations:
-        """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
+    def read(self, encoding: Encoding | None = None) -> Demonstrations:
+        """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows.
+
+        With the `encoding` of a fit, the columns of a table are read as those of the fit were.
+        """
         from ileed.readers import read
         from ileed.readers.hub import local_copy
 
@@ -132,7 +135,7 @@ class OfData:
             local_copy(self.data)  # the hub shows bars of its own
         if columns.action:
             with bar("reading"):
-                data = columns.read(self.data)
+                data = columns.read(self.data, encoding)
         else:
             options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
             options |= vars(self.folder)

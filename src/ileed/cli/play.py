@@ -78,7 +78,8 @@ class Rate:
         from ileed.cli.fitting import ratings_summary, ratings_table, say_ratings
         from ileed.methods import load
 
-        fitted, data = load(self.run), self.people.read()
+        fitted = load(self.run)
+        data = self.people.read(fitted.policy.encoding)
         with bar("rating") as advance:
             ratings = fitted.assess(data, progress=after_delay(advance))
         if self.people.json:
