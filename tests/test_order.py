@@ -61,7 +61,6 @@ def named_in(text: str) -> list[str]:
 def test_tables_of_either_scale_have_the_order_of_the_ranking(fitted, order):
     assert fitted.expertise.table(relative=False)["demonstrator"].to_pylist() == order
     assert [name for name, _ in fitted.expertise.ranking()] == order
-    assert [name for group in fitted.expertise.groups() for name in group] == order
 
 
 def test_the_ranking_falls(fitted):

@@ -358,7 +358,7 @@ class Ratings:
     @cached_property
     def _boundaries(self) -> tuple[Array, Array]:
         """People by falling expertise, and after each but the last the least probability that one before is better."""
-        order = self.order
+        order = np.argsort(-(self._posterior @ INSIDE), kind="stable")
         least = np.minimum.accumulate(self._above[np.ix_(order, order)], axis=0)
         least = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1]
         return order, np.diagonal(least, offset=1)
