@@ -302,7 +302,8 @@ class Ileed:
         if (each.sum(1) == 0).any():
             return None
         method = replace(self, restarts=len(each), ensemble=1)
-        return FoldPolicies(method.fit_members(data, each, stages.stage("cross-fitting", "folds")), fold)
+        assumed = None if stages.known is None else stages.known.assumed_of_demonstrators(data)
+        return FoldPolicies(method.fit_members(data, each, stages.stage("cross-fitting", "folds")), fold, assumed)
 
     def fit_each(
         self,

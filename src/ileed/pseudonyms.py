@@ -1,7 +1,7 @@
 """Pseudonyms: what outputs show in place of demonstrators' names, and how to find text that still contains a name.
 
 A pseudonym is a number in the order of a keyed hash of the name, so that the number does not follow from the order of
-the file or the alphabet. The key is the fingerprint of the data: the same data give the same pseudonyms in every output.
+the file or the alphabet. The key is the fingerprint of the data: the same data give the same pseudonyms everywhere.
 Whoever has the data, or a list of the names with that fingerprint or in the order of the data, can undo it; see
 docs/responsible-use.md.
 """

@@ -93,8 +93,8 @@ class OfCuration:
         from ileed.methods import load
 
         options, fitted = self.rule_settings(), load(self.run)
-        data = self.episodes.read_named()
-        fingerprint = data.fingerprint()
+        data = self.episodes.read_named(fitted.policy.encoding)
+        fingerprint = fitted.policy.match(data).fingerprint()
         if self.episodes.anonymise:
             fitted, data = fitted.anonymise_with(data)
         with bar("curating") as advance:

@@ -17,7 +17,7 @@ from ileed.cli.console import Output, after_delay, bar, plain, print_json
 from ileed.errors import DemonstrationError, SettingsError, UnnamedDemonstratorError
 
 if TYPE_CHECKING:
-    from ileed.demonstrations import Demonstrations
+    from ileed.demonstrations import Demonstrations, Encoding
     from ileed.readers import Labeller
 
 
@@ -38,13 +38,13 @@ class Columns:
     missing: Literal["error", "category"] = "error"
     """Missing values in a table's features: an error, or a category of their own."""
 
-    def read(self, path: Path) -> Demonstrations:
-        """The demonstrations in a table."""
+    def read(self, path: Path, encoding: Encoding | None = None) -> Demonstrations:
+        """The demonstrations in a table, encoded as those of a fit where its encoding is passed."""
         from ileed.readers import from_table
 
         options: dict[str, Any] = {name: value or None for name, value in vars(self).items()}
         options["action"] = self.action[0] if len(self.action) == 1 else self.action
-        return from_table(path, **options)
+        return from_table(path, **options, encoding=None if self.features else encoding)
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,16 @@ class OfData:
         if not stores.address_of(self.data) and not str(self.data).startswith("hf:") and not self.data.exists():
             raise DemonstrationError(f"there is no file {plain(str(self.data))}: check the path")
 
-    def read(self) -> Demonstrations:
+    def read(self, encoding: Encoding | None = None) -> Demonstrations:
         """The demonstrations in the file, with pseudonyms where these are asked for."""
-        data = self.read_named()
+        data = self.read_named(encoding)
         return data.anonymise() if self.anonymise else data
 
-    def read_named(self) -> Demonstrations:
-        """The demonstrations in the file with the names that it has; with --anonymise, no message contains these."""
+    def read_named(self, encoding: Encoding | None = None) -> Demonstrations:
+        """The demonstrations in the file with the names that it has; with --anonymise, no message contains these.
+
+        With the `encoding` of a fit, the columns of a table are read as those of the fit were.
+        """
         columns, labeller = self.columns, self.robomimic.labeller(self.columns.demonstrator)
         if not columns.action and (columns.episode or columns.features or columns.skills):
             raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
@@ -136,9 +139,9 @@ class OfData:
         if self.anonymise:
             self.check_file()
         with names_withheld(stores.name_of(self.data)) if self.anonymise else nullcontext():
-            return self._read(labeller)
+            return self._read(labeller, encoding)
 
-    def _read(self, labeller: Labeller | None) -> Demonstrations:
+    def _read(self, labeller: Labeller | None, encoding: Encoding | None) -> Demonstrations:
         """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
         from ileed.readers import read
         from ileed.readers.hub import local_copy
@@ -147,7 +150,7 @@ class OfData:
             local_copy(self.data)  # the hub shows bars of its own
         if self.columns.action:
             with bar("reading"):
-                return self.columns.read(self.data)
+                return self.columns.read(self.data, encoding)
         options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
         options |= vars(self.folder)
         given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, [])}

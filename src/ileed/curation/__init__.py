@@ -24,7 +24,7 @@ from ileed.curation import outputs
 from ileed.curation.rules import Rule
 from ileed.curation.scores import Progress, Scores, Settings, Stretches, score
 from ileed.curation.states import Kinds, kinds_of
-from ileed.demonstrations import Array, Demonstrations, check_demonstrations
+from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.streaming import blocks_of
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
@@ -60,9 +60,10 @@ def curate(
     A fit to anonymised data knows its demonstrators by pseudonyms: of the same data, the result has these pseudonyms;
     demonstrators of other data cannot be matched and count as new, with a warning.
 
-    The data may be those that the fit learned from, or others of the same kind. In the first case its policy has seen
-    the steps that it judges: the temperature, the dispersion and everybody's mean expertise are cross-fitted then, but
-    the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these. With
+    The data may be those that the fit learned from, or others with the same features and actions; both are matched by
+    name where they have names (`Policy.match`). Where they are the data of the fit, its policy has seen the
+    steps that it judges: the temperature, the dispersion and each demonstrator's mean expertise are cross-fitted then,
+    but the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these. With
     `cross_fit` each episode is judged by policies that have not seen it: the method of the fit, with its width, is
     fitted to `data` once more, in folds, which takes about as long as the fit did. `Curated.judged_by` says which.
 
@@ -70,25 +71,21 @@ def curate(
     compared with, the clusters of kinds, and the folds.
     """
     instance_of("fitted", fitted, Fitted, rule="pass what method.fit(data, seed=0) or ileed.load(run) returns")
-    check_demonstrations(data)
-    data = fitted.match_names(data, allow_new=True)
-    if data.encoding is not None and data.encoding != fitted.policy.encoding:
-        raise DemonstrationError(
-            "the data were encoded otherwise than those of the fit: read them with from_table(..., "
-            "encoding=fitted.policy.encoding)"
-        )
+    matched = fitted.match_names(fitted.policy.match(data), allow_new=True)
+    if matched.names != data.names:
+        data = matched
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     stretch = whole_number("stretch", stretch, least=1, rule="a stretch has one step or more, a whole number")
     chosen, seed, level = Rule.of(rule), seed_of(seed), checked_level(confidence_level)
     settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None))
-    judged_by = _judged_by(fitted, data)
+    judged_by = _judged_by(fitted, matched)
     if true_or_false("cross_fit", cross_fit):
-        fitted, folds = _cross_fitted(fitted, data, seed)
+        fitted, folds = _cross_fitted(fitted, matched, seed)
         settings = settings._replace(blocks=folds.judged())
         judged_by = f"policies of {folds.count} folds, none of which has seen the episodes that it judges"
     stretches = Stretches.of(data, stretch)
-    inputs = _inputs(fitted, data)
-    episodes, within = score(fitted, data, inputs, stretches, settings)
+    inputs = _inputs(fitted, matched)
+    episodes, within = score(fitted, matched, inputs, stretches, settings)
     scores, unit = (episodes, data.episode) if chosen.unit == "episode" else (within, stretches.of_step)
     kinds = kinds_of(data, inputs, unit, chosen.kinds, seed=seed) if chosen.at_least else None
     steps = np.bincount(unit)

@@ -36,7 +36,9 @@ class Demonstrations:
     discrete, or (step, dimension) of floating-point numbers where they are continuous. `demonstrator` holds a name
     or a number for every step; `episode` a label. `names` fixes the order of the demonstrators and then
     `demonstrator` may index it. `action_count` says how many discrete actions there are when the data may not show
-    them all. `encoding` holds the names of features and actions where the data came from a table (`from_table`).
+    them all. `encoding` holds the names of features and actions where the source has them: the columns of a table
+    (`from_table`), or the keys of a format or mapping.
+
     Episodes are numbered from zero; `source_episode` keeps what each is called where the data came from, by default the
     label in `episode`, through `select` and `by`. `episode_number` says which of the demonstrator's own episodes each
     is, from 0 on, where that is not their order here; `select` and `by` keep it (`own_episode_number`).
@@ -112,9 +114,11 @@ class Demonstrations:
         An episode is a mapping or an object with `observations` (or `obs`), `actions` (or `acts`), and optionally
         `rewards` (or `rews`) and `terminations`: Minari's episodes and imitation's trajectories are such objects. An
         observation after the last action is left out, since nobody acted on it. Observations that are a mapping of
-        arrays (gymnasium's Dict) are flattened in the order of their sorted names; they must all be numbers.
+        arrays (gymnasium's Dict) are flattened in the order of their sorted names, which `encoding` keeps; they must
+        all be numbers.
         """
-        return cls(**join_episodes(episodes, demonstrator), names=tuple(names), action_count=action_count)
+        columns = join_episodes(episodes, demonstrator, action_count=action_count)
+        return cls(**columns, names=tuple(names), action_count=action_count)
 
     def __len__(self) -> int:
         return len(self.actions)

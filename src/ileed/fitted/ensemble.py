@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ileed import runs
 from ileed.checking import path_of, whole_number
-from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
+from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
@@ -116,18 +116,12 @@ class Fitted:
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
         """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
-        check_demonstrations(data)
-        data = self.match_names(data, allow_new=False)
+        data = self.match_names(self.policy.match(data), allow_new=False)
         position = {name: number for number, name in enumerate(self.expertise.names)}
         if strangers := [name for name in data.names if name not in position]:
             raise DemonstrationError(
                 f"there is no demonstrator {strangers[0]!r}: this fit knows {listed(self.expertise.names)}; "
                 "fitted.assess(data) rates people whom it has not seen"
-            )
-        if data.encoding is not None and data.encoding != self.policy.encoding:
-            raise DemonstrationError(
-                "the data were encoded otherwise than those of the fit, so that their numbers mean something else: "
-                "read them with from_table(..., encoding=fitted.policy.encoding)"
             )
         demonstrator = np.array([position[name] for name in data.names])[data.demonstrator]
 
@@ -173,6 +167,7 @@ class Fitted:
         known = self.expertise.names
         if not are_pseudonyms(known) or not set(known).isdisjoint(data.names):
             return data
+        data = self.policy.match(data)
         names = data.pseudonyms()
         hidden = replace(data, names=tuple(names[name] for name in data.names))
         if self.provenance.get("data", {}).get("fingerprint") in (hidden.fingerprint(), data.fingerprint()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 from typing import Any, final
 
 import numpy as np
@@ -94,12 +94,25 @@ class Expertise:
         return self.ratings
 
     def by_demonstrator(self) -> dict[str, float]:
-        """Each demonstrator's expertise, averaged over that person's own steps; NaN where none was learned from."""
+        """Each demonstrator's expertise at their own steps, averaged; NaN where no step of theirs was learned from.
+
+        This is the fit's in-sample estimate, the column `in_sample` of `table()`. `ranking()` has the order.
+        """
         return dict(zip(self.names, self.summary.by_demonstrator.tolist(), strict=True))
 
     def ranking(self) -> list[tuple[str, float]]:
-        """Demonstrators and their expertise, best first; those who have none, NaN, come last."""
-        return sorted(self.by_demonstrator().items(), key=lambda item: (isnan(item[1]), -item[1]))
+        """Demonstrators and their expertise, best first, in the order of `table()`; those without any, NaN, come last.
+
+        Expertise is that of the ratings, as in `table(relative=False)`, or of `by_demonstrator()` without ratings.
+        """
+        own = self.by_demonstrator()
+        if self.ratings is None:
+            return sorted(own.items(), key=lambda item: (isnan(item[1]), -item[1]))
+        rated = [
+            (self.ratings.names[number], float(self.ratings.best.expertise[number])) for number in self.ratings.order
+        ]
+        learned_from = [(name, value) for name, value in rated if not isnan(own[name])]
+        return [*learned_from, *((name, nan) for name, _ in rated if isnan(own[name]))]
 
     @torch.no_grad()
     def by_skill(self) -> dict[str, dict[str, float]]:

@@ -12,8 +12,9 @@ from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed._torch import stream
 from ileed.checking import seed_of
-from ileed.demonstrations import Array, Encoding
+from ileed.demonstrations import Array, Demonstrations, Encoding, check_demonstrations
 from ileed.demonstrations.encoding import is_table
+from ileed.demonstrations.matching import Layout
 from ileed.demonstrations.rules import as_array
 from ileed.errors import DemonstrationError
 from ileed.fitted.exporting import PolicyModule, write_onnx
@@ -50,6 +51,25 @@ class Policy:
         """How many numbers a continuous action has; 0 where actions are discrete."""
         self.recurrent = bool(self._net.initial_state(0))
         """Whether it has a hidden state."""
+
+    @property
+    def layout(self) -> Layout:
+        """What this policy expects of data: the shape of observations, the actions, and their names where known."""
+        return Layout(
+            self.observation_shape, self.action_count, self.action_size, self._sizes.has_legal_actions, self.encoding
+        )
+
+    def match(self, data: Demonstrations) -> Demonstrations:
+        """The same steps with the columns, categories and labels of the data that this policy learned from.
+
+        Whatever takes new data calls this first: `Fitted.nats`, `Fitted.assess`, `ileed.rate`, `ileed.curate`, reports
+        and the live page. Names are matched where both sides have them, and shapes always; extra features are dropped.
+
+        Raises:
+            DemonstrationError: if the data cannot be matched; see `Layout.match`.
+        """
+        check_demonstrations(data)
+        return self.layout.match(data)
 
     def reset(self, seed: int = 0) -> None:
         """Begin new episodes, and start the stream of sampled actions again from a seed."""
@@ -159,7 +179,12 @@ def _state_of_rows(state: State, starts: Array | None, initial: tuple[Tensor, ..
 
 def network_inputs(observations: Any, normaliser: Normaliser, encoding: Encoding | None) -> Tensor:
     """(input, row) what the networks read of (row, *shape) observations, or of a table whose columns the fit knows."""
-    if encoding is not None and is_table(observations):
+    if is_table(observations):
+        if encoding is None:
+            raise DemonstrationError(
+                "observations are a table, and the fit was given numbers without names: pass an array of shape "
+                f"(rows, {', '.join(map(str, normaliser.shape))}), as table.to_numpy() is"
+            )
         observations = encoding.encode(observations)
     tensor, shape = as_tensor(observations, "observations"), normaliser.shape
     if tuple(tensor.shape[1:]) != shape:

@@ -195,8 +195,12 @@ class Ratings:
         }
         if self.in_sample is not None:
             columns["in_sample"] = self.in_sample / np.nanmean(self.in_sample) if relative else self.in_sample
-        order = np.argsort(-own, kind="stable")
-        return pa.table(columns).take(order).replace_schema_metadata(told)
+        return pa.table(columns).take(self.order).replace_schema_metadata(told)
+
+    @cached_property
+    def order(self) -> Array:
+        """The numbers of demonstrators, best first by relative expertise: the order of tables, reports and rankings."""
+        return np.argsort(-self._places(self.confidence_level, relative=True)[0], kind="stable")
 
     def _places(self, level: float, *, relative: bool) -> tuple[Array, ...]:
         """Expertise, both ends of its interval, and both of the rank's."""

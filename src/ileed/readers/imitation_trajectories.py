@@ -56,7 +56,7 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
     if not found.episodes:
         raise DemonstrationError(f"{path} holds no trajectories: choose one that has some")
     names, labels = _who(path, found, demonstrator)
-    columns = join_episodes(found.episodes, labels)
+    columns = join_episodes(found.episodes, labels) | {"encoding": read_encoding(found.notes.get("encoding"))}
     if is_absent("terminals", found.notes):
         columns["terminals"] = None
     legal, skills = _ours(found)
@@ -66,7 +66,6 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
         legal=legal,
         skills=skills,
         action_count=found.notes.get("action_count", 0),
-        encoding=read_encoding(found.notes.get("encoding")),
     )
 
 

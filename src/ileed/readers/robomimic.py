@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from ileed import memory, runs
-from ileed.demonstrations import Array, Demonstrations, rules
+from ileed.demonstrations import Array, Demonstrations, Encoding, rules
+from ileed.demonstrations.encoding import numbered_names
 from ileed.demonstrations.episodes import join_parts
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, UnnamedDemonstratorError
 from ileed.readers import hdf5
 from ileed.readers.episode_table import by_episode_table
 from ileed.readers.notes import skills_as_noted
+from ileed.readers.parquet import read_encoding
 from ileed.readers.reader import Candidate, Labeller, Reader, by_column, by_mask, by_one, read_notes, shape_as_noted
 from ileed.wording import did_you_mean, printable
 
@@ -60,11 +62,15 @@ def read_robomimic(
         episodes = [name for name in file.episodes if name in labels]
         keys = file.observation_keys(episodes[0], observations)
         seen = [file.join(episodes, f"obs/{key}") for key in keys]
-        flat = np.concatenate([values.reshape(len(values), -1) for values in seen], axis=1)
+        flat = [values.reshape(len(values), -1) for values in seen]
+        joined, actions = np.concatenate(flat, axis=1), file.join(episodes, "actions")
+        is_noted = keys == file.notes.get("observations")
+        inputs = [each for key, part in zip(keys, flat, strict=True) for each in numbered_names(key, part.shape[1])]
+        encoding = read_encoding(file.notes.get("encoding")) if is_noted else Encoding.of_numbers(inputs, actions)
         lengths = [len(labels[name]) for name in episodes]
         return Demonstrations(
-            observations=shape_as_noted(flat, file.notes, _NOTES) if keys == file.notes.get("observations") else flat,
-            actions=file.join(episodes, "actions"),
+            observations=shape_as_noted(joined, file.notes, _NOTES) if is_noted else joined,
+            actions=actions,
             demonstrator=np.concatenate([labels[name] for name in episodes]),
             episode=np.repeat(np.arange(len(episodes)), lengths),
             source_episode=np.repeat(np.array(episodes), lengths),
@@ -72,6 +78,7 @@ def read_robomimic(
             rewards=file.join(episodes, "rewards", optional=True),
             terminals=file.join(episodes, "dones", optional=True),
             skills=file.skills(episodes),
+            encoding=encoding,
         )
 
 

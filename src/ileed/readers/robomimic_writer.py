@@ -74,6 +74,7 @@ def write_robomimic(
         "observation_shape": list(data.observations.shape[1:]),
         "names": list(data.names),
         "skills": {name: values.dtype.str for name, values in data.skills.items()},
+        "encoding": None if data.encoding is None else runs.plain(data.encoding),
     }
     named = _masks(data, masks or {}, valid)
     for name in (*keys, *named, *data.skills):

@@ -20,7 +20,7 @@ from ileed.methods import load
 from ileed.pseudonyms import are_pseudonyms, pseudonyms
 from ileed.report.charts import file_of
 from ileed.report.comparison import comparison_page
-from ileed.report.evidence import check_data
+from ileed.report.evidence import data_of_run
 from ileed.report.layout import Live, Page
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
@@ -162,14 +162,14 @@ def _load(
     fitted, shown = load(path), dict(zip(truth, truth, strict=True))
     if data is not None:
         check_demonstrations(data)
-        named, data = data.names, fitted.match_names(data, allow_new=False)
+        named, data = data.names, fitted.match_names(fitted.policy.match(data), allow_new=False)
         shown |= dict(zip(named, data.names, strict=True))
     if anonymise:
         named = fitted.expertise.names
         fitted, data = (fitted.anonymise(), None) if data is None else fitted.anonymise_with(data)
         shown |= dict(zip(named, fitted.expertise.names, strict=True))
     if data is not None:
-        check_data(fitted, data)
+        data = data_of_run(fitted, data)
     return fitted, {shown[name]: value for name, value in truth.items()}, data
 
 
@@ -181,12 +181,12 @@ def _load_both(
     have_pseudonyms = [are_pseudonyms(fitted.expertise.names) for fitted in fits]
     if data is not None:
         check_demonstrations(data)
-        found = [fitted.match_names(data, allow_new=False) for fitted in fits]
+        found = [fitted.match_names(fitted.policy.match(data), allow_new=False) for fitted in fits]
         if anonymise or any(have_pseudonyms):
             hidden = [fitted.anonymise_with(each) for fitted, each in zip(fits, found, strict=True)]
             fits, found = (hidden[0][0], hidden[1][0]), [each for _, each in hidden]
         for fitted, each in zip(fits, found, strict=True):
-            check_data(fitted, each)
+            data_of_run(fitted, each)
         return *fits, found[0]
     same = fits[0].provenance["data"].get("fingerprint") == fits[1].provenance["data"].get("fingerprint")
     if any(have_pseudonyms) and not (all(have_pseudonyms) and same):

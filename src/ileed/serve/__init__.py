@@ -20,7 +20,7 @@ from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, SettingsError, require_all
 from ileed.fitted import Fitted
 from ileed.report import page
-from ileed.report.evidence import check_data
+from ileed.report.evidence import data_of_run
 from ileed.report.layout import Live, Page
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
@@ -68,9 +68,9 @@ class Session:
 
     def page(self) -> Page:
         """The report of the run with the browser of episodes; without the data where they are not those of the run."""
-        data: Demonstrations | None = self.curated.data
+        data: Demonstrations | None
         try:
-            check_data(self.fitted, self.curated.data)
+            data = data_of_run(self.fitted, self.curated.data)
         except DemonstrationError:
             data = None
         title = f"Demonstrator report: {labels_of([stores.base_name(self.run)])[0]}"
