@@ -18,7 +18,13 @@ shown = brief  # as other modules still call it
 
 
 def whole_number(
-    name: str, value: object, *, rule: str, least: int | None = None, error: _Failure = SettingsError
+    name: str,
+    value: object,
+    *,
+    rule: str,
+    least: int | None = None,
+    most: int | None = None,
+    error: _Failure = SettingsError,
 ) -> int:
     """A whole number, of Python or numpy; `rule` says what it must be.
 
@@ -30,7 +36,9 @@ def whole_number(
         found = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         found = None
-    if isinstance(value, bool) or found is None or (least is not None and found < least):
+    if isinstance(value, bool) or found is None:
+        raise error(f"{name} is {brief(value)}: {rule}")
+    if (least is not None and found < least) or (most is not None and found > most):
         raise error(f"{name} is {brief(value)}: {rule}")
     return found
 
@@ -81,9 +89,15 @@ def text(name: str, value: object, *, error: _Failure = SettingsError) -> str:
     return found
 
 
-def path_of(name: str, value: object, *, rule: str, error: _Failure = SettingsError) -> Path:
-    """The path of a file or directory, from text or anything that stands for one."""
-    return Path(instance_of(name, value, str | os.PathLike, rule=rule, error=error))
+def path_of(
+    name: str, value: object, *, rule: str = "pass the path of a file or folder", error: _Failure = SettingsError
+) -> Path:
+    """The path of a file or directory, from text or any `os.PathLike`; refuses what no file system can hold."""
+    found = os.fsdecode(instance_of(name, value, str | os.PathLike, rule=rule, error=error))
+    with suppress(UnicodeEncodeError):
+        if found and b"\0" not in os.fsencode(found):
+            return Path(found)
+    raise error(f"{name} is {brief(found)}, which cannot be a path: {rule}")
 
 
 def instance_of(name: str, value: object, kind: Any, *, rule: str, error: _Failure = SettingsError) -> Any:

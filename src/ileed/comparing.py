@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ileed import fitting
-from ileed._torch import resolve_device
+from ileed._torch import default_modes, resolve_device
 from ileed.checking import instance_of, seed_of, whole_numbers
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
@@ -26,6 +26,7 @@ DELAYS = (0, 1, 2, 3, 4)
 """The delays that are compared, in steps."""
 
 
+@default_modes()
 def compare(
     demonstrations: Demonstrations,
     *,
@@ -53,6 +54,7 @@ def compare(
     return method.compare_models(demonstrations, stages, models)
 
 
+@default_modes()
 def compare_delays(
     demonstrations: Demonstrations,
     *,

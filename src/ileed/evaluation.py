@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed._torch import stream
+from ileed._torch import default_modes, stream
 from ileed.checking import seed_of, whole_number
 from ileed.errors import IleedError, SettingsError
 from ileed.fitted import Policy
@@ -79,6 +79,7 @@ class Scores:
         return f"{self.mean:.2f} ({low:.2f} to {high:.2f} over {len(self.rewards):,} episodes)"
 
 
+@default_modes()
 def evaluate(
     policy: Any,
     task: AbstractTask | str | Callable[[], Any],

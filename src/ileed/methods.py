@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,12 +14,12 @@ import numpy.typing as npt
 import torch
 
 from ileed import fitting, processes
-from ileed._torch import resolve_device, stream
+from ileed._torch import default_modes, resolve_device, stream
 from ileed.checking import callable_or_none, instance_of, number, path_of, seed_of, true_or_false, whole_number
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_settings
-from ileed.errors import SettingsError
+from ileed.errors import SettingsError, brief
 from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
@@ -146,6 +147,7 @@ class Ileed:
     def _head(self, data: Demonstrations) -> AbstractPolicyHead:
         return self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
 
+    @default_modes()
     def fit(
         self,
         demonstrations: Demonstrations,
@@ -177,6 +179,10 @@ class Ileed:
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
         if checkpoint is not None:
             checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
+            if os.path.isdir(checkpoint):
+                raise SettingsError(
+                    f"checkpoint is the folder {brief(str(checkpoint))}: pass the path of a file, or None"
+                )
         rule = "pass seconds, zero or more"
         number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
         seed, chosen = seed_of(seed), resolve_device(device)
@@ -264,6 +270,7 @@ class Ileed:
     def _fit_model(self, model: Model, data: Demonstrations, weights: Array, stages: Stages) -> Ensemble:
         return replace(self, demonstrator=model, restarts=len(weights), ensemble=1).fit_members(data, weights, stages)
 
+    @default_modes()
     def cross_fit(
         self,
         demonstrations: Demonstrations,
@@ -304,6 +311,7 @@ class Ileed:
         method = replace(self, restarts=len(each), ensemble=1)
         return FoldPolicies(method.fit_members(data, each, stages.stage("cross-fitting", "folds")), fold)
 
+    @default_modes()
     def fit_each(
         self,
         datasets: Sequence[Demonstrations],

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ileed._numpy import default_errors
 from ileed.checking import instance_of, whole_number
 from ileed.demonstrations import rules
 from ileed.demonstrations.collapsing import Collapsed, Uncollapsed, collapse
@@ -68,6 +69,7 @@ class Demonstrations:
     mapping: ColumnMapping | None = None
     """Where the columns are mapped from, of data that were read from a folder, and checked block by block there."""
 
+    @default_errors()
     def __post_init__(self) -> None:
         if self.mapping is not None:
             return

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ileed.checking import instance_of
 from ileed.demonstrations.rules import Array, as_array
 from ileed.errors import DemonstrationError
 
@@ -24,7 +25,9 @@ def join_episodes(episodes: Iterable[Any], demonstrator: Any) -> dict[str, Any]:
     if isinstance(demonstrator, str | bytes | Mapping) or not hasattr(demonstrator, "__len__"):
         rule = "pass a list with one name or whole number for each episode"
         raise DemonstrationError(f"demonstrator is {demonstrator!r}: {rule}")
-    parts = [_columns(episode, number) for number, episode in enumerate(episodes)]
+    rule = "pass an iterable of episodes, each with observations and actions"
+    found = instance_of("episodes", episodes, Iterable, rule=rule, error=DemonstrationError)
+    parts = [_columns(episode, number) for number, episode in enumerate(found)]
     if len(parts) != len(demonstrator):
         found = f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels"
         raise DemonstrationError(f"{found}: pass one label for each")

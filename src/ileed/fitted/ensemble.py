@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ileed import runs
+from ileed._torch import default_modes
 from ileed.checking import path_of, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
@@ -98,6 +99,7 @@ class Fitted:
         return self.joint.parts.expertise.estimates_expertise
 
     @property
+    @default_modes()
     @torch.no_grad()
     def slips(self) -> dict[str, Array]:
         """What people do where they do not follow the policy, as the demonstrator model learned it; the members' mean.
@@ -111,6 +113,7 @@ class Fitted:
         found = {} if module is None else parts.demonstrator.slips(module)
         return {name: values.mean(0).numpy() for name, values in found.items()}
 
+    @default_modes()
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
         """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
@@ -166,6 +169,7 @@ class Fitted:
         ratings = self.expertise.ratings and self.expertise.ratings.renamed(names)
         return replace(self, expertise=replace(self.expertise, names=chosen, ratings=ratings), ensemble=None)
 
+    @default_modes()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
 
@@ -316,6 +320,7 @@ class Ensemble:
             raise SettingsError(f"the size of an ensemble is {count}: {rule}")
         return count
 
+    @default_modes()
     @torch.no_grad()
     def spread(self) -> Spread:
         """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
@@ -356,6 +361,7 @@ class Ensemble:
         counts = self.collapsed if isinstance(self.collapsed, Collapsed) else self.collapsed.some
         return summarise(self.joint, self.normaliser, counts, self.data, self.learned_from)
 
+    @default_modes()
     def fitted(self) -> Fitted:
         """The fit that these members make together: `Fitted` says what is averaged over them."""
         costs, data, result = self.nats_per_action, self.data, self.result

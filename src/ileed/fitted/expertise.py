@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from ileed._torch import default_modes
 from ileed.checking import shown, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
@@ -101,6 +102,7 @@ class Expertise:
         """Demonstrators and their expertise, best first; those who have none, NaN, come last."""
         return sorted(self.by_demonstrator().items(), key=lambda item: (isnan(item[1]), -item[1]))
 
+    @default_modes()
     @torch.no_grad()
     def by_skill(self) -> dict[str, dict[str, float]]:
         """Each demonstrator's expertise in each named skill; for fits with `Skills` alone."""
@@ -113,6 +115,7 @@ class Expertise:
             found[name] = dict(zip(self.skill_names, values.tolist(), strict=True))
         return found
 
+    @default_modes()
     @torch.no_grad()
     def __call__(
         self,

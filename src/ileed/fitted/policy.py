@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily
 
-from ileed._torch import stream
-from ileed.checking import seed_of
+from ileed._torch import default_modes, stream
+from ileed.checking import path_of, seed_of
 from ileed.demonstrations import Array, Encoding
 from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import as_array
@@ -56,12 +56,14 @@ class Policy:
         self._generator = stream(seed_of(seed), "act")
         self._state = None
 
+    @default_modes()
     def distribution(
         self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
         """The distribution of actions after each of (row, *shape) observations, each the first of its episode."""
         return self._next(observations, None, None, legal=legal)[0]
 
+    @default_modes()
     def next_distribution(
         self, observations: Array | Tensor | Any, state: State | None = None, episode_start: Array | None = None
     ) -> tuple[Categorical | MixtureSameFamily, State | None]:
@@ -72,6 +74,7 @@ class Policy:
         starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
         return self._next(observations, state, starts)
 
+    @default_modes()
     def act(
         self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
     ) -> Array:
@@ -80,6 +83,7 @@ class Policy:
         chosen = self._chosen(distribution, sample=sample)
         return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
 
+    @default_modes()
     def predict(
         self,
         observation: Array,
@@ -104,6 +108,7 @@ class Policy:
         """
         return PolicyModule(self._net, self._normaliser).eval()
 
+    @default_modes()
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
 
@@ -111,7 +116,7 @@ class Policy:
         returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
         unless onnxruntime's answers agree with the policy's within 1e-4.
         """
-        write_onnx(self.to_module(), Path(path))
+        write_onnx(self.to_module(), path_of("path", path))
 
     @torch.no_grad()
     def _next(

@@ -14,7 +14,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from ileed._torch import numpy_stream
+from ileed._torch import default_modes, numpy_stream
 from ileed.checking import callable_or_none, instance_of, one_of
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations, rules
 from ileed.demonstrations.streaming import held_in_memory
@@ -52,6 +52,7 @@ PEOPLE_AT_ONCE = 4_000
 
 
 @renamed_arguments(certainty="confidence_level", fitted="policy")
+@default_modes()
 def rate(
     policy: Any,
     demonstrations: Demonstrations,
@@ -95,6 +96,7 @@ def rate(
     return rate_blocks(blocks, demonstrations, pooled=pooled, level=level, by_episode=interval == "episodes")
 
 
+@default_modes()
 def assess(
     fit: Fitted,
     demonstrations: Demonstrations,

@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from ileed._numpy import default_errors
 from ileed.demonstrations import Array, rules
 from ileed.deprecation import renamed_property
 from ileed.errors import SettingsError
@@ -163,6 +164,7 @@ class Ratings:
                     row |= {f"{kind}_{part}": float(values[person]) for part, values in vars(estimates).items()}
             yield row
 
+    @default_errors()
     def table(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Everybody's expertise with its interval and the interval of their rank, best first.
 
@@ -207,6 +209,7 @@ class Ratings:
     def _are_many(self) -> bool:
         return len(self.names) > rules.MANY_PEOPLE
 
+    @default_errors()
     def drift(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Whether everybody improves or tires from episode to episode, where the fit's expertise is `Drift`.
 
@@ -218,6 +221,7 @@ class Ratings:
         level, told = self._scale(relative, confidence_level)
         return self._curves.table(relative=relative, level=level).replace_schema_metadata(told)
 
+    @default_errors()
     def curve(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Everybody's learning curve: expertise in each of their own episodes, of very many in some, with intervals.
 
@@ -236,6 +240,7 @@ class Ratings:
             raise SettingsError(SAME_IN_ALL_EPISODES)
         return self.curves
 
+    @default_errors()
     def standardised(self, *, confidence_level: float | None = None) -> pa.Table:
         """Everybody's expertise over the same states, best first, where kinds of state are rated.
 
@@ -263,6 +268,7 @@ class Ratings:
         order = np.argsort(-drawn.mean(0), kind="stable")
         return pa.table(columns).take(order).replace_schema_metadata(told)
 
+    @default_errors()
     def probability_better(self, first: str, second: str) -> float:
         """The probability that one person's expertise is above another's, given everybody's steps."""
         one, other = self._index(first), self._index(second)
@@ -270,6 +276,7 @@ class Ratings:
             return float(above(self._posterior[[one]], self._posterior[[other]])[0, 0])
         return float(self._above[one, other])
 
+    @default_errors()
     def groups(self, probability: float = 0.95) -> list[tuple[str, ...]]:
         """People in groups, best first: everybody is better than all of the next groups with at least this probability.
 
@@ -279,6 +286,7 @@ class Ratings:
         ends = [*(np.flatnonzero(apart >= probability) + 1), len(order)]
         return [tuple(self.names[person] for person in order[first:end]) for first, end in pairwise([0, *ends])]
 
+    @default_errors()
     def sentence(self, probability: float = 0.95) -> str:
         """Who can be told apart, in words; the two best groups of several, or how many of very many are not average."""
         if self._are_many:
@@ -330,6 +338,7 @@ class Ratings:
         least = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1]
         return order, np.diagonal(least, offset=1)
 
+    @default_errors()
     def episodes_to_settle(self, first: str, second: str, probability: float = 0.95) -> float:
         """How many more episodes of each would tell two people apart with this probability, if they go on as before.
 

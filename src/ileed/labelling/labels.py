@@ -14,7 +14,7 @@ from typing import Any, Literal, final
 import numpy as np
 import pyarrow as pa
 
-from ileed.checking import number, one_of
+from ileed.checking import number, one_of, path_of
 from ileed.demonstrations import Array
 from ileed.demonstrations.encoding import Label
 from ileed.errors import SettingsError
@@ -158,7 +158,7 @@ class Labels:
         from pyarrow import csv, parquet
 
         write = csv.write_csv if format == "csv" else parquet.write_table
-        with atomic_write(Path(path), directory=True) as folder:
+        with atomic_write(path_of("path", path), directory=True) as folder:
             for name, table in self.tables().items():
                 write(table, folder / f"{name}.{format}")
 

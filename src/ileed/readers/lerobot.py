@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ileed import memory
+from ileed.checking import path_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.rules import listed
@@ -52,7 +53,7 @@ def read_lerobot(
     `observation.state` and `observation.environment_state`; videos and images are then left out, with a warning. A
     whole number as action is discrete. Where a folder has several tasks, they are the skill column `task`.
     """
-    folder = _Folder(Path(path))
+    folder = _Folder(path_of("path", path, error=DemonstrationError))
     keys = folder.observation_keys(observations)
     who = _place_of_demonstrator(folder, demonstrator)
     of_frames = [who.column] if isinstance(who, by_column) and who.column in folder.columns else []

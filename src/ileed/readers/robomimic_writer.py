@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ileed import runs
+from ileed.checking import path_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, require
 from ileed.readers.robomimic import DEMONSTRATOR, OPERATOR
@@ -138,4 +139,4 @@ def _write(
                 demo.create_dataset(name, data=part, **(_COMPRESSED if part.nbytes >= _WORTH_COMPRESSING else {}))
         for name, members in masks.items():
             file.create_dataset(f"mask/{name}", data=np.array([f"demo_{number}" for number in members], dtype="S"))
-    runs.write_file(Path(path), content.getvalue())
+    runs.write_file(path_of("path", path, error=DemonstrationError), content.getvalue())

@@ -6,6 +6,7 @@ categories are encoded here, and their names are kept in `Demonstrations.encodin
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ileed import stores
+from ileed.checking import path_of
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
-from ileed.errors import DemonstrationError, refuse_damage
+from ileed.errors import DemonstrationError, brief, refuse_damage
 from ileed.readers.hub import local_copy
 from ileed.readers.parquet import ParquetFile
 from ileed.readers.reader import Labeller, Reader, flat_table
@@ -134,9 +136,9 @@ def open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[st
     """
     if not isinstance(table, str | Path):
         return as_table(table)
-    path = Path(table)
-    if not path.is_file():
-        raise DemonstrationError(f"there is no file {path}: check the path")
+    path = path_of("table", table, rule="pass the path of a CSV or parquet file", error=DemonstrationError)
+    if not os.path.isfile(path):
+        raise DemonstrationError(f"there is no file {brief(str(path))}: check the path")
     if path.suffix.lower() not in _SUFFIXES:
         raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(_SUFFIXES)}")
     if path.suffix.lower() == ".parquet":
