@@ -125,7 +125,7 @@ class Server:
             lifespan="off",
             ws="none",
             timeout_graceful_shutdown=3,
-            timeout_keep_alive=patience,  # type: ignore[arg-type] (asyncio takes fractions of a second)
+            timeout_keep_alive=patience,  # type: ignore[arg-type]  # asyncio takes fractions of a second
         )
         self._server = uvicorn.Server(settings)
 
