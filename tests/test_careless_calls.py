@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import pathlib
+
 import numpy as np
 import pytest
+import torch
 
 import ileed
 from ileed import readers
-from ileed.errors import DemonstrationError, SettingsError
+from ileed.errors import DemonstrationError, SettingsError, brief
 
 STEPS = 40
 
@@ -189,3 +194,77 @@ def test_marks_by_numbers_of_numpy_are_marks(fitted, data):
     found = curated.marked({np.int64(0): np.True_, np.uint8(1): np.False_})
     assert found.marks == {0: True, 1: False}
     assert [type(key) for key in found.marks] == [int, int]
+
+
+BAD = [
+    *(None, True, -1, 2**70, 1e308, math.nan, math.inf, 1j, "", "zzz", "é" * 300, b"x", object(), int),
+    *([], [None], ["zzz"], (), {}, {"zzz": 1}, {None: None}, range(3)),
+    *(np.array(3), np.array([]), np.zeros((2, 3)), np.array(["zzz"]), np.array([None])),
+    *(torch.zeros(3), torch.zeros(2, 3, requires_grad=True), pathlib.Path("zzz")),
+]
+
+
+def public_calls(data, fitted):
+    """Public functions that take a moment, each with arguments that it accepts."""
+    continuous = ileed.Demonstrations(**columns(discrete=False))
+    seen, policy, ratings = data.observations, fitted.policy, fitted.assess(data)
+    answers = {"task": ["t", "t", "u"], "worker": ["ann", "bob", "ann"], "label": [0, 1, 1]}
+    skill, episode = {"ann": 0.9, "bob": 0.1}, {"obs": np.zeros((3, 2)), "acts": np.zeros(3, dtype=int)}
+    everything = dict.fromkeys(["rewards", "terminals", "legal", "encoding", "source_episode", "episode_number"])
+    parts = dict.fromkeys(["policy", "demonstrator", "dynamics"])
+    no_options = dict.fromkeys(["observations", "next_observations", "env_args", "states", "masks", "valid"])
+    return {
+        "Demonstrations": (ileed.Demonstrations, columns(names=(), skills={}, action_count=0, **everything)),
+        "from_episodes": (
+            ileed.Demonstrations.from_episodes,
+            {"episodes": [episode], "demonstrator": ["ann"], "names": (), "action_count": 0},
+        ),
+        "select": (data.select, {"steps": np.arange(STEPS) < 20}),
+        "delayed": (data.delayed, {"steps": 1}),
+        "skill": (ileed.Demonstrations(**columns(skills={"phase": np.arange(STEPS)})).skill, {"column": "phase"}),
+        "from_table": (
+            ileed.from_table,
+            {"table": {**answers, "seen": [1, 2, 3]}, "action": "label", "demonstrator": "worker"}
+            | {"episode": None, "features": None, "skills": None, "missing": "error", "encoding": None},
+        ),
+        "from_answers": (ileed.from_answers, {"table": answers, "task": None, "worker": None, "label": None}),
+        "shipped": (ileed.shipped, {"name": "square"}),
+        "by_mask": (ileed.by_mask, {"unmatched": "error"}),
+        "write_robomimic": (ileed.write_robomimic, {"data": continuous, "path": "w.hdf5", **no_options}),
+        "read_robomimic": (ileed.read_robomimic, {"path": "c.hdf5", "observations": None, "filter_key": None}),
+        "Ileed": (ileed.Ileed, {"expertise": ileed.Constant(), **parts}),
+        "fit_each": (method().fit_each, {"datasets": [data], "seeds": [0], "weights": None}),
+        "assess": (fitted.assess, {"demonstrations": data, "by": "demonstrator", "confidence_level": 0.95}),
+        "nats": (fitted.nats, {"data": data}),
+        "renamed": (fitted.renamed, {"names": {"ann": "x", "bob": "y"}}),
+        "member": (fitted.ensemble.member, {"number": 0}),
+        "top": (fitted.ensemble.top, {"count": 1}),
+        "act": (policy.act, {"observations": seen, "sample": False, "legal": None}),
+        "predict": (policy.predict, {"observation": seen, "episode_start": None, "deterministic": True}),
+        "next_distribution": (policy.next_distribution, {"observations": seen, "episode_start": None}),
+        "expertise": (fitted.expertise, {"observations": seen, "demonstrator": "ann", "skills": None, "episode": None}),
+        "table": (ratings.table, {"relative": True, "confidence_level": None}),
+        "groups": (ratings.groups, {"probability": 0.95}),
+        "probability_better": (ratings.probability_better, {"first": "ann", "second": "bob"}),
+        "episodes_to_settle": (ratings.episodes_to_settle, {"first": "ann", "second": "bob", "probability": 0.95}),
+        "rate": (ileed.rate, {"policy": policy, "demonstrations": data}),
+        "rank_loss": (ileed.rank_loss, {"estimated": skill, "known": skill}),
+        "Scores": (ileed.Scores, {"rewards": np.ones(3)}),
+        "task": (ileed.tasks.task, {"name": "minigrid/lava"}),
+    }
+
+
+def test_no_argument_of_a_public_function_ends_in_another_error_than_ours(data, fitted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ileed.write_robomimic(ileed.Demonstrations(**columns(discrete=False)), "c.hdf5")
+    failed = []
+    for name, (function, arguments) in public_calls(data, fitted).items():
+        function(**arguments)
+        for argument, value in itertools.product(arguments, BAD):
+            try:
+                function(**arguments | {argument: value})
+            except ileed.IleedError:
+                continue
+            except Exception as error:
+                failed.append((name, argument, brief(value), repr(error)[:80]))
+    assert not failed, failed

@@ -46,7 +46,7 @@ def compare(
     one of its workers, with the same result.
     """
     check_demonstrations(demonstrations)
-    method = method or Ileed()
+    method = Ileed() if method is None else method
     instance_of("method", method, Ileed, rule="pass Ileed(...), or None for its defaults")
     rule = "pass one of ileed.executors, as in executor=ileed.executors.executor('local'), or None"
     instance_of("executor", executor, Executor | None, rule=rule)
@@ -72,7 +72,7 @@ def compare_delays(
     policy that comes out acts on what it sees at once.
     """
     check_demonstrations(demonstrations)
-    method = method or Ileed()
+    method = Ileed() if method is None else method
     instance_of("method", method, Ileed, rule="pass Ileed(...), or None for its defaults")
     rule = "pass whole numbers of steps, zero or more, as in delays=(0, 1, 2)"
     delays = sorted(

@@ -358,7 +358,7 @@ class Curated:
         """
         path = path_of("path", path, rule="pass the path of a folder to write")
         read_from = None if source is None else path_of("source", source, rule="pass where the data were read from")
-        return outputs.write(self, path, format, read_from, overwrite=overwrite)
+        return outputs.write(self, path, format, read_from, overwrite=true_or_false("overwrite", overwrite))
 
 
 def _text(value: object) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
 
-from ileed.checking import instance_of
 from ileed.demonstrations.rules import Array, as_array
-from ileed.errors import DemonstrationError
+from ileed.errors import DemonstrationError, brief
 
 _NAMES = {
     "observations": ("observations", "obs"),
@@ -22,19 +21,21 @@ _NAMES = {
 
 def join_episodes(episodes: Iterable[Any], demonstrator: Any) -> dict[str, Any]:
     """The columns of recorded episodes, end to end, with the label of each episode's demonstrator at its steps."""
-    if isinstance(demonstrator, str | bytes | Mapping) or not hasattr(demonstrator, "__len__"):
+    if isinstance(demonstrator, str | bytes | Mapping | Set) or not np.iterable(demonstrator):
         rule = "pass a list with one name or whole number for each episode"
-        raise DemonstrationError(f"demonstrator is {demonstrator!r}: {rule}")
-    rule = "pass an iterable of episodes, each with observations and actions"
-    found = instance_of("episodes", episodes, Iterable, rule=rule, error=DemonstrationError)
-    parts = [_columns(episode, number) for number, episode in enumerate(found)]
+        raise DemonstrationError(f"demonstrator is {brief(demonstrator)}: {rule}")
+    if not np.iterable(episodes):
+        rule = "pass an iterable of episodes, each with observations and actions"
+        raise DemonstrationError(f"episodes is {brief(episodes)}: {rule}")
+    demonstrator = as_array("demonstrator", list(demonstrator), "one name or whole number for each episode")
+    parts = [_columns(episode, number) for number, episode in enumerate(episodes)]
     if len(parts) != len(demonstrator):
         found = f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels"
         raise DemonstrationError(f"{found}: pass one label for each")
     if not parts:
         raise DemonstrationError("there are no episodes: pass at least one")
     lengths = [len(part["actions"]) for part in parts]
-    columns: dict[str, Any] = {"demonstrator": np.repeat(np.asarray(demonstrator), lengths)}
+    columns: dict[str, Any] = {"demonstrator": np.repeat(demonstrator, lengths)}
     columns["episode"] = np.repeat(np.arange(len(parts)), lengths)
     for name in _NAMES:
         there = {f"episode {number}": part[name] for number, part in enumerate(parts) if name in part}

@@ -164,7 +164,7 @@ def action_count(actions: Array, stated: Any) -> int:
 
 def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[str, ...], Array]:
     """The names, and for each step an index into them."""
-    if names is None or isinstance(names, str):
+    if isinstance(names, str | bytes) or not np.iterable(names):
         raise DemonstrationError(f"names is {brief(names)}: pass a sequence of names, one for each demonstrator")
     names = tuple(str(name) for name in names)
     check_words("names", names)
@@ -282,6 +282,9 @@ def skills(values: Any, steps: int) -> dict[str, Array]:
 
 def encoding(values: Encoding, observations: Array, actions: Array, action_count: int) -> Encoding:
     """Names for exactly the numbers of an observation and the actions that there are."""
+    rule = "pass the encoding of other data, as data.encoding or fitted.policy.encoding is"
+    if not hasattr(values, "inputs"):
+        raise DemonstrationError(f"encoding is {brief(values)}: {rule}")
     inputs, labels, discrete = len(values.inputs), len(values.labels), actions.ndim == 1
     if observations.shape[1:] != (inputs,):
         found = f"observations have shape {observations.shape} and the encoding names {inputs} inputs"

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from ileed import runs
 from ileed._torch import default_modes
-from ileed.checking import path_of, whole_number
+from ileed.checking import instance_of, path_of, true_or_false, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, SettingsError
+from ileed.errors import DemonstrationError, SettingsError, brief
 from ileed.fitted.comparison import ALIKE, ModelComparison, rank_correlation
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
@@ -165,6 +165,10 @@ class Fitted:
 
     def renamed(self, names: Mapping[str, str]) -> Fitted:
         """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
+        rule = "pass another name for each demonstrator, as in {'ann': 'person 1'}"
+        instance_of("names", names, Mapping, rule=rule)
+        if missing := [name for name in self.expertise.names if not isinstance(names.get(name), str)]:
+            raise SettingsError(f"names has no name for {brief(missing[0])}: {rule}")
         chosen = tuple(names[name] for name in self.expertise.names)
         ratings = self.expertise.ratings and self.expertise.ratings.renamed(names)
         return replace(self, expertise=replace(self.expertise, names=chosen, ratings=ratings), ensemble=None)
@@ -177,7 +181,8 @@ class Fitted:
         """
         from ileed.fitted.saving import write  # which makes fits of run directories, and so needs this module
 
-        write(self, path_of("path", path, rule="pass the path of a directory to write"), overwrite=overwrite)
+        target = path_of("path", path, rule="pass the path of a directory to write")
+        write(self, target, overwrite=true_or_false("overwrite", overwrite))
         for checkpoint in self.checkpoints:
             checkpoint.remove()
 
@@ -273,6 +278,8 @@ class Ensemble:
 
     def member(self, number: int) -> Ensemble:
         """One member, as an ensemble of its own."""
+        rule = f"members are numbered from 0 to {len(self) - 1}"
+        number = whole_number("number", number, least=0, most=len(self) - 1, rule=rule)
         return replace(self, restarts=(self.restarts[number],))
 
     def first(self, count: int) -> Ensemble:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed._torch import default_modes, stream
-from ileed.checking import path_of, seed_of
+from ileed.checking import path_of, seed_of, true_or_false
 from ileed.demonstrations import Array, Encoding
 from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.rules import as_array
@@ -71,7 +71,7 @@ class Policy:
 
         Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`.
         """
-        starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
+        starts = None if episode_start is None else as_array("episode_start", episode_start).astype(bool)
         return self._next(observations, state, starts)
 
     @default_modes()
@@ -79,6 +79,7 @@ class Policy:
         self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
     ) -> Array:
         """One action for each observation: the most likely one, or a sample of the policy."""
+        sample = true_or_false("sample", sample)
         distribution, self._state = self._next(observations, self._state, None, legal=legal)
         chosen = self._chosen(distribution, sample=sample)
         return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
@@ -92,9 +93,11 @@ class Policy:
         deterministic: bool = True,
     ) -> tuple[Array, State | None]:
         """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
-        single = np.shape(observation) == self.observation_shape
-        batch = np.asarray(observation)[None] if single else observation
-        starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
+        deterministic, batch = true_or_false("deterministic", deterministic), observation
+        single = not is_table(observation) and as_array("observation", observation).shape == self.observation_shape
+        if single:
+            batch = as_array("observation", observation)[None]
+        starts = None if episode_start is None else np.atleast_1d(as_array("episode_start", episode_start).astype(bool))
         distribution, state = self._next(batch, state, starts)
         actions = self._chosen(distribution, sample=not deterministic)
         return (actions[0] if single else actions), state

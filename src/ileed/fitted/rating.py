@@ -15,7 +15,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from ileed._torch import default_modes, numpy_stream
-from ileed.checking import callable_or_none, instance_of, one_of
+from ileed.checking import callable_or_none, instance_of, one_of, text
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations, rules
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_arguments
@@ -108,6 +108,7 @@ def assess(
     """People rated by a fit, as `Fitted.assess` says."""
     check_demonstrations(demonstrations)
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
+    text("by", by)
     if by == "episode" and demonstrations.mapping is not None:
         raise SettingsError("episodes of a folder are not rated one by one: ileed.curate scores each of them")
     demonstrations, _ = held_in_memory(demonstrations)

@@ -15,13 +15,16 @@ import torch
 from torch import Tensor
 
 from ileed._numpy import default_errors
+from ileed.checking import true_or_false
 from ileed.demonstrations import Array, rules
+from ileed.demonstrations.rules import listed
 from ileed.deprecation import renamed_property
-from ileed.errors import SettingsError
+from ileed.errors import SettingsError, UnknownDemonstratorError, brief
 from ileed.fitted.learning import LearningCurves
 from ileed.fitted.population import KEPT_POINTS, above, apart_from_mean, boundaries, placed
 from ileed.fitted.posterior import INSIDE, Population, draws, mean_and_interval, points_of, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
+from ileed.wording import did_you_mean
 
 _RELATIVE = "expertise divided by its mean over people"
 _ENOUGH_STEPS = 5  # in a kind of state, to be compared there
@@ -232,6 +235,7 @@ class Ratings:
 
     def _scale(self, relative: bool, confidence_level: float | None) -> tuple[float, dict[str, str]]:
         level = self.confidence_level if confidence_level is None else checked_level(confidence_level)
+        true_or_false("relative", relative)
         return level, {"scale": _RELATIVE if relative else _ABSOLUTE, "confidence_level": str(level)}
 
     @property
@@ -282,13 +286,14 @@ class Ratings:
 
         Two people of one group may still differ: nobody between them separates the group in two.
         """
-        order, apart = self._boundaries_at(probability)
+        order, apart = self._boundaries_at(checked_level(probability, "probability"))
         ends = [*(np.flatnonzero(apart >= probability) + 1), len(order)]
         return [tuple(self.names[person] for person in order[first:end]) for first, end in pairwise([0, *ends])]
 
     @default_errors()
     def sentence(self, probability: float = 0.95) -> str:
         """Who can be told apart, in words; the two best groups of several, or how many of very many are not average."""
+        checked_level(probability, "probability")
         if self._are_many:
             return apart_from_mean(self._posterior, probability)
         groups = self.groups(probability)
@@ -345,6 +350,7 @@ class Ratings:
         An estimate: the variance of each falls as one by their episodes. Infinite where both are estimated alike.
         """
         shares = self._posterior
+        checked_level(probability, "probability")
         people = [self._index(first), self._index(second)]
         points = points_of(shares.shape[1])
         mean = shares[people] @ points
@@ -371,8 +377,11 @@ class Ratings:
         return {name: number for number, name in reversed(list(enumerate(self.names)))}
 
     def _index(self, name: str) -> int:
-        if name not in self._numbers:
-            raise KeyError(f"nobody named {name!r} was rated")
+        if not isinstance(name, str) or name not in self._numbers:
+            raise UnknownDemonstratorError(
+                f"demonstrator {brief(name)} was not rated{did_you_mean(name, self.names)}: the names are "
+                f"{listed(self.names)}"
+            )
         return self._numbers[name]
 
     def renamed(self, names: Mapping[str, str]) -> Ratings:

@@ -151,7 +151,7 @@ def _read(table: Any, gold: Any, columns: Mapping[str, str | None]) -> Demonstra
         if not none_given:
             raise DemonstrationError("these answers are read already: pass gold to ileed.from_answers, and True here")
         return table
-    if isinstance(table, str | os.PathLike) and Path(table).is_dir():
+    if isinstance(table, str | os.PathLike) and os.path.isdir(table):
         if none_given:
             return read_folder(Path(table))
         table = Path(table) / ANSWERS

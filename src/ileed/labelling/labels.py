@@ -153,12 +153,13 @@ class Labels:
     def save(self, path: str | Path, *, format: Literal["csv", "parquet"] = "csv") -> None:  # noqa: A002
         """Write the three tables to a new folder, all of them or none."""
         one_of("format", format, ("csv", "parquet"))
+        path = path_of("path", path)
         if os.path.lexists(path):
             raise SettingsError(f"{path} exists already: choose another place, or remove it first")
         from pyarrow import csv, parquet
 
         write = csv.write_csv if format == "csv" else parquet.write_table
-        with atomic_write(path_of("path", path), directory=True) as folder:
+        with atomic_write(path, directory=True) as folder:
             for name, table in self.tables().items():
                 write(table, folder / f"{name}.{format}")
 

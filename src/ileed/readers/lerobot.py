@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ileed import memory
-from ileed.checking import path_of
+from ileed.checking import path_of, texts_or_none
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.rules import listed
@@ -54,7 +54,8 @@ def read_lerobot(
     whole number as action is discrete. Where a folder has several tasks, they are the skill column `task`.
     """
     folder = _Folder(path_of("path", path, error=DemonstrationError))
-    keys = folder.observation_keys(observations)
+    asked = texts_or_none("observations", observations, error=DemonstrationError)
+    keys = folder.observation_keys(asked)
     who = _place_of_demonstrator(folder, demonstrator)
     of_frames = [who.column] if isinstance(who, by_column) and who.column in folder.columns else []
     skills = [name for name in folder.columns if name.startswith(SKILL)]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ileed import memory
-from ileed.checking import path_of, whole_number
+from ileed.checking import path_of, texts_or_none, whole_number
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.episodes import join_episodes, join_parts
 from ileed.demonstrations.rules import listed
@@ -50,6 +50,7 @@ def read_minari(
     Discrete actions are numbered from zero, whatever the space starts from. Images in JPEG are not read.
     """
     folder = _data_folder(path_of("path", path, error=DemonstrationError))
+    observations = texts_or_none("observations", observations, error=DemonstrationError)
     about = read_json(file_in(folder, "metadata.json"))
     notes = read_notes(about.get("ileed", "{}"), f"{folder / 'metadata.json'} under 'ileed'")
     space = _space(about, "action_space")

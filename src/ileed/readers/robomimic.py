@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ileed import memory, runs
-from ileed.checking import path_of
+from ileed.checking import path_of, texts_or_none
 from ileed.demonstrations import Array, Demonstrations, rules
 from ileed.demonstrations.episodes import join_parts
 from ileed.demonstrations.rules import listed
@@ -56,6 +56,7 @@ def read_robomimic(
     holds a number or a row of numbers a step, in alphabetical order. Numbers keep the type that they have in the file.
     """
     path = path_of("path", path, error=DemonstrationError)
+    observations = texts_or_none("observations", observations, error=DemonstrationError)
     with hdf5.open_file(path) as opened:
         file = _File(opened, path, filter_key)
         names, labels = _who(file, demonstrator)

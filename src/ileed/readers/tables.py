@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ileed import stores
-from ileed.checking import path_of
+from ileed.checking import instance_of, one_of, path_of
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
@@ -69,14 +69,15 @@ def from_table(
     >>> data.encoding.inputs
     ('age', 'arrival = ambulance', 'arrival = walk-in')
     """
-    if missing not in ("error", "category"):
-        raise DemonstrationError(f"missing is {missing!r}: pass 'error' or 'category'")
+    one_of("missing", missing, ("error", "category"), error=DemonstrationError)
+    rule = "pass that of an earlier table, as data.encoding or fitted.policy.encoding"
+    instance_of("encoding", encoding, Encoding | None, rule=rule, error=DemonstrationError)
     if encoding is not None and features is not None:
         raise DemonstrationError("both features and an encoding are given: the encoding names the features already")
-    if features is not None and not features:
-        raise DemonstrationError("features names no column: name at least one, or leave it out to take all others")
     named = {"action": action, "demonstrator": demonstrator, "episode": episode, "skill": skills, "feature": features}
     roles = {role: _as_names(role, names) for role, names in named.items()}
+    if features is not None and not roles["feature"]:
+        raise DemonstrationError("features names no column: name at least one, or leave it out to take all others")
     if len(roles["demonstrator"]) != 1 or not roles["action"]:
         found = f"demonstrator is {demonstrator!r} and action is {action!r}"
         raise DemonstrationError(f"{found}: name one column that says who acted, and what")
@@ -89,7 +90,7 @@ def _as_names(role: str, names: Any) -> tuple[str, ...]:
     """The names given for a role as a tuple; one name may stand alone."""
     found = (names,) if isinstance(names, str) else () if names is None else names
     if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
-        raise DemonstrationError(f"{role} is {names!r}: pass the name of a column, or a list of names")
+        raise DemonstrationError(f"{role} is {brief(names)}: pass the name of a column, or a list of names")
     if repeated := [name for name in found if found.count(name) > 1]:
         raise DemonstrationError(f"{role} names the column {repeated[0]!r} twice: name each once")
     return tuple(found)
