@@ -28,7 +28,7 @@ from ileed.report import figures, report, sections, tables
 from ileed.report.sections import Content
 from ileed.runs import PAGE_MARK
 
-ODD_NAMES = ("<b>ann</b>", "</style><script>alert(1)</script>", 'bob & "co" \'s', "日本\x00\ud800人")
+ODD_NAMES = ("<b>ann</b>", "</style><script>alert(1)</script>", 'bob & "co" \'s', "日本\x01\x1b人")
 LIMIT = 5_000_000
 
 

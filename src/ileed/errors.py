@@ -30,6 +30,12 @@ class UnnamedDemonstratorError(DemonstrationError):
     """A file that does not say who demonstrated, and nobody said where to look: `Reader.candidates` lists places."""
 
 
+class UnknownDemonstratorError(DemonstrationError, KeyError):
+    """A name that none of the demonstrators has."""
+
+    __str__ = Exception.__str__  # that of KeyError would quote the message
+
+
 class SettingsError(IleedError):
     """Settings that contradict each other, the data, or the machine."""
 

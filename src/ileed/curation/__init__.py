@@ -18,7 +18,7 @@ import pyarrow as pa
 import torch
 from torch.utils.data import WeightedRandomSampler
 
-from ileed._torch import stream
+from ileed._torch import default_modes, stream
 from ileed.checking import callable_or_none, instance_of, path_of, seed_of, true_or_false, whole_number
 from ileed.curation import outputs
 from ileed.curation.rules import Rule
@@ -40,6 +40,7 @@ __all__ = ["Correlation", "Curated", "Rule", "curate"]
 STRETCH = 20
 
 
+@default_modes()
 def curate(
     fitted: Fitted,
     data: Demonstrations,
@@ -174,27 +175,35 @@ class Curated:
     marks: Mapping[int, bool] = field(default_factory=dict)
     """Episodes that somebody kept (True) or dropped (False) by hand, whatever the rule says of them."""
 
+    @default_modes()
     def marked(self, marks: Mapping[int, bool]) -> Curated:
         """The same scores with some episodes kept (True) or dropped (False) by hand, all others by the rule.
 
         `marks` are by the number of an episode in `data`; they replace earlier ones.
         """
-        if strangers := [each for each in marks if each not in range(self.data.episode_count)]:
-            count = self.data.episode_count
-            raise SettingsError(
-                f"episode {strangers[0]!r} is marked, and episodes are numbered from 0 to {count - 1:,}"
-            )
-        scores, of_unit = self.scores, np.arange(self.data.episode_count)
+        marks, count = self._checked_marks(marks), self.data.episode_count
+        scores, of_unit = self.scores, np.arange(count)
         if self.rule.unit == "stretch":
             scores, of_unit = self.stretch_scores, self.stretches.episode
         steps = np.bincount(self.unit)
-        by_hand = np.full(self.data.episode_count, -1)
+        by_hand = np.full(count, -1)
         by_hand[list(marks)] = list(marks.values())
         own = by_hand[of_unit]
         kept = np.where(own >= 0, own == 1, self.rule.choose(scores, steps, self.kinds))
         if not kept.any():
             raise SettingsError("every episode is dropped by hand or by the rule: keep one or more")
-        return replace(self, kept_units=kept, unit_weights=self.rule.weights(scores, steps, kept), marks=dict(marks))
+        return replace(self, kept_units=kept, unit_weights=self.rule.weights(scores, steps, kept), marks=marks)
+
+    def _checked_marks(self, marks: Mapping[int, bool]) -> dict[int, bool]:
+        count, checked = self.data.episode_count, {}
+        instance_of(
+            "marks", marks, Mapping, rule="pass episode numbers with True (keep) or False (drop), as in {0: True}"
+        )
+        for episode, keep in marks.items():
+            rule = f"episodes are numbered from 0 to {count - 1:,}"
+            number = whole_number("an episode in marks", episode, least=0, most=count - 1, rule=rule)
+            checked[number] = true_or_false(f"the mark of episode {number}", keep)
+        return checked
 
     @property
     def unit(self) -> Array:
@@ -350,7 +359,7 @@ class Curated:
         """
         path = path_of("path", path, rule="pass the path of a folder to write")
         read_from = None if source is None else path_of("source", source, rule="pass where the data were read from")
-        return outputs.write(self, path, format, read_from, overwrite=overwrite)
+        return outputs.write(self, path, format, read_from, overwrite=true_or_false("overwrite", overwrite))
 
 
 def _text(value: object) -> str:

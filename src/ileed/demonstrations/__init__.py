@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ileed._numpy import default_errors
 from ileed.checking import instance_of, whole_number
 from ileed.demonstrations import rules
 from ileed.demonstrations.collapsing import Collapsed, Uncollapsed, collapse
@@ -20,7 +21,7 @@ from ileed.demonstrations.findings import Finding, findings
 from ileed.demonstrations.mapping import Mapping as ColumnMapping
 from ileed.demonstrations.rules import Array
 from ileed.deprecation import renamed_property
-from ileed.errors import DemonstrationError
+from ileed.errors import DemonstrationError, brief
 from ileed.pseudonyms import are_pseudonyms, episode_pseudonyms, is_named, pseudonyms, refuse_names
 from ileed.wording import counted, did_you_mean
 
@@ -71,6 +72,7 @@ class Demonstrations:
     mapping: ColumnMapping | None = None
     """Where the columns are mapped from, of data that were read from a folder, and checked block by block there."""
 
+    @default_errors()
     def __post_init__(self) -> None:
         if self.mapping is not None:
             return
@@ -118,7 +120,7 @@ class Demonstrations:
         all be numbers.
         """
         columns = join_episodes(episodes, demonstrator, action_count=action_count)
-        return cls(**columns, names=tuple(names), action_count=action_count)
+        return cls(**columns, names=names, action_count=action_count)  # type: ignore[arg-type]  # made a tuple there
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -190,6 +192,10 @@ class Demonstrations:
 
     def select(self, steps: Array) -> Demonstrations:
         """The steps of a boolean mask, as a data set of its own; names, `action_count` and numbers of episodes stay."""
+        rule = f"pass true or false for each of the {len(self):,} steps"
+        if not isinstance(steps, np.ndarray) or steps.dtype != bool or steps.shape != (len(self),):
+            found = f"{steps.dtype} of shape {steps.shape}" if isinstance(steps, np.ndarray) else brief(steps)
+            raise DemonstrationError(f"steps is {found}: {rule}")
         if not steps.any():
             raise DemonstrationError("no step is left by this selection: widen it")
         columns: dict[str, Any] = {
@@ -307,8 +313,8 @@ class Demonstrations:
 
     def skill(self, column: str) -> Skill:
         """A column of `skills` as weights: one skill for each of its labels, or each of the weights that it holds."""
-        if column not in self.skills:
-            found = f"there is no skill column {column!r}{did_you_mean(column, self.skills)}"
+        if not isinstance(column, str) or column not in self.skills:
+            found = f"there is no skill column {brief(column)}{did_you_mean(column, self.skills)}"
             there = rules.listed(tuple(self.skills)) or "none"
             raise DemonstrationError(f"{found}: the data have {there}; pass skills=, or add skill.NAME to the file")
         values = self.skills[column]

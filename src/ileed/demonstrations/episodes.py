@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
 
 from ileed.demonstrations.encoding import Encoding, numbered_names
 from ileed.demonstrations.rules import Array, as_array
-from ileed.errors import DemonstrationError
+from ileed.errors import DemonstrationError, brief
 
 _NAMES = {
     "observations": ("observations", "obs"),
@@ -26,9 +26,13 @@ def join_episodes(episodes: Iterable[Any], demonstrator: Any, *, action_count: i
 
     Where observations are a mapping, `encoding` has the names of its entries; it is None otherwise.
     """
-    if isinstance(demonstrator, str | bytes | Mapping) or not hasattr(demonstrator, "__len__"):
+    if isinstance(demonstrator, str | bytes | Mapping | Set) or not np.iterable(demonstrator):
         rule = "pass a list with one name or whole number for each episode"
-        raise DemonstrationError(f"demonstrator is {demonstrator!r}: {rule}")
+        raise DemonstrationError(f"demonstrator is {brief(demonstrator)}: {rule}")
+    if not np.iterable(episodes):
+        rule = "pass an iterable of episodes, each with observations and actions"
+        raise DemonstrationError(f"episodes is {brief(episodes)}: {rule}")
+    demonstrator = as_array("demonstrator", list(demonstrator), "one name or whole number for each episode")
     parts, inputs = [], set[tuple[str, ...]]()
     for number, episode in enumerate(episodes):
         parts.append(_columns(episode, number))
@@ -41,7 +45,7 @@ def join_episodes(episodes: Iterable[Any], demonstrator: Any, *, action_count: i
     if not parts:
         raise DemonstrationError("there are no episodes: pass at least one")
     lengths = [len(part["actions"]) for part in parts]
-    columns: dict[str, Any] = {"demonstrator": np.repeat(np.asarray(demonstrator), lengths)}
+    columns: dict[str, Any] = {"demonstrator": np.repeat(demonstrator, lengths)}
     columns["episode"] = np.repeat(np.arange(len(parts)), lengths)
     for name in _NAMES:
         there = {f"episode {number}": part[name] for number, part in enumerate(parts) if name in part}

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from ileed import runs
-from ileed.checking import path_of, whole_number
+from ileed._torch import default_modes
+from ileed.checking import instance_of, path_of, true_or_false, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, SettingsError
+from ileed.errors import DemonstrationError, SettingsError, brief
 from ileed.fitted.comparison import ALIKE, ModelComparison, rank_correlation
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
@@ -100,6 +101,7 @@ class Fitted:
         return self.joint.parts.expertise.estimates_expertise
 
     @property
+    @default_modes()
     @torch.no_grad()
     def slips(self) -> dict[str, Array]:
         """What people do where they do not follow the policy, as the demonstrator model learned it; the members' mean.
@@ -113,6 +115,7 @@ class Fitted:
         found = {} if module is None else parts.demonstrator.slips(module)
         return {name: values.mean(0).numpy() for name, values in found.items()}
 
+    @default_modes()
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
         """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
@@ -204,10 +207,15 @@ class Fitted:
 
     def renamed(self, names: Mapping[str, str]) -> Fitted:
         """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
+        rule = "pass another name for each demonstrator, as in {'ann': 'person 1'}"
+        instance_of("names", names, Mapping, rule=rule)
+        if missing := [name for name in self.expertise.names if not isinstance(names.get(name), str)]:
+            raise SettingsError(f"names has no name for {brief(missing[0])}: {rule}")
         chosen = tuple(names[name] for name in self.expertise.names)
         ratings = self.expertise.ratings and self.expertise.ratings.renamed(names)
         return replace(self, expertise=replace(self.expertise, names=chosen, ratings=ratings), ensemble=None)
 
+    @default_modes()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
 
@@ -215,7 +223,8 @@ class Fitted:
         """
         from ileed.fitted.saving import write  # which makes fits of run directories, and so needs this module
 
-        write(self, path_of("path", path, rule="pass the path of a directory to write"), overwrite=overwrite)
+        target = path_of("path", path, rule="pass the path of a directory to write")
+        write(self, target, overwrite=true_or_false("overwrite", overwrite))
         for checkpoint in self.checkpoints:
             checkpoint.remove()
 
@@ -311,6 +320,8 @@ class Ensemble:
 
     def member(self, number: int) -> Ensemble:
         """One member, as an ensemble of its own."""
+        rule = f"members are numbered from 0 to {len(self) - 1}"
+        number = whole_number("number", number, least=0, most=len(self) - 1, rule=rule)
         return replace(self, restarts=(self.restarts[number],))
 
     def first(self, count: int) -> Ensemble:
@@ -358,6 +369,7 @@ class Ensemble:
             raise SettingsError(f"the size of an ensemble is {count}: {rule}")
         return count
 
+    @default_modes()
     @torch.no_grad()
     def spread(self) -> Spread:
         """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
@@ -398,6 +410,7 @@ class Ensemble:
         counts = self.collapsed if isinstance(self.collapsed, Collapsed) else self.collapsed.some
         return summarise(self.joint, self.normaliser, counts, self.data, self.learned_from)
 
+    @default_modes()
     def fitted(self) -> Fitted:
         """The fit that these members make together: `Fitted` says what is averaged over them."""
         costs, data, result = self.nats_per_action, self.data, self.result

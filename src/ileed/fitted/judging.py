@@ -98,7 +98,7 @@ def _log_table(policy: Any, data: Demonstrations) -> Tensor:
     try:
         logits = getattr(policy, "logits", None)
         table = torch.from_numpy(np.asarray(policy, dtype=np.float64)).log() if logits is None else logits
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         raise SettingsError(
             f"policy is {shown(policy)}: pass a fit, an object with distribution(observations, legal=), or the "
             "probability of every action at every step"

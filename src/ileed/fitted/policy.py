@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily
 
-from ileed._torch import stream
-from ileed.checking import seed_of
+from ileed._torch import default_modes, stream
+from ileed.checking import path_of, seed_of, true_or_false
 from ileed.demonstrations import Array, Demonstrations, Encoding, check_demonstrations
 from ileed.demonstrations.encoding import is_table
 from ileed.demonstrations.matching import Layout
@@ -76,12 +76,14 @@ class Policy:
         self._generator = stream(seed_of(seed), "act")
         self._state = None
 
+    @default_modes()
     def distribution(
         self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
         """The distribution of actions after each of (row, *shape) observations, each the first of its episode."""
         return self._next(observations, None, None, legal=legal)[0]
 
+    @default_modes()
     def next_distribution(
         self, observations: Array | Tensor | Any, state: State | None = None, episode_start: Array | None = None
     ) -> tuple[Categorical | MixtureSameFamily, State | None]:
@@ -89,17 +91,20 @@ class Policy:
 
         Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`.
         """
-        starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
+        starts = None if episode_start is None else as_array("episode_start", episode_start).astype(bool)
         return self._next(observations, state, starts)
 
+    @default_modes()
     def act(
         self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
     ) -> Array:
         """One action for each observation: the most likely one, or a sample of the policy."""
+        sample = true_or_false("sample", sample)
         distribution, self._state = self._next(observations, self._state, None, legal=legal)
         chosen = self._chosen(distribution, sample=sample)
         return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
 
+    @default_modes()
     def predict(
         self,
         observation: Array,
@@ -108,9 +113,11 @@ class Policy:
         deterministic: bool = True,
     ) -> tuple[Array, State | None]:
         """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
-        single = np.shape(observation) == self.observation_shape
-        batch = np.asarray(observation)[None] if single else observation
-        starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
+        deterministic, batch = true_or_false("deterministic", deterministic), observation
+        single = not is_table(observation) and as_array("observation", observation).shape == self.observation_shape
+        if single:
+            batch = as_array("observation", observation)[None]
+        starts = None if episode_start is None else np.atleast_1d(as_array("episode_start", episode_start).astype(bool))
         distribution, state = self._next(batch, state, starts)
         actions = self._chosen(distribution, sample=not deterministic)
         return (actions[0] if single else actions), state
@@ -124,6 +131,7 @@ class Policy:
         """
         return PolicyModule(self._net, self._normaliser).eval()
 
+    @default_modes()
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
 
@@ -131,7 +139,7 @@ class Policy:
         returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
         unless onnxruntime's answers agree with the policy's within 1e-4.
         """
-        write_onnx(self.to_module(), Path(path))
+        write_onnx(self.to_module(), path_of("path", path))
 
     @torch.no_grad()
     def _next(

@@ -14,8 +14,8 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from ileed._torch import numpy_stream
-from ileed.checking import callable_or_none, instance_of, one_of
+from ileed._torch import default_modes, numpy_stream
+from ileed.checking import callable_or_none, instance_of, one_of, text
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations, rules
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_arguments
@@ -55,6 +55,7 @@ PEOPLE_AT_ONCE = 4_000
 
 
 @renamed_arguments(certainty="confidence_level", fitted="policy")
+@default_modes()
 def rate(
     policy: Any,
     demonstrations: Demonstrations,
@@ -102,6 +103,7 @@ def rate(
     return rate_blocks(blocks, demonstrations, pooled=pooled, level=level, by_episode=interval == "episodes")
 
 
+@default_modes()
 def assess(
     fit: Fitted,
     demonstrations: Demonstrations,
@@ -113,6 +115,7 @@ def assess(
     """People rated by a fit, as `Fitted.assess` says."""
     demonstrations = fit.policy.match(demonstrations)
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
+    text("by", by)
     if by == "episode" and demonstrations.mapping is not None:
         raise SettingsError("episodes of a folder are not rated one by one: ileed.curate scores each of them")
     demonstrations, _ = held_in_memory(fit.match_names(demonstrations, allow_new=True))

@@ -14,7 +14,7 @@ from typing import Any, Literal, final
 import numpy as np
 import pyarrow as pa
 
-from ileed.checking import number, one_of
+from ileed.checking import number, one_of, path_of
 from ileed.demonstrations import Array
 from ileed.demonstrations.encoding import Label
 from ileed.errors import SettingsError
@@ -153,11 +153,12 @@ class Labels:
     def save(self, path: str | Path, *, format: Literal["csv", "parquet"] = "csv") -> None:  # noqa: A002
         """Write the three tables to a new folder, all of them or none."""
         one_of("format", format, ("csv", "parquet"))
+        path = path_of("path", path)
         if os.path.lexists(path):
             raise SettingsError(f"{path} exists already: choose another place, or remove it first")
         from pyarrow import parquet
 
-        with atomic_write(Path(path), directory=True) as folder:
+        with atomic_write(path, directory=True) as folder:
             for name, table in self.tables().items():
                 if format == "csv":
                     (folder / f"{name}.csv").write_bytes(csv_bytes(table))

@@ -163,6 +163,4 @@ def shipped(name: str = "obstacles") -> Demonstrations:
     `ileed demonstrate robot/square --out FILE` fifty episodes of each operator, of which these are the first.
     """
     files = {"obstacles": "obstacles-beta-1.parquet", "square": "square-small.hdf5"}
-    if name not in files:
-        raise DemonstrationError(f"no data set {name!r} is shipped: there are {', '.join(files)}")
-    return read(Path(__file__).parent.parent / "data" / files[name])
+    return read(Path(__file__).parent.parent / "data" / files[one_of("name", name, files, error=DemonstrationError)])

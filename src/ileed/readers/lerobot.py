@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ileed import memory
+from ileed.checking import path_of, texts_or_none
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.encoding import numbered_names
@@ -53,8 +54,9 @@ def read_lerobot(
     `observation.state` and `observation.environment_state`; videos and images are then left out, with a warning. A
     whole number as action is discrete. Where a folder has several tasks, they are the skill column `task`.
     """
-    folder = _Folder(Path(path))
-    keys = folder.observation_keys(observations)
+    folder = _Folder(path_of("path", path, error=DemonstrationError))
+    asked = texts_or_none("observations", observations, error=DemonstrationError)
+    keys = folder.observation_keys(asked)
     who = _place_of_demonstrator(folder, demonstrator)
     of_frames = [who.column] if isinstance(who, by_column) and who.column in folder.columns else []
     skills = [name for name in folder.columns if name.startswith(SKILL)]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ileed import memory
-from ileed.checking import whole_number
+from ileed.checking import path_of, texts_or_none, whole_number
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.encoding import numbered_names
 from ileed.demonstrations.episodes import join_episodes, join_parts
@@ -50,7 +50,8 @@ def read_minari(
     `goal/position`; None takes all that are numbers, in the order of their names, and warns of those it leaves out.
     Discrete actions are numbered from zero, whatever the space starts from. Images in JPEG are not read.
     """
-    folder = _data_folder(Path(path))
+    folder = _data_folder(path_of("path", path, error=DemonstrationError))
+    observations = texts_or_none("observations", observations, error=DemonstrationError)
     about = read_json(file_in(folder, "metadata.json"))
     notes = read_notes(about.get("ileed", "{}"), f"{folder / 'metadata.json'} under 'ileed'")
     space = _space(about, "action_space")

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ileed import memory, runs
+from ileed.checking import path_of, texts_or_none
 from ileed.demonstrations import Array, Demonstrations, Encoding, rules
 from ileed.demonstrations.encoding import numbered_names
 from ileed.demonstrations.episodes import join_parts
@@ -56,8 +57,10 @@ def read_robomimic(
     robomimic's low-dimensional ones (object, and eef_pos, eef_quat and gripper_qpos of each arm), or every key that
     holds a number or a row of numbers a step, in alphabetical order. Numbers keep the type that they have in the file.
     """
-    with hdf5.open_file(Path(path)) as opened:
-        file = _File(opened, Path(path), filter_key)
+    path = path_of("path", path, error=DemonstrationError)
+    observations = texts_or_none("observations", observations, error=DemonstrationError)
+    with hdf5.open_file(path) as opened:
+        file = _File(opened, path, filter_key)
         names, labels = _who(file, demonstrator)
         episodes = [name for name in file.episodes if name in labels]
         keys = file.observation_keys(episodes[0], observations)
@@ -89,9 +92,10 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
     `ileed.integrations.robomimic`. `demonstrator` is as in `read_robomimic`. Episodes that it drops are removed, and
     masks keep only the names of episodes that the file holds (robomimic cannot open a mask that names others).
     """
+    path, target = (path_of(*each, error=DemonstrationError) for each in (("path", path), ("out", out)))
     copy = io.BytesIO()
-    with hdf5.open_file(Path(path), copy) as opened:
-        file = _File(opened, Path(path))
+    with hdf5.open_file(path, copy) as opened:
+        file = _File(opened, path)
         names, labels = _who(file, demonstrator)
         ends = np.cumsum([len(label) for label in labels.values()])
         names, index = rules.demonstrator(np.concatenate([*labels.values()]), names, int(ends[-1]))
@@ -108,7 +112,7 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
             if kept:
                 opened[f"mask/{mask}"] = np.array(kept, dtype="S")
         file.group.attrs["ileed"] = json.dumps({**file.notes, "format": 1, "names": list(names)})
-    runs.write_file(Path(out), copy.getvalue())
+    runs.write_file(target, copy.getvalue())
     return names
 
 

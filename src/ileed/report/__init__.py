@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ileed import runs, stores
+from ileed._torch import default_modes
 from ileed.checking import path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import RunError, SettingsError
@@ -37,6 +38,7 @@ _MARKS = {  # at the start of our files, and of those that Vega drew for earlier
 }
 
 
+@default_modes()
 def report(
     path: str | Path,
     *,
@@ -58,7 +60,7 @@ def report(
     the pseudonyms of `Demonstrations.anonymise` in place of names.
     """
     run = path_of("path", path, rule=_RULE)
-    target = run / "report.html" if out is None else Path(out)
+    target = run / "report.html" if out is None else path_of("out", out)
     runs.check_page(target)
     fitted, known, data = _load(run, truth or {}, anonymise, data)
     title = title or f"Demonstrator report: {labels_of([stores.base_name(run)])[0]}"
@@ -67,6 +69,7 @@ def report(
     return target
 
 
+@default_modes()
 def compare_runs(
     path: str | Path,
     other: str | Path,
@@ -82,7 +85,7 @@ def compare_runs(
     on these, with an interval.
     """
     run, second = (path_of(name, each, rule=_RULE) for name, each in (("path", path), ("other", other)))
-    target = run / "comparison.html" if out is None else Path(out)
+    target = run / "comparison.html" if out is None else path_of("out", out)
     runs.check_page(target)
     one, two, data = _load_both(run, second, anonymise, data)
     names = (stores.base_name(run), stores.base_name(second))
@@ -91,6 +94,7 @@ def compare_runs(
     return target
 
 
+@default_modes()
 def figures(
     path: str | Path,
     out_dir: str | Path,
@@ -112,7 +116,7 @@ def figures(
     fitted, truth, data = _load(path, truth or {}, anonymise, data)
     charts = Content.of(fitted, truth, scores or {}, data).figures
     drawn = {chart.name: file_of(chart, format) for chart in charts}
-    paths = {name: Path(out_dir) / f"{name}.{format}" for name in drawn}
+    paths = {name: path_of("out_dir", out_dir) / f"{name}.{format}" for name in drawn}
     for place in paths.values():
         head = runs.read_head(place)
         is_ours = any(head.startswith(start) and part in head for start, part in _MARKS[format])
@@ -124,6 +128,7 @@ def figures(
     return paths
 
 
+@default_modes()
 def people_table(path: str | Path, out: str | Path, *, anonymise: bool = False) -> Path:
     """Write everybody's row of the ranking to a new .csv or .parquet file, and return its path.
 

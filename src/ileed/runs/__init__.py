@@ -28,6 +28,7 @@ from ileed.runs.files import read_head as read_head
 from ileed.runs.files import read_tensors as read_tensors
 from ileed.runs.files import remove_file as remove_file
 from ileed.runs.files import remove_partial as remove_partial
+from ileed.runs.files import unreadable as unreadable
 from ileed.runs.files import write_file as write_file
 from ileed.runs.files import write_tensors as write_tensors
 from ileed.runs.provenance import FORMAT
@@ -171,8 +172,10 @@ def _read_files(path: Path) -> Run:
         files = {name: _regular(_current_file(path, name)) for name in _FILES}
         settings, provenance = (_parse_json(files[name].read_text("utf-8")) for name in (_SETTINGS, _PROVENANCE))
         history = [_parse_json(line) for line in files[_HISTORY].read_text("utf-8").split("\n") if line.strip()]
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, links in a circle
+    except (FileNotFoundError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, links in a circle
         raise damaged(path, brief(error)) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
     if not isinstance(settings, dict) or not isinstance(provenance, dict):
         raise damaged(path, "settings or provenance are not JSON objects")
     written_as = provenance.get("format", 0)

@@ -43,8 +43,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             # cloned, since a memory-mapped tensor changes, or fails, with the file
             tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
             return tensors, opened.metadata() or {}
-    except (OSError, SafetensorError, ValueError, TypeError, RuntimeError, AttributeError, MemoryError) as error:
+    except (FileNotFoundError, SafetensorError, ValueError, TypeError, RuntimeError, AttributeError) as error:
         raise RunError(f"{path} cannot be read as safetensors ({brief(error)}): restore or remove it") from error
+    except (OSError, MemoryError) as error:
+        raise unreadable(path, error) from error
 
 
 def read_head(path: Path) -> bytes:
@@ -123,6 +125,12 @@ def atomic_write(
         shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # some file systems cannot sync a folder, and the file is in place
         sync(path.parent)
+
+
+def unreadable(path: Path, error: OSError | MemoryError) -> RunError:
+    """The error for a path that the operating system does not read at the moment; its content may be sound."""
+    reason = getattr(error, "strerror", None) or brief(error)
+    return RunError(f"{path} cannot be read ({reason}): try again, or check its permissions")
 
 
 def unwritable(path: Path, error: OSError) -> RunError:

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any, final
 
 from ileed import stores
+from ileed.checking import whole_number
 from ileed.curation import Curated
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, SettingsError, require_all
@@ -88,14 +89,19 @@ class Session:
 
 @final
 class Server:
-    """Serves one session at `address`, which has the token that every request needs; needs the extra `serve`."""
+    """Serves one session at `address`, which has the token that every request needs; needs the extra `serve`.
 
-    def __init__(self, session: Session, *, port: int = 0) -> None:
+    A connection whose client sends no whole request, or does not read the response, for `patience` seconds is closed.
+    """
+
+    def __init__(self, session: Session, *, port: int = 0, patience: float = 10.0) -> None:
         require_server()
         import uvicorn
 
         from ileed.serve.application import application
+        from ileed.serve.connections import PatientProtocol
 
+        port = whole_number("port", port, rule="pass a whole number, or 0 for any port that is free")
         if not 0 <= port < 1 << 16:
             raise SettingsError(f"the port is {port}: it lies between 1 and 65,535, or is 0 for any that is free")
         token, shown = secrets.token_urlsafe(32), session.page()
@@ -113,7 +119,14 @@ class Server:
         answers = application(session, shown, token=token, port=self.port)
         # no log of requests: it would hold the token
         settings = uvicorn.Config(
-            answers, access_log=False, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=3
+            answers,
+            http=PatientProtocol,
+            access_log=False,
+            log_level="warning",
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=3,
+            timeout_keep_alive=patience,  # type: ignore[arg-type]  # asyncio takes fractions of a second
         )
         self._server = uvicorn.Server(settings)
 
