@@ -159,3 +159,47 @@ def test_a_checkpoint_belongs_to_the_answers_that_it_was_made_with(tmp_path):
 def test_what_is_known_of_other_episodes_or_states_is_refused(known, says):
     with pytest.raises(ileed.SettingsError, match=says):
         fitted(simulated(habitual, people=4, episodes=2), known, steps=1)
+
+
+# --- one order for one fit
+
+
+def graded(data, best_first) -> dict:
+    """The episodes of each person went as well as the place of that person says, from 1 to 0."""
+    place = {person: 1 - rank / (len(best_first) - 1) for rank, person in enumerate(best_first)}
+    return {key: place[person] for key, person in zip(data.episode_keys, data.episode_demonstrator, strict=True)}
+
+
+@pytest.mark.parametrize("best_first", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)], ids=str)
+def test_ratings_hear_how_episodes_went_and_agree_with_the_fit_on_the_order(best_first):
+    data = simulated(habitual, people=4, episodes=10)
+    known = ileed.Known(quality=graded(data, best_first), quality_steps=10.0)
+    expertise = fitted(data, known, steps=200, restarts=2, folds=2).expertise
+    own = expertise.by_demonstrator()
+    names = [f"person {person}" for person in best_first]
+    assert sorted(own, key=own.get, reverse=True) == names
+    assert expertise.table()["demonstrator"].to_pylist() == names
+    assert [name for name, _ in expertise.ranking()] == names
+
+
+def test_ratings_of_a_person_whose_episodes_all_succeeded_are_those_of_a_gold_person():
+    data = simulated(habitual, people=4, episodes=4)
+    quality = dict.fromkeys(data.episode_keys[data.episode_demonstrator == 2].tolist(), 1.0)
+    tables = [
+        fitted(data, known, steps=50, restarts=1, folds=2).expertise.table().to_pydict()
+        for known in (ileed.Known(quality=quality, quality_steps=7.0), {"person 2": 7.0}, None)
+    ]
+    assert tables[0]["demonstrator"] == tables[1]["demonstrator"]
+    np.testing.assert_allclose(tables[0]["expertise"], tables[1]["expertise"], atol=1e-3)
+    assert tables[0]["demonstrator"][0] == "person 2"
+    assert tables[2]["demonstrator"][0] != "person 2"
+
+
+def test_ratings_of_very_many_people_hear_what_is_known(monkeypatch):
+    """They are rated in parts, by the same likelihood."""
+    data = simulated(habitual, people=4, episodes=10)
+    known = ileed.Known(quality=graded(data, (3, 2, 1, 0)), quality_steps=10.0)
+    monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", 3)
+    monkeypatch.setattr("ileed.fitted.rating.PEOPLE_AT_ONCE", 3)
+    table = fitted(data, known, steps=20, restarts=1, folds=2).expertise.table()
+    assert table["demonstrator"].to_pylist() == ["person 3", "person 2", "person 1", "person 0"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from itertools import permutations, product
 from pathlib import Path
@@ -391,6 +393,27 @@ def test_the_command_labels_a_table(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["tasks"], len(found["workers"])) == (3, 3)
     assert "ann" not in json.dumps(found)
+
+
+def test_the_command_writes_no_formula_of_a_spreadsheet_and_keeps_negative_labels(tmp_path):
+    bad = ("=cmd|' /C calc'!A0", "@SUM(A1)", "+1+cmd", "-2+3", "-1")
+    answers = {"task": bad * 2, "worker": [bad[0]] * 5 + [bad[1]] * 5, "label": [*bad, *reversed(bad)]}
+    pd.DataFrame(answers).to_csv(tmp_path / "a.csv", index=False)
+    assert cli.run(["label", str(tmp_path / "a.csv"), "--out", str(tmp_path / "out")]) == 0
+    files = sorted((tmp_path / "out").iterdir())
+    assert [file.name for file in files] == ["confusion.csv", "labels.csv", "workers.csv"]
+    for file in files:
+        cells = {cell for row in csv.reader(io.StringIO(file.read_text())) for cell in row}
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@")) and not cell[1:].isdecimal()]
+    tasks = pd.read_csv(tmp_path / "out" / "labels.csv", dtype=str).task
+    assert set(tasks) == {"-1", *(f"'{each}" for each in bad[:-1])}
+
+
+def test_one_function_writes_all_csv_of_the_library():
+    library = Path(ileed.__file__).parent
+    calls = ("write_csv(", "csv.writer(", "DictWriter(", "to_csv(", "CSVWriter(")
+    writers = [path for path in library.rglob("*.py") if any(call in path.read_text() for call in calls)]
+    assert [path.relative_to(library).as_posix() for path in writers] == ["runs/files.py"]
 
 
 @pytest.mark.parametrize(("name", "least"), [("dog", 0.83), ("face", 0.64)])

@@ -106,7 +106,10 @@ def test_names_of_features_survive(tmp_path):
     assert info["features"]["observation.state"]["names"] == ["age", "arrival = a", "arrival = b"]
     written(tmp_path / "divided", data, observations={"observation.state": 1, "observation.arrival": 2})
     assert ileed.read(tmp_path / "divided").equals(data)
-    assert ileed.read(tmp_path / "divided", observations=["observation.arrival"]).encoding is None
+    assert ileed.read(tmp_path / "divided", observations=["observation.arrival"]).encoding.inputs == (
+        "observation.arrival[0]",
+        "observation.arrival[1]",
+    )
 
 
 def test_observations_are_divided_among_features_and_joined_again(tmp_path):

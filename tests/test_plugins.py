@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -122,15 +123,13 @@ class Greet:
 @pytest.fixture
 def package(tmp_path) -> Path:
     """A package that contributes a command, a task, and commands that cannot be had, as pip would install it."""
-    (tmp_path / "greeting.py").write_text(GREETING)
-    about = tmp_path / "greeting-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(
+    return install(
+        tmp_path,
+        "greeting",
+        GREETING,
         "[ileed.commands]\ngreet = greeting:GREET\nfit = greeting:GREET\nbroken = greeting:ABSENT\n"
-        "wrong = greeting:NOT_A_COMMAND\n[ileed.tasks]\ngreeting/hall = greeting:HALL\n"
+        "wrong = greeting:NOT_A_COMMAND\n[ileed.tasks]\ngreeting/hall = greeting:HALL\n",
     )
-    return tmp_path
 
 
 def test_a_package_adds_a_command(package):
@@ -160,3 +159,72 @@ def test_a_contribution_that_cannot_be_had_is_one_sentence(name, sentence, packa
 def test_a_package_adds_a_task(package):
     code = "from ileed import tasks; print(tasks.task('greeting/hall').name, 'greeting/hall' in tasks.all_names())"
     assert ended(code, path=package).stdout == "minigrid/lava True\n"
+
+
+def install(folder: Path, module: str, text: str, entry_points: str) -> Path:
+    """Put a package of one module into a folder, as pip would install it."""
+    (folder / f"{module}.py").write_text(text)
+    about = folder / f"{module}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(entry_points)
+    return folder
+
+
+def test_the_reader_of_the_documents_works_as_an_installed_package(tmp_path):
+    """The page's Python is the module, and its entry points are those of the package; both as they stand there."""
+    page = (ROOT / "docs/howto/parts.md").read_text()
+    (block,) = (each for each in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "def read_steps" in each)
+    (toml,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    (points,) = (group for name, group in tomllib.loads(toml)["project"]["entry-points"].items() if "readers" in name)
+    module, _, name = points["steps"].partition(":")
+    path = install(tmp_path, "mine_reading", block, f"[ileed.readers]\nsteps = mine_reading:{name}\n")
+    assert module == "mine.reading"
+    said = ended(
+        f"import os; os.chdir({str(tmp_path)!r})\n"
+        "import ileed\n"
+        "open('mine.steps', 'w').write('ann 0 1.5 0\\nann 0 0.5 1\\nbob 1 2.5 0\\n')\n"
+        "data = ileed.read('mine.steps')\n"
+        "ileed.write(data, 'x.parquet')\n"
+        "print(data.names, ileed.read('x.parquet').equals(data))\n",
+        path=path,
+    )
+    assert (said.stdout, said.stderr) == ("('ann', 'bob') True\n", "")
+
+
+BROKEN = {
+    "raises": ("raise RuntimeError('no licence')", "reads:READER"),
+    "is no Python": ("def read(:", "reads:READER"),
+    "lacks a package": ("import a_package_that_is_absent", "reads:READER"),
+    "lacks the name": ("", "reads:READER"),
+    "is a function": ("def read(path, *, demonstrator=None): ...", "reads:read"),
+    "is wrong": (
+        "from ileed.readers import Reader\nREADER = Reader('odd', '.odd', print, columns=print)",
+        "reads:READER",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "point"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_plug_in_breaks_no_call_that_does_not_need_it(text, point, tmp_path):
+    groups = "".join(f"[ileed.{group}]\nodd = {point}\n" for group in ("readers", "commands", "tasks", "parts"))
+    path = install(tmp_path, "reads", text, groups)
+    said = ended(
+        f"import os; os.chdir({str(tmp_path)!r})\n"
+        "import ileed\n"
+        "from ileed import cli, tasks\n"
+        "assert 'odd' not in cli.commands()\n"
+        "data = ileed.shipped('square')\n"
+        "for name in ('x.parquet', 'x.hdf5', 'x'):\n"
+        "    ileed.write(data, name, **({'format': 'minari'} if name == 'x' else {}))\n"
+        "    assert len(ileed.read(name)) == len(data)\n"
+        "tasks.task('minigrid/lava')\n"
+        "try:\n"
+        "    ileed.read(__import__('pathlib').Path('some.odd').absolute().touch() or 'some.odd')\n"
+        "except ileed.DemonstrationError as error:\n"
+        "    print(error)\n",
+        path=path,
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "some.odd" in said.stdout
+    assert "odd" in said.stdout.partition("readers for")[2]  # which contribution may be the missing one

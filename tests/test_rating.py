@@ -12,7 +12,7 @@ from torch.distributions import Categorical
 
 import ileed
 from ileed.demonstrations import Demonstrations
-from ileed.errors import SettingsError
+from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted.rating import rate
 
 ACTIONS = 6
@@ -216,14 +216,14 @@ def test_what_cannot_be_rated_is_refused():
         rate(fitted, data, confidence_level=95)
     with pytest.raises(SettingsError, match="'bootstrap'"):
         rate(fitted, data, interval="bootstrap")
-    with pytest.raises(SettingsError, match="6 actions and the data among 7"):
+    with pytest.raises(DemonstrationError, match="7 discrete actions and the fit 6"):
         rate(fitted, replace(data, action_count=7))
-    with pytest.raises(SettingsError, match="was not told which actions are legal"):
+    with pytest.raises(DemonstrationError, match="legal actions"):
         rate(fitted, replace(data, legal=np.ones((len(data), ACTIONS), dtype=bool)))
     with pytest.raises(SettingsError, match="'ghost' has no step"):
         rate(fitted, replace(data, names=(*data.names, "ghost")))
-    with pytest.raises(SettingsError, match="continuous"):
-        rate(fitted, world(discrete=False))
+    with pytest.raises(DemonstrationError, match="continuous"):
+        rate(fitted, world(shape=(ACTIONS,), discrete=False))
 
 
 # --- by a policy that is no fit

@@ -28,7 +28,7 @@ from ileed.report import figures, report, sections, tables
 from ileed.report.sections import Content
 from ileed.runs import PAGE_MARK
 
-ODD_NAMES = ("<b>ann</b>", "</style><script>alert(1)</script>", 'bob & "co" \'s', "日本\x00\ud800人")
+ODD_NAMES = ("<b>ann</b>", "</style><script>alert(1)</script>", 'bob & "co" \'s', "日本\x01\x1b人")
 LIMIT = 5_000_000
 
 
@@ -215,7 +215,7 @@ def test_what_a_spreadsheet_would_run_is_quoted_in_a_file(tmp_path):
 
 
 def test_a_file_that_would_not_fit_is_cut_and_says_so(monkeypatch):
-    monkeypatch.setattr(tables, "_CSV_BYTES", 40)
+    monkeypatch.setattr(tables, "_CSV_BYTES", 50)
     table = tables.Table("x", "x", [tables.Column("name", ("name",))], [[tables.words("y" * 9)]] * 9)
     assert table.csv()[1] == 3
     assert "6 do not fit in the page" in table.html()

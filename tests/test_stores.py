@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -345,3 +346,55 @@ def test_the_command_fits_data_in_s3_to_a_run_in_s3_and_reports_there(s3, people
         assert done.returncode == 0, done.stderr
         assert "s3:" not in os.listdir(tmp_path)
     assert set(stores.check(Path(f"{s3}/command/run"))) >= {"settings.json", "weights.safetensors", "report.html"}
+
+
+SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+"""Amazon's example of a secret key; like most, it has a slash, which belongs quoted in an address."""
+
+
+@pytest.mark.parametrize("written", [SECRET, SECRET.replace("/", "%2F")])
+@pytest.mark.parametrize("scheme", ["s3", "nowhere"])
+def test_no_refusal_prints_the_secret_of_an_address(scheme, written, people, capsys, monkeypatch):
+    def fail(address):
+        try:
+            raise ValueError(f"cannot parse {address}")
+        except ValueError:
+            place = address.partition("://")[2]
+            raise OSError(f"access denied to {place} of {address}, with the key {SECRET}")  # noqa: B904 (as libraries do)
+
+    monkeypatch.setattr(stores, "_opened", fail)
+    bucket = f"{scheme}://AKIAEXAMPLE:{written}@bucket"
+    for address in (bucket, f"{bucket}/data.parquet", Path(f"{bucket}/data.parquet")):
+        for ask in (lambda at: ileed.read(at), lambda at: ileed.load(at), METHOD.fit(people, seed=0).save):
+            with pytest.raises(IleedError) as refused:
+                ask(address)
+            shown = "".join(traceback.format_exception(refused.value, limit=0))
+            assert f"{scheme}://***@bucket" in shown
+            assert not any(part in shown for part in ("AKIAEXAMPLE", "wJalr", "K7MDENG"))
+        words = (["inspect", str(address)], ["fit", str(address), "--json"], ["card", str(address)])
+        for command_words in (*words, ["report", str(address)], ["convert", str(address), f"{address}.out"]):
+            assert command(command_words) == 2
+            printed = "".join(capsys.readouterr())
+            assert "***@bucket" in printed
+            assert not any(part in printed for part in ("AKIAEXAMPLE", "wJalr", "K7MDENG"))
+
+
+def test_a_run_at_an_address_with_a_secret_works_and_no_output_holds_the_secret(people, tmp_path, capsys):
+    run = f"memory://AKIAEXAMPLE:{SECRET.replace('/', '%2F')}@bucket"
+    METHOD.fit(people, seed=0).save(run)
+    ileed.write(people, tmp_path / "people.parquet")
+    for words in (
+        ["report", run, "--out", str(tmp_path / "page.html"), "--table", f"{run}-table.csv"],
+        ["report", run, run, "--out", str(tmp_path / "comparison.html")],
+        ["fit", str(tmp_path / "people.parquet"), "--out", f"{run}/2", "--steps", "5", "--restarts", "1", "--json"],
+    ):
+        assert command(words) == 0
+        assert "wJalr" not in "".join(capsys.readouterr())
+    stores.put(Path(f"{run}/weights.safetensors"), b"damaged")
+    assert command(["card", run]) == 2
+    assert "wJalr" not in "".join(capsys.readouterr())
+    assert not [path for path in tmp_path.rglob("*") if b"wJalr" in path.name.encode() + read(path)]
+
+
+def read(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""

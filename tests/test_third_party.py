@@ -321,14 +321,15 @@ def test_the_command_fits_with_parts_of_another_package(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["simulated", "PARTS"])
-def test_a_contribution_that_is_no_part_is_refused(value, monkeypatch):
+def test_a_contribution_that_is_no_part_is_refused(value, monkeypatch, tmp_path):
     point = EntryPoint("Wrong", f"{__name__}:{value}", plugins.PARTS)
     monkeypatch.setattr(plugins, "contributed", lambda group: {"Wrong": point})
     with pytest.raises(ileed.IleedError, match="the entry point Wrong of the group"):
         parts.PARTS["Wrong"]
     monkeypatch.setattr(plugins, "contributed", lambda group: {"csv2": point})
+    assert "csv2" not in [reader.name for reader in readers.readers()]  # other formats are read and written as before
     with pytest.raises(ileed.DemonstrationError, match=r"an entry point of the group ileed\.readers must name"):
-        list(readers.readers())
+        readers.reader_of(tmp_path / "data.csv2")
 
 
 def test_the_registry_of_parts_goes_by_name():

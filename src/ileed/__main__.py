@@ -20,6 +20,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (for as long as the process lives)
+        # names in the data, and our own tables, hold characters that the encoding of the output may lack
+        getattr(sys, name).reconfigure(errors="backslashreplace")
     from ileed.cli import run
 
     try:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 
 from ileed import memory
+from ileed._numpy import default_errors
 from ileed.checking import instance_of
 from ileed.errors import SettingsError
 
@@ -61,6 +63,46 @@ def available_memory(device: torch.device) -> int | None:
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
     return memory.available_bytes() if device.type == "cpu" else None
+
+
+@contextmanager
+def default_modes() -> Iterator[None]:
+    """Compute as in a fresh process, whatever modes of torch and numpy the caller has set; they are restored after.
+
+    Covers the default dtype and device of torch, `no_grad`, `inference_mode`, autocast, and the floating-point errors
+    of numpy. Usable as a decorator: every public function that computes has it, so that a caller's settings change
+    neither its result nor whether it succeeds.
+    """
+    with ExitStack() as modes:
+        modes.enter_context(default_errors())
+        modes.enter_context(torch.inference_mode(False))
+        modes.enter_context(torch.enable_grad())
+        modes.enter_context(_single_precision())
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                modes.enter_context(torch.autocast(kind, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            modes.enter_context(torch.device("cpu"))
+        yield
+
+
+_default_dtype_lock = Lock()
+_default_dtypes: list[torch.dtype] = []  # the caller's, once for every thread that computes
+
+
+@contextmanager
+def _single_precision() -> Iterator[None]:
+    """Make float32 the default dtype, which all threads of a process share: the last one to leave restores it."""
+    with _default_dtype_lock:
+        _default_dtypes.append(_default_dtypes[0] if _default_dtypes else torch.get_default_dtype())
+        torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        with _default_dtype_lock:
+            before = _default_dtypes.pop()
+            if not _default_dtypes:
+                torch.set_default_dtype(before)
 
 
 @contextmanager

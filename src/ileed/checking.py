@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from numbers import Real
 from pathlib import Path
@@ -18,9 +19,15 @@ shown = brief  # as other modules still call it
 
 
 def whole_number(
-    name: str, value: object, *, rule: str, least: int | None = None, error: _Failure = SettingsError
+    name: str,
+    value: object,
+    *,
+    rule: str,
+    least: int | None = None,
+    most: int | None = 2**63 - 1,
+    error: _Failure = SettingsError,
 ) -> int:
-    """A whole number, of Python or numpy; `rule` says what it must be.
+    """A whole number, of Python or numpy, that an array can hold unless `most` is None; `rule` says what it must be.
 
     >>> whole_number("steps", "5", least=1, rule="a fit takes a whole number of steps, one or more")
     Traceback (most recent call last):
@@ -30,7 +37,9 @@ def whole_number(
         found = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         found = None
-    if isinstance(value, bool) or found is None or (least is not None and found < least):
+    if isinstance(value, bool) or found is None:
+        raise error(f"{name} is {brief(value)}: {rule}")
+    if (least is not None and found < least) or (most is not None and found > most):
         raise error(f"{name} is {brief(value)}: {rule}")
     return found
 
@@ -51,9 +60,14 @@ def number(name: str, value: object, *, rule: str, within: Callable[[float], boo
     return float(value)
 
 
+def is_finite(value: object) -> bool:
+    """Whether a value is a number, and neither NaN nor infinite."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def seed_of(value: object) -> int:
     """A seed: any whole number, as Python's own, since random streams are named after how it is written."""
-    return whole_number("seed", value, rule="pass a whole number, such as 0")
+    return whole_number("seed", value, most=None, rule="pass a whole number, such as 0")
 
 
 def true_or_false(name: str, value: object, *, or_none: bool = False) -> Any:
@@ -65,11 +79,11 @@ def true_or_false(name: str, value: object, *, or_none: bool = False) -> Any:
     raise SettingsError(f"{name} is {brief(value)}: pass True or False{', or None' if or_none else ''}")
 
 
-def one_of(name: str, value: object, choices: Iterable[str]) -> str:
+def one_of(name: str, value: object, choices: Iterable[str], *, error: _Failure = SettingsError) -> str:
     """One of a few words."""
     words = list(choices)
     if not isinstance(value, str) or value not in words:
-        raise SettingsError(f"{name} is {brief(value)}: choose {' or '.join(map(repr, words))}")
+        raise error(f"{name} is {brief(value)}: choose {' or '.join(map(repr, words))}")
     return value
 
 
@@ -81,9 +95,32 @@ def text(name: str, value: object, *, error: _Failure = SettingsError) -> str:
     return found
 
 
-def path_of(name: str, value: object, *, rule: str, error: _Failure = SettingsError) -> Path:
-    """The path of a file or directory, from text or anything that stands for one."""
-    return Path(instance_of(name, value, str | os.PathLike, rule=rule, error=error))
+def list_of(name: str, values: object, *, error: _Failure = SettingsError) -> list[Any]:
+    """Several values as a list, from any iterable but text."""
+    with suppress(TypeError):  # np.array(3) has __iter__, and yet cannot be iterated over
+        if not isinstance(values, str | bytes | Mapping):
+            return list(values)  # type: ignore[call-overload]
+    raise error(f"{name} is {brief(values)}: pass a list")
+
+
+def texts_or_none(name: str, values: object, *, error: _Failure = SettingsError) -> tuple[str, ...] | None:
+    """Several words as a tuple, or None; one word alone is not several."""
+    if values is None:
+        return None
+    if isinstance(values, list | tuple) and all(isinstance(value, str) for value in values):
+        return tuple(values)
+    raise error(f"{name} is {brief(values)}: pass a list of names, or None")
+
+
+def path_of(
+    name: str, value: object, *, rule: str = "pass the path of a file or folder", error: _Failure = SettingsError
+) -> Path:
+    """The path of a file or directory, from text or any `os.PathLike`; refuses what no file system can hold."""
+    found = os.fsdecode(instance_of(name, value, str | os.PathLike, rule=rule, error=error))
+    with suppress(UnicodeEncodeError):
+        if found and b"\0" not in os.fsencode(found):
+            return Path(found)
+    raise error(f"{name} is {brief(found)}, which cannot be a path: {rule}")
 
 
 def instance_of(name: str, value: object, kind: Any, *, rule: str, error: _Failure = SettingsError) -> Any:

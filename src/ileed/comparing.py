@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ileed import fitting
-from ileed._torch import resolve_device
+from ileed._torch import default_modes, resolve_device
 from ileed.checking import instance_of, seed_of, whole_numbers
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
@@ -26,6 +26,7 @@ DELAYS = (0, 1, 2, 3, 4)
 """The delays that are compared, in steps."""
 
 
+@default_modes()
 def compare(
     demonstrations: Demonstrations,
     *,
@@ -45,7 +46,7 @@ def compare(
     one of its workers, with the same result.
     """
     check_demonstrations(demonstrations)
-    method = method or Ileed()
+    method = Ileed() if method is None else method
     instance_of("method", method, Ileed, rule="pass Ileed(...), or None for its defaults")
     rule = "pass one of ileed.executors, as in executor=ileed.executors.executor('local'), or None"
     instance_of("executor", executor, Executor | None, rule=rule)
@@ -53,6 +54,7 @@ def compare(
     return method.compare_models(demonstrations, stages, models)
 
 
+@default_modes()
 def compare_delays(
     demonstrations: Demonstrations,
     *,
@@ -70,7 +72,7 @@ def compare_delays(
     policy that comes out acts on what it sees at once.
     """
     check_demonstrations(demonstrations)
-    method = method or Ileed()
+    method = Ileed() if method is None else method
     instance_of("method", method, Ileed, rule="pass Ileed(...), or None for its defaults")
     rule = "pass whole numbers of steps, zero or more, as in delays=(0, 1, 2)"
     delays = sorted(

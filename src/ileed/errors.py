@@ -9,11 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from ileed.wording import printable
+from ileed.wording import printable, redact
 
 
 class IleedError(ValueError):
-    """A request that cannot be met: says what was found, which rule it breaks, and what to do."""
+    """A request that cannot be met: says what was found, which rule it breaks, and what to do.
+
+    The user information of addresses in the message is redacted.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redact(each) if isinstance(each, str) else each for each in args))
 
 
 class DemonstrationError(IleedError):
@@ -22,6 +28,12 @@ class DemonstrationError(IleedError):
 
 class UnnamedDemonstratorError(DemonstrationError):
     """A file that does not say who demonstrated, and nobody said where to look: `Reader.candidates` lists places."""
+
+
+class UnknownDemonstratorError(DemonstrationError, KeyError):
+    """A name that none of the demonstrators has."""
+
+    __str__ = Exception.__str__  # that of KeyError would quote the message
 
 
 class SettingsError(IleedError):

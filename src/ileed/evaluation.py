@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed._torch import stream
-from ileed.checking import seed_of, whole_number
+from ileed._torch import default_modes, stream
+from ileed.checking import instance_of, is_finite, seed_of, whole_number
+from ileed.demonstrations.rules import as_array
 from ileed.errors import IleedError, SettingsError
 from ileed.fitted import Policy
 from ileed.tasks import AbstractTask, Progress, all_names
@@ -40,7 +41,10 @@ class Scores:
     """Sum of rewards of each episode, (episode,)."""
 
     def __post_init__(self) -> None:
-        rewards = np.array(self.rewards, dtype=np.float64)
+        rewards = as_array("rewards", self.rewards, "one number for each episode")
+        if rewards.dtype.kind not in "biuf":
+            raise IleedError(f"rewards are {rewards.dtype}: pass one number for each episode")
+        rewards = np.array(rewards, dtype=np.float64)
         if rewards.ndim != 1 or not len(rewards):
             raise IleedError(f"rewards of shape {rewards.shape} cannot be averaged: pass one number for each episode")
         if len(unfit := np.flatnonzero(~np.isfinite(rewards))):
@@ -79,6 +83,7 @@ class Scores:
         return f"{self.mean:.2f} ({low:.2f} to {high:.2f} over {len(self.rewards):,} episodes)"
 
 
+@default_modes()
 def evaluate(
     policy: Any,
     task: AbstractTask | str | Callable[[], Any],
@@ -130,10 +135,12 @@ def rank_loss(estimated: Mapping[str, float], known: Mapping[str, float]) -> flo
     >>> rank_loss({"ann": 0.9, "bob": 0.2, "cat": 0.3}, known={"ann": 0.8, "bob": 0.5, "cat": 0.1})
     0.3333333333333333
     """
+    for name, value in (("estimated", estimated), ("known", known)):
+        instance_of(name, value, Mapping, rule="pass the skill of each demonstrator by name, as in {'ann': 0.9}")
     if estimated.keys() != known.keys():
         odd = sorted(map(str, estimated.keys() ^ known.keys()))
         raise SettingsError(f"{odd[0]!r} is named in only one of the rankings; both must name the same demonstrators")
-    if unfit := [name for name in known if not (math.isfinite(estimated[name]) and math.isfinite(known[name]))]:
+    if unfit := [name for name in known if not all(is_finite(each[name]) for each in (estimated, known))]:
         raise SettingsError(f"the skill of {unfit[0]!r} is not a finite number, so it has no place in a ranking")
     pairs = [(better, worse) for better, worse in permutations(known, 2) if known[better] > known[worse]]
     if not pairs:

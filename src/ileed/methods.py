@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,12 +14,22 @@ import numpy.typing as npt
 import torch
 
 from ileed import fitting, processes, runs
-from ileed._torch import resolve_device, stream
-from ileed.checking import callable_or_none, instance_of, number, path_of, seed_of, true_or_false, whole_number
+from ileed._torch import default_modes, resolve_device, stream
+from ileed.checking import (
+    callable_or_none,
+    instance_of,
+    list_of,
+    number,
+    path_of,
+    seed_of,
+    text,
+    true_or_false,
+    whole_number,
+)
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_settings
-from ileed.errors import SettingsError
+from ileed.errors import SettingsError, brief
 from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
@@ -106,9 +117,10 @@ class Ileed:
 
     def __post_init__(self) -> None:
         for name, (kind, choices) in _PARTS.items():
-            if getattr(self, name) == AUTO and name == "demonstrator":
+            value = getattr(self, name)
+            if name == "demonstrator" and isinstance(value, str) and value == AUTO:
                 continue
-            instance_of(name, getattr(self, name), kind, rule=f"pass {choices}")
+            instance_of(name, value, kind, rule=f"pass {choices}")
         rule = "a fit needs a whole number of them, one or more"
         restarts = whole_number("restarts", self.restarts, least=1, rule=rule)
         rule = f"it takes between one and all {restarts} of the restarts"
@@ -146,6 +158,7 @@ class Ileed:
     def _head(self, data: Demonstrations) -> AbstractPolicyHead:
         return self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
 
+    @default_modes()
     def fit(
         self,
         demonstrations: Demonstrations,
@@ -178,6 +191,10 @@ class Ileed:
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
         if checkpoint is not None:
             checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
+            if os.path.isdir(checkpoint):
+                raise SettingsError(
+                    f"checkpoint is the folder {brief(str(checkpoint))}: pass the path of a file, or None"
+                )
         rule = "pass seconds, zero or more"
         number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
         seed, chosen = seed_of(seed), resolve_device(device)
@@ -267,6 +284,7 @@ class Ileed:
     def _fit_model(self, model: Model, data: Demonstrations, weights: Array, stages: Stages) -> Ensemble:
         return replace(self, demonstrator=model, restarts=len(weights), ensemble=1).fit_members(data, weights, stages)
 
+    @default_modes()
     def cross_fit(
         self,
         demonstrations: Demonstrations,
@@ -283,6 +301,7 @@ class Ileed:
         learned from. `fit` does the same for people. Where `policy` is None, the network is the paper's.
         """
         check_demonstrations(demonstrations)
+        text("by", by)
         stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, Known.told(gold, demonstrations))
         folds = replace(self, folds=self.folds or FOLDS).fit_folds(demonstrations, None, stages)
         found = folds and folds.rate(temperature=self.temperature, by=by, progress=stages.counter("rating"))
@@ -305,8 +324,10 @@ class Ileed:
         if (each.sum(1) == 0).any():
             return None
         method = replace(self, restarts=len(each), ensemble=1)
-        return FoldPolicies(method.fit_members(data, each, stages.stage("cross-fitting", "folds")), fold)
+        assumed = None if stages.known is None else stages.known.assumed_of_demonstrators(data)
+        return FoldPolicies(method.fit_members(data, each, stages.stage("cross-fitting", "folds")), fold, assumed)
 
+    @default_modes()
     def fit_each(
         self,
         datasets: Sequence[Demonstrations],
@@ -323,9 +344,14 @@ class Ileed:
         episodes) are fitted one after the other. Widths are not compared: where `policy` is None, the network is the
         paper's. `weights` has those of each data set, as in `fit`.
         """
+        datasets, seeds = list_of("datasets", datasets), list_of("seeds", seeds)
+        own_weights = [None] * len(datasets) if weights is None else list_of("weights", weights)
+        if not len(datasets) == len(seeds) == len(own_weights):
+            found = f"{len(datasets)} data sets, {len(seeds)} seeds and {len(own_weights)} weights"
+            raise SettingsError(f"there are {found}: pass one of each for every data set")
         for data in datasets:
             check_demonstrations(data)
-        given = zip(datasets, [None] * len(datasets) if weights is None else weights, strict=True)
+        given = zip(datasets, own_weights, strict=True)
         each = [None if own is None else fitting.checked_weights(own, data, self.restarts) for data, own in given]
         seeds, chosen = [seed_of(seed) for seed in seeds], resolve_device(device)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from ileed.errors import IleedError
+from ileed.errors import IleedError, brief
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -41,13 +41,14 @@ def contributed(group: str) -> Mapping[str, EntryPoint]:
 
 
 def loaded(point: EntryPoint) -> Any:
-    """What an entry point stands for, or one sentence on why it cannot be had."""
+    """The object that an entry point names; an `IleedError` where it cannot be imported, for whatever reason."""
     try:
         return point.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # the module of another package may raise anything when it is imported
         package = point.dist.name if point.dist is not None else point.module
         raise IleedError(
-            f"{point.name}, which the package {package} contributes, cannot be loaded ({error}): install {package} anew"
+            f"{point.name}, which the package {package} contributes, cannot be loaded ({brief(error)}): reinstall or "
+            f"update {package}, or uninstall it"
         ) from error
 
 
@@ -79,6 +80,19 @@ class Registry(Mapping[str, _Thing]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*self._own, *contributed(self._group))))
+
+    def each(self) -> Iterator[tuple[str, _Thing | IleedError]]:
+        """Every name with its thing, or with the error of a contribution that cannot be used; loaded one by one.
+
+        One broken package must not break calls that do not need it: they skip the errors.
+        """
+        for name in self:
+            found: _Thing | IleedError
+            try:
+                found = self[name]
+            except IleedError as error:
+                found = error
+            yield name, found
 
     def __len__(self) -> int:
         return len(tuple(iter(self)))

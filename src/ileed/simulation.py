@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
-from ileed._torch import stream
+from ileed._torch import default_modes, stream
 from ileed.checking import instance_of, number, seed_of, shown, whole_number
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
@@ -155,6 +155,7 @@ class Delayed:
         return self.demonstrator.observed(policy, expertise)
 
 
+@default_modes()
 def demonstrate(
     task: AbstractTask,
     policy: Any,

@@ -17,13 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from string import punctuation
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ileed.errors import IleedError, RunError, brief, require
+from ileed.wording import redact, user_information
 
 __all__ = [
     "NOT_READ",
     "address_of",
+    "base_name",
     "check",
     "deliver",
     "exists",
@@ -63,8 +65,13 @@ def address_of(path: Any) -> str | None:
 
 
 def name_of(path: str | os.PathLike[str]) -> str:
-    """A path as a message shows it: an address with both slashes."""
-    return address_of(path) or str(path)
+    """A path as a message shows it: an address with both slashes and without user information."""
+    return redact(address_of(path) or str(path))
+
+
+def base_name(path: Path) -> str:
+    """The last part of a path or address, as a title or message shows it."""
+    return path.resolve().name if address_of(path) is None else PurePosixPath(name_of(path).partition("?")[0]).name
 
 
 @contextmanager
@@ -73,8 +80,8 @@ def name_address_in_errors(path: Any, copy: Any) -> Iterator[None]:
     try:
         yield
     except IleedError as error:
-        if address := address_of(path):
-            error.args = tuple(str(each).replace(str(copy), address) for each in error.args)
+        if address_of(path):
+            error.args = tuple(str(each).replace(str(copy), name_of(path)) for each in error.args)
         raise
 
 
@@ -110,7 +117,7 @@ def fetched(path: Path) -> Path:
         if not files:
             raise RunError(f"there is nothing at {brief(address)}: check the bucket and the key")
         versions = [(name, info.size, info.mtime_ns) for name, info in sorted(files.items())]
-        copy = _cache(repr((address, versions))) / PurePosixPath(place).name
+        copy = _cache(repr((address, versions))) / base_name(path)
         if not copy.exists():
             _fetch(store, files, copy)
     return copy
@@ -119,7 +126,7 @@ def fetched(path: Path) -> Path:
 def mirror(path: Path) -> Path:
     """Where on this machine what is to be delivered to an address is made; any other path, as it is."""
     address = address_of(path)
-    return path if address is None else _cache(f"to {address}") / PurePosixPath(address.partition("?")[0]).name
+    return path if address is None else _cache(f"to {address}") / base_name(path)
 
 
 def check(path: Path) -> list[str]:
@@ -169,12 +176,24 @@ def _store(address: str) -> Iterator[tuple[Any, str]]:
         yield _opened(address)
     except IleedError:
         raise
-    except ImportError as error:  # of fsspec, which says what to install
-        raise RunError(f"{brief(address)} needs another package: {brief(error)}") from error
-    except (OSError, ValueError, ArrowException) as error:
-        raise RunError(
-            f"{brief(address)} cannot be reached ({brief(error)}): check the address, the network, and the credentials"
-        ) from error
+    except (ImportError, OSError, ValueError, ArrowException) as error:
+        reason = brief(OSError(_without_user(str(error), address)))  # redacted before it is cut
+        sentence = (
+            f"{brief(address)} needs another package: {reason}"  # as fsspec says, with what to install
+            if isinstance(error, ImportError)
+            else f"{brief(address)} cannot be reached ({reason}): check the address, the network, and the credentials"
+        )
+        # a traceback shows causes, whose messages may contain the credentials
+        raise RunError(sentence) from (None if user_information(address) else error)
+
+
+def _without_user(text: str, address: str) -> str:
+    """The text without the user information of an address, whether or not the address stands before it."""
+    user = user_information(address)
+    parts = {unquote(part) for part in (user, *user.split(":", 1))} | {user, *user.split(":", 1)}
+    for part in sorted(filter(None, parts), key=len, reverse=True):
+        text = text.replace(part, "***")
+    return text
 
 
 def _opened(address: str) -> tuple[Any, str]:

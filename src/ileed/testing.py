@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from ileed import nets, runs
 from ileed._torch import stream
+from ileed.checking import path_of
 from ileed.demonstrations import Demonstrations
 from ileed.errors import IleedError, SettingsError
 from ileed.model.batch import Batch, Sizes
@@ -220,7 +221,7 @@ def check_expertise(expertise: AbstractExpertise, *, seed: int = 0) -> None:
 
 def check_reader(read: Callable[..., Demonstrations], path: str | Path, **options: Any) -> None:
     """Check that `read(path, **options)` gives the same data twice, and refuses damaged copies with one sentence."""
-    path = Path(path)
+    path = path_of("path", path)
     signature = inspect.signature(read).parameters
     _hold("demonstrator" in signature, "a reader must take `demonstrator`, which says who did what, or None")
     content = path.read_bytes()

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
 
-__all__ = ["cell_text", "counted", "did_you_mean", "printable"]
+__all__ = ["cell_text", "counted", "did_you_mean", "printable", "redact", "user_information"]
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet begins a formula
+_NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")  # a label such as -1, which computes nothing
+# A `Path` drops one slash of an address. Secret keys of S3 contain slashes, which should be quoted and often are not.
+_USER = re.compile(r"(?i)(?<![\w+.-])([a-z][a-z0-9+.-]+:/{1,2})(?:([^/\s]*)@|(?=[^\s@]*:)([^\s@]*)@)")
 _MOST = 10_000  # names that are looked through: a refusal should not take seconds
 
 
+def redact(text: str) -> str:
+    """Replace the user information (user, password, keys) of every address in a text by `***`.
+
+    >>> redact("there is nothing at s3://KEY:SECRET@bucket/data")
+    'there is nothing at s3://***@bucket/data'
+    """
+    return _USER.sub(r"\1***@", text) if "@" in text else text
+
+
+def user_information(address: str) -> str:
+    """What `redact` replaces in an address; empty where there is nothing to replace."""
+    found = _USER.match(address)
+    return "" if found is None else found[2] or found[3] or ""
+
+
 def printable(text: str, most: int | None = None) -> str:
-    """The text, cut after `most` characters, with a replacement for control characters, escapes and line ends.
+    """The redacted text, cut after `most` characters; control characters, escapes and line ends are replaced.
 
     >>> ascii(printable("ann" + chr(27) + "[31m", most=5))
     "'ann\\\\ufffd[...'"
     """
-    shown = "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+    shown = "".join(sign if sign.isprintable() else "\ufffd" for sign in redact(text))
     return shown if most is None or len(shown) <= most else f"{shown[:most]}..."
 
 
 def cell_text(text: str) -> str:
-    """Printable text for a CSV file, with an apostrophe before what a spreadsheet would take for a formula."""
+    """Printable text for a CSV file, with an apostrophe before what a spreadsheet would take for a formula.
+
+    >>> cell_text("=1+2"), cell_text("-1+2"), cell_text("-1")
+    ("'=1+2", "'-1+2", '-1')
+    """
     shown = printable(text)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    return f"'{shown}" if shown.startswith(_FORMULA) and not _NEGATIVE.fullmatch(shown) else shown
 
 
 def counted(count: int, noun: str) -> str:

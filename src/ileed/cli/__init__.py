@@ -13,7 +13,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -112,11 +112,7 @@ _ALL = plugins.Registry(plugins.COMMANDS, COMMANDS, _check_command)
 
 def commands() -> Mapping[str, Command]:
     """Every command by its name: those of the library, and those of other packages that can be loaded."""
-    found = {}
-    for name in _ALL:
-        with suppress(IleedError):  # raised again when that command is run
-            found[name] = _ALL[name]
-    return found
+    return {name: found for name, found in _ALL.each() if not isinstance(found, IleedError)}
 
 
 def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: None) -> int:

@@ -20,8 +20,8 @@ class Card:
     """Show pseudonyms in place of names."""
 
     def __call__(self) -> None:
-        from ileed.integrations.hub import anonymised, card
+        from ileed.integrations.hub import card
         from ileed.methods import load
 
         fitted = load(self.run)
-        Output().say(card(anonymised(fitted) if self.anonymise else fitted).rstrip("\n"))
+        Output().say(card(fitted.anonymise() if self.anonymise else fitted).rstrip("\n"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -14,7 +14,6 @@ from ileed.cli.data import OfData
 
 if TYPE_CHECKING:
     from ileed.curation import Curated
-    from ileed.demonstrations import Demonstrations
     from ileed.fitted import Fitted
 
 _SHOWN = 10  # episodes and people
@@ -50,8 +49,8 @@ class Scored(NamedTuple):
 
     fitted: Fitted
     curated: Curated
-    data: Demonstrations
-    """As they were read, with names."""
+    fingerprint: str
+    """Of the data as they were read, with names."""
     format: str | None
     source: Path | None
 
@@ -94,17 +93,18 @@ class OfCuration:
         from ileed.methods import load
 
         options, fitted = self.rule_settings(), load(self.run)
-        data = replace(self.episodes, anonymise=False).read()  # by their names the run knows people
+        data = self.episodes.read_named(fitted.policy.encoding)
+        fingerprint = fitted.policy.match(data).fingerprint()
+        if self.episodes.anonymise:
+            fitted, data = fitted.anonymise_with(data)
         with bar("curating") as advance:
             progress = after_delay(advance)
             options |= {"stretch": self.stretch, "seed": self.seed, "cross_fit": self.cross_fit}
             curated = curate(fitted, data, progress=progress, **options)
-        if self.episodes.anonymise:
-            curated = replace(curated, data=data.anonymise())
         read_as = self._format_of_data()
         format = read_as if self.format is None else None if self.format == "tables" else self.format  # noqa: A001
         source = self.episodes.place if format is not None and format == read_as else None
-        return Scored(fitted, curated, data, format, source)
+        return Scored(fitted, curated, fingerprint, format, source)
 
     def _format_of_data(self) -> str | None:
         """The format of the data, where there is a trainer that reads it."""

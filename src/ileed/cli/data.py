@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -14,7 +17,7 @@ from ileed.cli.console import Output, after_delay, bar, plain, print_json
 from ileed.errors import DemonstrationError, SettingsError, UnnamedDemonstratorError
 
 if TYPE_CHECKING:
-    from ileed.demonstrations import Demonstrations
+    from ileed.demonstrations import Demonstrations, Encoding
     from ileed.readers import Labeller
 
 
@@ -35,15 +38,13 @@ class Columns:
     missing: Literal["error", "category"] = "error"
     """Missing values in a table's features: an error, or a category of their own."""
 
-    def read(self, path: Path) -> Demonstrations:
-        """The demonstrations in a table."""
+    def read(self, path: Path, encoding: Encoding | None = None) -> Demonstrations:
+        """The demonstrations in a table, encoded as those of a fit where its encoding is passed."""
         from ileed.readers import from_table
 
-        if self.demonstrator is None:
-            raise DemonstrationError("--action names a column, but that of the demonstrator is missing: --demonstrator")
         options: dict[str, Any] = {name: value or None for name, value in vars(self).items()}
         options["action"] = self.action[0] if len(self.action) == 1 else self.action
-        return from_table(path, **options)
+        return from_table(path, **options, encoding=None if self.features else encoding)
 
 
 @dataclass(frozen=True)
@@ -120,26 +121,55 @@ class OfData:
         if not stores.address_of(self.data) and not str(self.data).startswith("hf:") and not self.data.exists():
             raise DemonstrationError(f"there is no file {plain(str(self.data))}: check the path")
 
-    def read(self) -> Demonstrations:
+    def read(self, encoding: Encoding | None = None) -> Demonstrations:
+        """The demonstrations in the file, with pseudonyms where these are asked for."""
+        data = self.read_named(encoding)
+        return data.anonymise() if self.anonymise else data
+
+    def read_named(self, encoding: Encoding | None = None) -> Demonstrations:
+        """The demonstrations in the file with the names that it has; with --anonymise, no message contains these.
+
+        With the `encoding` of a fit, the columns of a table are read as those of the fit were.
+        """
+        columns, labeller = self.columns, self.robomimic.labeller(self.columns.demonstrator)
+        if not columns.action and (columns.episode or columns.features or columns.skills):
+            raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
+        if columns.action and columns.demonstrator is None:
+            raise DemonstrationError("--action names a column, but that of the demonstrator is missing: --demonstrator")
+        if self.anonymise:
+            self.check_file()
+        with names_withheld(stores.name_of(self.data)) if self.anonymise else nullcontext():
+            return self._read(labeller, encoding)
+
+    def _read(self, labeller: Labeller | None, encoding: Encoding | None) -> Demonstrations:
         """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
         from ileed.readers import read
         from ileed.readers.hub import local_copy
 
-        columns, labeller = self.columns, self.robomimic.labeller(self.columns.demonstrator)
-        if not columns.action and (columns.episode or columns.features or columns.skills):
-            raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
         if not stores.address_of(self.data):
             local_copy(self.data)  # the hub shows bars of its own
-        if columns.action:
+        if self.columns.action:
             with bar("reading"):
-                data = columns.read(self.data)
-        else:
-            options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
-            options |= vars(self.folder)
-            given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, [])}
-            with bar("reading") as advance:
-                data = read(self.data, demonstrator=labeller, progress=after_delay(advance), **given)
-        return data.anonymise() if self.anonymise else data
+                return self.columns.read(self.data, encoding)
+        options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
+        options |= vars(self.folder)
+        given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, [])}
+        with bar("reading") as advance:
+            return read(self.data, demonstrator=labeller, progress=after_delay(advance), **given)
+
+
+@contextmanager
+def names_withheld(place: str) -> Iterator[None]:
+    """Withhold the reasons for which data cannot be read, and warnings: they may quote names from the file."""
+    found = f"{place} {{}}, which may contain names: `ileed inspect` without --anonymise shows {{}}"
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            yield
+    except DemonstrationError:
+        raise DemonstrationError(found.format("cannot be read for a reason", "it")) from None
+    if told:
+        warnings.warn(found.format("was read with warnings", "them"), stacklevel=1)
 
 
 @dataclass(frozen=True)

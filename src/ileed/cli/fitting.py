@@ -168,7 +168,7 @@ class Fit(OfData):
 
     @property
     def _out(self) -> Path:
-        return self.out or Path("runs") / self.data.stem
+        return self.out or Path("runs") / Path(stores.base_name(self.data)).stem
 
 
 def summary(fitted: Fitted) -> dict[str, Any]:
@@ -182,7 +182,8 @@ def summary(fitted: Fitted) -> dict[str, Any]:
         "seconds": fitted.provenance["seconds"],
     }
     if fitted.estimates_expertise:
-        found["expertise"] = fitted.expertise.by_demonstrator()
+        own = fitted.expertise.by_demonstrator()
+        found["expertise"] = {name: own[name] for name, _ in fitted.expertise.ranking()}
     if fitted.expertise.ratings is not None:
         found |= ratings_summary(fitted.expertise.ratings)
     return found
@@ -237,25 +238,23 @@ def ratings_table(ratings: Ratings) -> Table:
 
 
 def ranking(fitted: Fitted, truth: Mapping[str, float] | None = None) -> Table:
-    """A table of demonstrators, best first: with intervals, or the 10 to 90 % range of expertise over their steps."""
-    people = fitted.expertise.ranking()
-    unknown = [plain(name) for name, value in people if isnan(value)]
-    people = people[: len(people) - len(unknown)]
+    """A table of demonstrators in the order of `Expertise.ranking`, as reports have it.
+
+    It has intervals, or without ratings the 10 to 90 % range of expertise over each demonstrator's steps.
+    """
+    ranked, ratings = fitted.expertise.ranking(), fitted.expertise.ratings
+    people = [name for name, value in ranked if not isnan(value)]
+    unknown = [plain(name) for name, value in ranked if isnan(value)]
     notes = [_note(len(people), "ileed report RUN --table FILE has all")] if len(people) > ALL else []
-    if len(people) > ALL and fitted.expertise.ratings is not None:  # few steps of many people: pooled estimates
-        by_rating = fitted.expertise.ratings.by_demonstrator()
-        people.sort(key=lambda person: -by_rating[person[0]])
     if unknown:
         notes.append(f"{', '.join(unknown[:6])}{', ...' if len(unknown) > 6 else ''}: no step was learned from")
-    columns, cells, width = _spread_of_steps(fitted) if fitted.expertise.ratings is None else _interval_cells(fitted)
+    columns, cells, width = _spread_of_steps(fitted) if ratings is None else _interval_cells(fitted)
     names = ["expertise", *columns, *([] if truth is None else ["truth"])]
-    title, caption = "expertise, best first (compare ratios, not levels)", "; ".join(notes) or None
+    scale = "compare ratios, not levels" if ratings is None else "divided by its mean over demonstrators"
+    title, caption = f"expertise, best first ({scale})", "; ".join(notes) or None
     table = Table("demonstrator", *(Column(name, justify="right") for name in names), title=title, caption=caption)
-    rows = []
-    for name, value in people:
-        row = [plain(name), f"{value:.3f}", *cells[name]]
-        rows.append([*row, *([] if truth is None else [f"{truth[name]:.2f}"])])
-    _listed(table, rows, np.array([width[name] for name, _ in people]))
+    rows = [[plain(name), *cells[name], *([] if truth is None else [f"{truth[name]:.2f}"])] for name in people]
+    _listed(table, rows, np.array([width[name] for name in people]))
     return table
 
 
@@ -264,7 +263,8 @@ _Cells = tuple[list[str], dict[str, list[str]], dict[str, float]]  # titles, and
 
 def _spread_of_steps(fitted: Fitted) -> _Cells:
     quantiles = dict(zip(fitted.expertise.names, fitted.expertise.summary.quantiles.tolist(), strict=True))
-    cells = {name: [f"{each[2]:.2f} to {each[18]:.2f}"] for name, each in quantiles.items()}
+    own = fitted.expertise.by_demonstrator()
+    cells = {name: [f"{own[name]:.3f}", f"{each[2]:.2f} to {each[18]:.2f}"] for name, each in quantiles.items()}
     return ["10 to 90 % of steps"], cells, {name: each[18] - each[2] for name, each in quantiles.items()}
 
 
@@ -274,4 +274,4 @@ def _interval_cells(fitted: Fitted) -> _Cells:
     rows = {row["demonstrator"]: row for row in fitted.renamed(numbers).expertise.table().to_pylist()}
     cells = {name: [each.format(**rows[number]) for each in words] for name, number in numbers.items()}
     width = {name: rows[number]["high"] - rows[number]["low"] for name, number in numbers.items()}
-    return ["relative", "95 % interval", "rank"], cells, width
+    return ["95 % interval", "rank"], cells, width

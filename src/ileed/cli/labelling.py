@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.table import Table
 from tyro.conf import Positional
 
+from ileed import stores
 from ileed.cli.console import Output, after_delay, bar, plain, print_json
+from ileed.cli.data import names_withheld
 from ileed.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -66,7 +69,8 @@ class Label:
         options: dict[str, Any] = {name: getattr(self, name) for name in ("model", "restarts", "repeats")}
         method = Labelling(gold_confidence=self.gold_confidence, **options)
         with bar("labelling") as advance:
-            data = self._read()
+            with names_withheld(stores.name_of(self.table)) if self.anonymise else nullcontext():
+                data = self._read()
             data = data.anonymise() if self.anonymise else data
             found = method.fit(data, gold=self.gold is not None, seed=self.seed, progress=after_delay(advance))
         if self.out is not None:

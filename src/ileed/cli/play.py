@@ -78,7 +78,10 @@ class Rate:
         from ileed.cli.fitting import ratings_summary, ratings_table, say_ratings
         from ileed.methods import load
 
-        fitted, data = load(self.run), self.people.read()
+        fitted = load(self.run)
+        data = self.people.read_named(fitted.policy.encoding)
+        if self.people.anonymise:
+            fitted, data = fitted.anonymise_with(data)
         with bar("rating") as advance:
             ratings = fitted.assess(data, progress=after_delay(advance))
         if self.people.json:
@@ -132,7 +135,9 @@ class Report:
             check_table(self.table)
         data = None
         if self.data is not None:
-            data = OfData(self.data, self.columns, robomimic=self.robomimic, folder=self.folder).read()
+            data = OfData(
+                self.data, self.columns, self.anonymise, robomimic=self.robomimic, folder=self.folder
+            ).read_named()
         replaced = [out] if stores.exists(out) else []
         with bar("writing the report"):
             written = self._write(out, data)
@@ -209,7 +214,7 @@ class Demo:
         console.print(ranking(fitted, truth))
         if fitted.expertise.ratings is not None:
             console.say(fitted.expertise.ratings.sentence())
-        console.say(f"rank loss {rank_loss(fitted.expertise.by_demonstrator(), truth):.2f} (0 is a perfect order)")
+        console.say(f"rank loss {rank_loss(dict(fitted.expertise.ranking()), truth):.2f} (0 is a perfect order)")
         table = Table("policy", "mean reward", "95 % interval", title=f"{task.name}, {self.episodes} episodes each")
         for name, score in scores.items():
             low, high = score.interval

@@ -10,14 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ileed import stores
 from ileed.cli.console import Output, bar, print_json
-from ileed.cli.curate import OfCuration, Scored
-
-if TYPE_CHECKING:
-    from ileed.fitted import Fitted
+from ileed.cli.curate import OfCuration
 
 
 @dataclass(frozen=True)
@@ -41,9 +37,9 @@ class Serve(OfCuration):
         self.rule_settings()
         check_holds_no_data(self.out, self.episodes.data)
         scored = self.score()
-        marks = Marks.of(self.run, scored.data.fingerprint(), scored.data.episode_count)
+        marks = Marks.of(self.run, scored.fingerprint, scored.curated.data.episode_count)
         goal = Destination(self.out, scored.format, scored.source, self.overwrite)
-        session = Session(self.run, self._fit_shown(scored), scored.curated, marks, goal)
+        session = Session(self.run, scored.fitted, scored.curated, marks, goal)
         with bar("writing the report"):
             server = Server(session, port=self.port)
         if self.episodes.json:
@@ -54,13 +50,6 @@ class Serve(OfCuration):
         sys.stdout.flush()
         with _opened(server.address) if self.open else nullcontext():
             server.run()
-
-    def _fit_shown(self, scored: Scored) -> Fitted:
-        """The fit, with the pseudonyms of the data where these are asked for."""
-        if not self.episodes.anonymise:
-            return scored.fitted
-        hidden, names = scored.data.pseudonyms(), scored.fitted.expertise.names
-        return scored.fitted.renamed({name: hidden.get(name, f"other {k + 1:02}") for k, name in enumerate(names)})
 
     def after_an_interrupt(self) -> str:
         """What is left when the server ends."""

@@ -18,13 +18,13 @@ import pyarrow as pa
 import torch
 from torch.utils.data import WeightedRandomSampler
 
-from ileed._torch import stream
+from ileed._torch import default_modes, stream
 from ileed.checking import callable_or_none, instance_of, path_of, seed_of, true_or_false, whole_number
 from ileed.curation import outputs
 from ileed.curation.rules import Rule
 from ileed.curation.scores import Progress, Scores, Settings, Stretches, score
 from ileed.curation.states import Kinds, kinds_of
-from ileed.demonstrations import Array, Demonstrations, check_demonstrations
+from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.streaming import blocks_of
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
@@ -40,6 +40,7 @@ __all__ = ["Correlation", "Curated", "Rule", "curate"]
 STRETCH = 20
 
 
+@default_modes()
 def curate(
     fitted: Fitted,
     data: Demonstrations,
@@ -57,9 +58,13 @@ def curate(
     joined with `at_least=5` (of each kind of state), `by="agreement"`, `weight=True` and `unit="stretch"`. Without a
     rule everything is kept.
 
-    The data may be those that the fit learned from, or others of the same kind. In the first case its policy has seen
-    the steps that it judges: the temperature, the dispersion and everybody's mean expertise are cross-fitted then, but
-    the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these. With
+    A fit to anonymised data knows its demonstrators by pseudonyms: of the same data, the result has these pseudonyms;
+    demonstrators of other data cannot be matched and count as new, with a warning.
+
+    The data may be those that the fit learned from, or others with the same features and actions; both are matched by
+    name where they have names (`Policy.match`). Where they are the data of the fit, its policy has seen the
+    steps that it judges: the temperature, the dispersion and each demonstrator's mean expertise are cross-fitted then,
+    but the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these. With
     `cross_fit` each episode is judged by policies that have not seen it: the method of the fit, with its width, is
     fitted to `data` once more, in folds, which takes about as long as the fit did. `Curated.judged_by` says which.
 
@@ -67,24 +72,21 @@ def curate(
     compared with, the clusters of kinds, and the folds.
     """
     instance_of("fitted", fitted, Fitted, rule="pass what method.fit(data, seed=0) or ileed.load(run) returns")
-    check_demonstrations(data)
-    if data.encoding is not None and data.encoding != fitted.policy.encoding:
-        raise DemonstrationError(
-            "the data were encoded otherwise than those of the fit: read them with from_table(..., "
-            "encoding=fitted.policy.encoding)"
-        )
+    matched = fitted.match_names(fitted.policy.match(data), allow_new=True)
+    if matched.names != data.names:
+        data = matched
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     stretch = whole_number("stretch", stretch, least=1, rule="a stretch has one step or more, a whole number")
     chosen, seed, level = Rule.of(rule), seed_of(seed), checked_level(confidence_level)
     settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None))
-    judged_by = _judged_by(fitted, data)
+    judged_by = _judged_by(fitted, matched)
     if true_or_false("cross_fit", cross_fit):
-        fitted, folds = _cross_fitted(fitted, data, seed)
+        fitted, folds = _cross_fitted(fitted, matched, seed)
         settings = settings._replace(blocks=folds.judged())
         judged_by = f"policies of {folds.count} folds, none of which has seen the episodes that it judges"
     stretches = Stretches.of(data, stretch)
-    inputs = _inputs(fitted, data)
-    episodes, within = score(fitted, data, inputs, stretches, settings)
+    inputs = _inputs(fitted, matched)
+    episodes, within = score(fitted, matched, inputs, stretches, settings)
     scores, unit = (episodes, data.episode) if chosen.unit == "episode" else (within, stretches.of_step)
     kinds = kinds_of(data, inputs, unit, chosen.kinds, seed=seed) if chosen.at_least else None
     steps = np.bincount(unit)
@@ -149,7 +151,7 @@ class Correlation(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Curated:
-    """Episodes or stretches kept by a rule, with the scores of all of them; `data` is what was curated, unchanged.
+    """Episodes or stretches kept by a rule, with the scores of all of them; `data` is what was curated.
 
     A unit is an episode, or a stretch where the rule is about these. `weights` are for
     `Ileed.fit(curated.demonstrations(), weights=curated.weights)`.
@@ -173,27 +175,35 @@ class Curated:
     marks: Mapping[int, bool] = field(default_factory=dict)
     """Episodes that somebody kept (True) or dropped (False) by hand, whatever the rule says of them."""
 
+    @default_modes()
     def marked(self, marks: Mapping[int, bool]) -> Curated:
         """The same scores with some episodes kept (True) or dropped (False) by hand, all others by the rule.
 
         `marks` are by the number of an episode in `data`; they replace earlier ones.
         """
-        if strangers := [each for each in marks if each not in range(self.data.episode_count)]:
-            count = self.data.episode_count
-            raise SettingsError(
-                f"episode {strangers[0]!r} is marked, and episodes are numbered from 0 to {count - 1:,}"
-            )
-        scores, of_unit = self.scores, np.arange(self.data.episode_count)
+        marks, count = self._checked_marks(marks), self.data.episode_count
+        scores, of_unit = self.scores, np.arange(count)
         if self.rule.unit == "stretch":
             scores, of_unit = self.stretch_scores, self.stretches.episode
         steps = np.bincount(self.unit)
-        by_hand = np.full(self.data.episode_count, -1)
+        by_hand = np.full(count, -1)
         by_hand[list(marks)] = list(marks.values())
         own = by_hand[of_unit]
         kept = np.where(own >= 0, own == 1, self.rule.choose(scores, steps, self.kinds))
         if not kept.any():
             raise SettingsError("every episode is dropped by hand or by the rule: keep one or more")
-        return replace(self, kept_units=kept, unit_weights=self.rule.weights(scores, steps, kept), marks=dict(marks))
+        return replace(self, kept_units=kept, unit_weights=self.rule.weights(scores, steps, kept), marks=marks)
+
+    def _checked_marks(self, marks: Mapping[int, bool]) -> dict[int, bool]:
+        count, checked = self.data.episode_count, {}
+        instance_of(
+            "marks", marks, Mapping, rule="pass episode numbers with True (keep) or False (drop), as in {0: True}"
+        )
+        for episode, keep in marks.items():
+            rule = f"episodes are numbered from 0 to {count - 1:,}"
+            number = whole_number("an episode in marks", episode, least=0, most=count - 1, rule=rule)
+            checked[number] = true_or_false(f"the mark of episode {number}", keep)
+        return checked
 
     @property
     def unit(self) -> Array:
@@ -349,7 +359,7 @@ class Curated:
         """
         path = path_of("path", path, rule="pass the path of a folder to write")
         read_from = None if source is None else path_of("source", source, rule="pass where the data were read from")
-        return outputs.write(self, path, format, read_from, overwrite=overwrite)
+        return outputs.write(self, path, format, read_from, overwrite=true_or_false("overwrite", overwrite))
 
 
 def _text(value: object) -> str:

@@ -23,7 +23,9 @@ from ileed.checking import one_of
 from ileed.demonstrations import Array
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, RunError, SettingsError, refuse_damage, require
+from ileed.pseudonyms import are_episode_pseudonyms, are_pseudonyms
 from ileed.readers import write_openpi_filter, write_robomimic
+from ileed.readers.robomimic_writer import copy_robomimic
 from ileed.runs.files import csv_bytes
 from ileed.runs.replacing import Ours, check_local, is_taken, replace_folder
 from ileed.wording import printable
@@ -145,6 +147,11 @@ def _openpi(curated: Curated, partial: Path, path: Path, source: Path | None) ->
     begins = np.flatnonzero(kept & (new_episode | ~np.append(False, kept[:-1])))
     ends = np.flatnonzero(kept & (np.append(new_episode[1:], True) | ~np.append(kept[1:], False))) + 1
     first, keys = np.searchsorted(data.episode, data.episode[begins]), _plain(data.episode_keys)
+    if are_episode_pseudonyms(keys):
+        raise SettingsError(
+            "episodes have pseudonyms, since their keys contain names, and openpi finds them by their keys: pass "
+            "format=None (at the command: --format tables)"
+        )
     ranges: dict[str, list[tuple[int, int]]] = {}
     for episode, start, end in zip(
         data.episode[begins], (begins - first).tolist(), (ends - first).tolist(), strict=True
@@ -223,12 +230,16 @@ def _robomimic(curated: Curated, partial: Path, path: Path, source: Path | None)
     h5py = require("h5py", extra="robot")
     bands = _bands(curated)
     masks = {_KEEP: np.flatnonzero(curated.kept)} | {f"{_BAND}{number + 1}": each for number, each in enumerate(bands)}
-    name = "curated.hdf5" if source is None else source.name
+    is_anonymous = are_pseudonyms(curated.data.names)
+    name = "curated.hdf5" if source is None or is_anonymous else source.name
     if source is None:
         asked = {mask: members.tolist() for mask, members in masks.items()}
         write_robomimic(curated.data, partial / name, masks=asked)
     else:
-        shutil.copyfile(source, partial / name)
+        if is_anonymous:  # a plain copy would contain the names
+            copy_robomimic(source, partial / name, curated.data)
+        else:
+            shutil.copyfile(source, partial / name)
         keys = np.array(_plain(curated.data.episode_keys), dtype=np.str_)
         with refuse_damage(source, "HDF5"), h5py.File(partial / name, "r+") as file:
             if missing := [key for key in keys if f"data/{key}" not in file]:

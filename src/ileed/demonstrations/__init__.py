@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ileed._numpy import default_errors
 from ileed.checking import instance_of, whole_number
 from ileed.demonstrations import rules
 from ileed.demonstrations.collapsing import Collapsed, Uncollapsed, collapse
@@ -19,8 +21,8 @@ from ileed.demonstrations.findings import Finding, findings
 from ileed.demonstrations.mapping import Mapping as ColumnMapping
 from ileed.demonstrations.rules import Array
 from ileed.deprecation import renamed_property
-from ileed.errors import DemonstrationError
-from ileed.pseudonyms import pseudonyms
+from ileed.errors import DemonstrationError, brief
+from ileed.pseudonyms import are_pseudonyms, episode_pseudonyms, is_named, pseudonyms, refuse_names
 from ileed.wording import counted, did_you_mean
 
 __all__ = ["Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "check_demonstrations"]
@@ -35,7 +37,9 @@ class Demonstrations:
     discrete, or (step, dimension) of floating-point numbers where they are continuous. `demonstrator` holds a name
     or a number for every step; `episode` a label. `names` fixes the order of the demonstrators and then
     `demonstrator` may index it. `action_count` says how many discrete actions there are when the data may not show
-    them all. `encoding` holds the names of features and actions where the data came from a table (`from_table`).
+    them all. `encoding` holds the names of features and actions where the source has them: the columns of a table
+    (`from_table`), or the keys of a format or mapping.
+
     Episodes are numbered from zero; `source_episode` keeps what each is called where the data came from, by default the
     label in `episode`, through `select` and `by`. `episode_number` says which of the demonstrator's own episodes each
     is, from 0 on, where that is not their order here; `select` and `by` keep it (`own_episode_number`).
@@ -68,6 +72,7 @@ class Demonstrations:
     mapping: ColumnMapping | None = None
     """Where the columns are mapped from, of data that were read from a folder, and checked block by block there."""
 
+    @default_errors()
     def __post_init__(self) -> None:
         if self.mapping is not None:
             return
@@ -111,9 +116,11 @@ class Demonstrations:
         An episode is a mapping or an object with `observations` (or `obs`), `actions` (or `acts`), and optionally
         `rewards` (or `rews`) and `terminations`: Minari's episodes and imitation's trajectories are such objects. An
         observation after the last action is left out, since nobody acted on it. Observations that are a mapping of
-        arrays (gymnasium's Dict) are flattened in the order of their sorted names; they must all be numbers.
+        arrays (gymnasium's Dict) are flattened in the order of their sorted names, which `encoding` keeps; they must
+        all be numbers.
         """
-        return cls(**join_episodes(episodes, demonstrator), names=tuple(names), action_count=action_count)
+        columns = join_episodes(episodes, demonstrator, action_count=action_count)
+        return cls(**columns, names=names, action_count=action_count)  # type: ignore[arg-type]  # made a tuple there
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -185,6 +192,10 @@ class Demonstrations:
 
     def select(self, steps: Array) -> Demonstrations:
         """The steps of a boolean mask, as a data set of its own; names, `action_count` and numbers of episodes stay."""
+        rule = f"pass true or false for each of the {len(self):,} steps"
+        if not isinstance(steps, np.ndarray) or steps.dtype != bool or steps.shape != (len(self),):
+            found = f"{steps.dtype} of shape {steps.shape}" if isinstance(steps, np.ndarray) else brief(steps)
+            raise DemonstrationError(f"steps is {found}: {rule}")
         if not steps.any():
             raise DemonstrationError("no step is left by this selection: widen it")
         columns: dict[str, Any] = {
@@ -234,9 +245,32 @@ class Demonstrations:
         return pseudonyms(self.names, key=self.fingerprint())
 
     def anonymise(self) -> Demonstrations:
-        """The same data with a pseudonym, `person 01` and on, for every name; a fit to them is the same, bit by bit."""
-        names = self.pseudonyms()
-        return replace(self, names=tuple(names[name] for name in self.names))
+        """The same data with a pseudonym, `person 01` and on, for every name; a fit to them is the same, bit by bit.
+
+        If the key of any episode contains a name, all episodes are called `episode 0` and on instead. Features, actions
+        and skills whose names or labels contain one are refused. Anonymised data are returned as they are.
+        """
+        if are_pseudonyms(self.names):
+            return self
+        labels = {name: np.unique(values).tolist() for name, values in self.skills.items() if values.dtype.kind == "U"}
+        skills = {f"the skill column {name!r}": [name, *labels.get(name, ())] for name in self.skills}
+        refuse_names(skills | ({} if self.encoding is None else self.encoding.words), self.names)
+        names, keys = self.pseudonyms(), self.source_episode
+        if self._keys_name_demonstrators:
+            each, on = np.array(episode_pseudonyms(self.episode_count)), self.mapping
+            keys = each[self.episode] if on is None else on.derived(self.episode, each.__getitem__, each.dtype)
+        return replace(self, names=tuple(names[name] for name in self.names), source_episode=keys)
+
+    @property
+    def _keys_name_demonstrators(self) -> bool:
+        """Whether the key of any episode contains a name, or that of every episode the number of its demonstrator."""
+        keys = self.episode_keys.tolist()
+        if is_named([key for key in keys if isinstance(key, str)], self.names):
+            return True
+        own = (self.names[person] for person in self.episode_demonstrator)
+        return all(
+            name.isdecimal() and name in re.findall(r"\d+", str(key)) for name, key in zip(own, keys, strict=True)
+        )
 
     def index_of(self, name: str) -> int:
         """Where `name` stands in `names`."""
@@ -279,8 +313,8 @@ class Demonstrations:
 
     def skill(self, column: str) -> Skill:
         """A column of `skills` as weights: one skill for each of its labels, or each of the weights that it holds."""
-        if column not in self.skills:
-            found = f"there is no skill column {column!r}{did_you_mean(column, self.skills)}"
+        if not isinstance(column, str) or column not in self.skills:
+            found = f"there is no skill column {brief(column)}{did_you_mean(column, self.skills)}"
             there = rules.listed(tuple(self.skills)) or "none"
             raise DemonstrationError(f"{found}: the data have {there}; pass skills=, or add skill.NAME to the file")
         values = self.skills[column]

@@ -6,7 +6,7 @@ one in the row's own category and zero elsewhere (one-hot). Labels of a discrete
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, final
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ileed.demonstrations.columns import Column
 
 Label = str | int | bool
+_MOST_NAMES = 1000  # of the numbers of an observation: the pixels of an image have no names
 
 
 @final
@@ -70,7 +71,7 @@ class Feature:
 @final
 @dataclass(frozen=True)
 class Encoding:
-    """The columns of a table that became observations and actions, by name.
+    """The names of observations and actions, and how the columns of a table became these.
 
     `features` become the observation, in this order. `action` names the column of the action, or several columns of a
     continuous one; `labels` are the values of a discrete action, of which number k stands for the k-th.
@@ -79,6 +80,28 @@ class Encoding:
     features: tuple[Feature, ...]
     action: tuple[str, ...]
     labels: tuple[Label, ...] = ()
+
+    @classmethod
+    def of_numbers(
+        cls, inputs: Sequence[str], actions: Array, *, action_count: int = 0, action: Sequence[str] = ()
+    ) -> Encoding | None:
+        """Names for numbers as a format holds them, none of which is encoded; None where it cannot name each.
+
+        Args:
+            inputs: the name of each number of an observation.
+            actions: (step,) discrete or (step, dimension) continuous actions.
+            action_count: the number of discrete actions, if it is known to be larger than the data show.
+            action: the name of each dimension of a continuous action; `action[0]`, `action[1]`, ... by default.
+        """
+        if not 0 < len(set(inputs)) == len(inputs) <= _MOST_NAMES:
+            return None
+        features = tuple(map(Feature, inputs))
+        if actions.ndim == 2 and 0 < actions.shape[1] <= _MOST_NAMES:
+            is_named = len(set(action)) == len(action) == actions.shape[1]
+            return cls(features, tuple(action) if is_named else numbered_names("action", actions.shape[1]))
+        count = max(2, action_count, int(actions.max(initial=0)) + 1) if actions.dtype.kind in "biu" else 0
+        is_discrete = actions.ndim == 1 and 0 < count <= _MOST_NAMES
+        return cls(features, ("action",), tuple(range(count))) if is_discrete else None
 
     def __post_init__(self) -> None:
         names = [feature.name for feature in self.features]
@@ -95,10 +118,26 @@ class Encoding:
         return tuple(name for feature in self.features for name in feature.inputs)
 
     @property
+    def words(self) -> dict[str, list[str]]:
+        """The texts of every column, by a description of the column: its name and its categories or labels."""
+        found = {
+            f"the feature {each.name!r}": [each.name, *(word for word in each.categories or () if word is not None)]
+            for each in self.features
+        }
+        labels = [label for label in self.labels if isinstance(label, str)]
+        return found | {f"the action {name!r}": [name, *labels] for name in self.action}
+
+    @property
     def indicators(self) -> Array:
         """(input,) which numbers of an observation are zero or one by construction; a fit leaves these unscaled."""
         kinds = [one.categories is not None or place > 0 for one in self.features for place in range(len(one.inputs))]
         return np.array(kinds, dtype=bool)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it names numbers and changes none: no categories, no filled values, and labels 0, 1, ...."""
+        numbers = all(one.categories is None and one.fill is None for one in self.features)
+        return numbers and self.labels == tuple(range(len(self.labels)))
 
     def encode(self, table: Any) -> Array:
         """(row, input) observations from the features' columns of a table; its other columns are ignored."""
@@ -123,6 +162,11 @@ class Encoding:
         if not self.labels:
             return f"{', '.join(map(printable, self.action))} (continuous)"
         return f"{printable(self.action[0])} ({listed(self.labels, most, show=lambda label: printable(str(label)))})"
+
+
+def numbered_names(name: str, width: int) -> tuple[str, ...]:
+    """A name for each of the numbers under one key: `key[0]`, `key[1]`, ..., or the key itself for a single number."""
+    return (name,) if width == 1 else tuple(f"{name}[{number}]" for number in range(width))
 
 
 def is_table(value: object) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
 
+from ileed.demonstrations.encoding import Encoding, numbered_names
 from ileed.demonstrations.rules import Array, as_array
-from ileed.errors import DemonstrationError
+from ileed.errors import DemonstrationError, brief
 
 _NAMES = {
     "observations": ("observations", "obs"),
@@ -19,24 +21,37 @@ _NAMES = {
 """What each column is called: by gymnasium's programs and Minari first, then by imitation."""
 
 
-def join_episodes(episodes: Iterable[Any], demonstrator: Any) -> dict[str, Any]:
-    """The columns of recorded episodes, end to end, with the label of each episode's demonstrator at its steps."""
-    if isinstance(demonstrator, str | bytes | Mapping) or not hasattr(demonstrator, "__len__"):
+def join_episodes(episodes: Iterable[Any], demonstrator: Any, *, action_count: int = 0) -> dict[str, Any]:
+    """The columns of recorded episodes, end to end, with the label of each episode's demonstrator at its steps.
+
+    Where observations are a mapping, `encoding` has the names of its entries; it is None otherwise.
+    """
+    if isinstance(demonstrator, str | bytes | Mapping | Set) or not np.iterable(demonstrator):
         rule = "pass a list with one name or whole number for each episode"
-        raise DemonstrationError(f"demonstrator is {demonstrator!r}: {rule}")
-    parts = [_columns(episode, number) for number, episode in enumerate(episodes)]
+        raise DemonstrationError(f"demonstrator is {brief(demonstrator)}: {rule}")
+    if not np.iterable(episodes):
+        rule = "pass an iterable of episodes, each with observations and actions"
+        raise DemonstrationError(f"episodes is {brief(episodes)}: {rule}")
+    demonstrator = as_array("demonstrator", list(demonstrator), "one name or whole number for each episode")
+    parts, inputs = [], set[tuple[str, ...]]()
+    for number, episode in enumerate(episodes):
+        parts.append(_columns(episode, number))
+        inputs.add(_input_names(_found(episode, "observations")[1]))
+        if len(inputs) > 1:
+            raise DemonstrationError(f"observations of episode {number} have other entries than those before: use one")
     if len(parts) != len(demonstrator):
         found = f"{len(parts)} episodes but {len(demonstrator)} demonstrator labels"
         raise DemonstrationError(f"{found}: pass one label for each")
     if not parts:
         raise DemonstrationError("there are no episodes: pass at least one")
     lengths = [len(part["actions"]) for part in parts]
-    columns: dict[str, Any] = {"demonstrator": np.repeat(np.asarray(demonstrator), lengths)}
+    columns: dict[str, Any] = {"demonstrator": np.repeat(demonstrator, lengths)}
     columns["episode"] = np.repeat(np.arange(len(parts)), lengths)
     for name in _NAMES:
         there = {f"episode {number}": part[name] for number, part in enumerate(parts) if name in part}
         columns[name] = join_parts(name, there, len(parts))
-    return columns
+    encoding = Encoding.of_numbers(inputs.pop(), columns["actions"], action_count=action_count)
+    return columns | {"encoding": encoding}
 
 
 def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | None:
@@ -69,22 +84,39 @@ def _columns(episode: Any, number: int) -> dict[str, Array]:
 
 def _column(episode: Any, column: str, number: int) -> Array | None:
     """One column of an episode, (step, ...); None where the episode does not have it."""
-    found = episode if isinstance(episode, Mapping) else {name: getattr(episode, name, None) for name in _NAMES[column]}
-    name = next((name for name in _NAMES[column] if found.get(name) is not None), None)
-    if name is None:
+    name, values = _found(episode, column)
+    if values is None:
         return None
     about = f"the {name} of episode {number}"
-    if column != "observations" and callable(getattr(found[name], "items", None)):
+    if column != "observations" and _is_mapping(values):
         raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")
-    array = _flatten(found[name], about)
+    array = _flatten(values, about)
     if array.ndim == 0 and name != "terminal":  # imitation says in one word whether the last step ended the task
         raise DemonstrationError(f"{about} are a single number: pass one for each step")
     return array
 
 
+def _found(episode: Any, column: str) -> tuple[str, Any]:
+    """What an episode calls a column, and its values; None where it does not have it."""
+    found = episode if isinstance(episode, Mapping) else {name: getattr(episode, name, None) for name in _NAMES[column]}
+    return next(((name, found[name]) for name in _NAMES[column] if found.get(name) is not None), ("", None))
+
+
+def _is_mapping(value: Any) -> bool:
+    return callable(getattr(value, "items", None))
+
+
+def _input_names(value: Any, path: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The name of each number that `_flatten` puts into a row; none where observations are one array without names."""
+    if _is_mapping(value):
+        entries = sorted(value.items(), key=lambda item: str(item[0]))
+        return tuple(name for key, entry in entries for name in _input_names(entry, (*path, str(key))))
+    return numbered_names("/".join(path), math.prod(np.shape(value)[1:])) if path else ()
+
+
 def _flatten(value: Any, about: str) -> Array:
     """An array as it is; named ones of (row, ...) as (row, number) in the order of their sorted names, also nested."""
-    if not callable(getattr(value, "items", None)):
+    if not _is_mapping(value):
         return as_array(about, value)
     parts = {}
     for name, entry in sorted(value.items(), key=lambda item: str(item[0])):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ileed._numpy import native
 from ileed.checking import LONGEST, instance_of, whole_number
 from ileed.errors import DemonstrationError, brief
 
@@ -24,7 +26,10 @@ _MANY_ACTIONS, _SPARSELY_TAKEN = 10_000, 100
 
 
 def as_array(name: str, values: Any, rule: str = "one value or one row for each step") -> Array:
-    """`values` as an array of numbers or words, all rows of one shape; `rule` says what to pass."""
+    """`values` as an array of numbers or words, all rows of one shape, of a type that torch can read.
+
+    `rule` says what to pass.
+    """
     if values is None:
         raise DemonstrationError(f"{name} are None: pass {rule}")
     rows = values if isinstance(values, list | tuple) else [values]
@@ -39,20 +44,34 @@ def as_array(name: str, values: Any, rule: str = "one value or one row for each 
     except (TypeError, RuntimeError) as error:  # such as a tensor on a GPU, or one that is being differentiated
         found = f"{brief(values)} that cannot be read as an array ({' '.join(str(error).split())})"
         raise DemonstrationError(f"{name} are {found}: pass an array, as tensor.detach().cpu().numpy() is") from error
+    if array.dtype == object and array.size and all(isinstance(word, str) for word in array.flat):  # as pandas has them
+        array = array.astype(np.str_)
+    if array.dtype.kind in "UT" and array.ndim == 1 and len(array):
+        check_text(name, array[np.append(True, array[1:] != array[:-1])].tolist())
     if array.dtype != object:
-        return array
-    if array.size and all(isinstance(word, str) for word in array.flat):  # as pandas has them
-        return array.astype(np.str_)
+        return native(array)
     raise DemonstrationError(f"{name} are ragged or hold objects: every row must be numbers of the same shape")
 
 
 def check_words(name: str, values: Any) -> None:
-    """Refuse words so long that a column of them would not fit into memory."""
+    """Refuse words that a column cannot hold: by their length, or as `check_text` does."""
     kind = values.dtype.kind if isinstance(values, np.ndarray) else ""
     if kind == "O" or (kind == "U" and values.dtype.itemsize > 4 * LONGEST) or isinstance(values, list | tuple):
-        words = (word for word in (values.flat if kind else values) if isinstance(word, str))
+        words = [word for word in (values.flat if kind else values) if isinstance(word, str)]
         if long := next((word for word in words if len(word) > LONGEST), None):
             raise too_long(f"{name} hold", long)
+        check_text(name, words)
+
+
+def check_text(name: str, words: Sequence[str]) -> None:
+    """Refuse words with a NUL character, which numpy and HDF5 cut off, or with a lone surrogate, which is no Unicode.
+
+    No file could give them back.
+    """
+    for character, found in (("\0", "a NUL character"), (r"\ud800-\udfff", "a lone surrogate, which is not Unicode")):
+        if odd := re.search(f"[{character}]", "".join(words)):
+            word = next(word for word in words if odd[0] in word)
+            raise DemonstrationError(f"{name} hold {brief(word)}, with {found}: remove it")
 
 
 def too_long(found: str, word: str) -> DemonstrationError:
@@ -145,7 +164,7 @@ def action_count(actions: Array, stated: Any) -> int:
 
 def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[str, ...], Array]:
     """The names, and for each step an index into them."""
-    if names is None or isinstance(names, str):
+    if isinstance(names, str | bytes) or not np.iterable(names):
         raise DemonstrationError(f"names is {brief(names)}: pass a sequence of names, one for each demonstrator")
     names = tuple(str(name) for name in names)
     check_words("names", names)
@@ -248,6 +267,8 @@ def skills(values: Any, steps: int) -> dict[str, Array]:
     rule = "pass a mapping from names to columns, as in {'phase': ...}"
     columns, found = instance_of("skills", values, Mapping, rule=rule, error=DemonstrationError), {}
     for name, each in columns.items():
+        instance_of("the name of a skill column", name, str, rule="pass text", error=DemonstrationError)
+        check_text("names of skill columns", [name])
         about = f"skill column {name!r} values"
         rule = "one label for each step, or (steps, skills) weights"
         array = column(about, each, steps, {1: "biuU", 2: "biuf"}, rule)
@@ -261,6 +282,9 @@ def skills(values: Any, steps: int) -> dict[str, Array]:
 
 def encoding(values: Encoding, observations: Array, actions: Array, action_count: int) -> Encoding:
     """Names for exactly the numbers of an observation and the actions that there are."""
+    rule = "pass the encoding of other data, as data.encoding or fitted.policy.encoding is"
+    if not hasattr(values, "inputs"):
+        raise DemonstrationError(f"encoding is {brief(values)}: {rule}")
     inputs, labels, discrete = len(values.inputs), len(values.labels), actions.ndim == 1
     if observations.shape[1:] != (inputs,):
         found = f"observations have shape {observations.shape} and the encoding names {inputs} inputs"

@@ -24,7 +24,9 @@ from ileed.fitted.likelihood import (
     Block,
     Profile,
     Work,
+    blocks_of_assumed,
     blocks_of_fit,
+    dispersion,
     likeliest_temperature,
     likely_levels,
     profiles,
@@ -79,6 +81,8 @@ class FoldPolicies:
 
     ensemble: Ensemble
     fold: Array
+    assumed: Array | None = None
+    """(2, step) steps that are assumed for each step, that follow the policy and that do not (`Known`)."""
 
     @property
     def count(self) -> int:
@@ -157,7 +161,9 @@ class FoldPolicies:
         data = self.ensemble.data
         units = units_of(data, by)
         if units is None and data.has_many_people:
-            ratings, found = rate_in_parts(self.judged_by_kind, data, temperature=temperature, progress=progress)
+            ratings, found = rate_in_parts(
+                self.judged_by_kind, data, temperature=temperature, assumed=self.assumed, progress=progress
+            )
             return self._with_levels(ratings, found)
         many = not data.discrete and len(data) > MANY_STEPS
         some = _some_episodes(data, self.fold) if many else np.ones(len(data), dtype=bool)
@@ -173,7 +179,8 @@ class FoldPolicies:
             owner = data.demonstrator if units is None else units.of_step
             group = np.unique(owner * data.episode_count + data.episode, return_inverse=True)[1]
             blocks = [tabulated(block, group, chosen) for block in work.over(self.judged())]
-        ratings = rate_blocks(blocks, data, temperature=chosen, spread=None, units=units)
+        spread, told = dispersion(blocks, data, chosen), blocks_of_assumed(self.assumed, np.arange(len(data)))
+        ratings = rate_blocks([*blocks, *told], data, temperature=chosen, spread=spread, units=units)
         ratings = self._with_levels(ratings, found)
         return with_learning_curves(ratings, blocks, data, self.ensemble.joint) if units is None else ratings
 

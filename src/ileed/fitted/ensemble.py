@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from ileed import runs
-from ileed.checking import path_of, whole_number
-from ileed.demonstrations import Array, Collapsed, Demonstrations, check_demonstrations
+from ileed._torch import default_modes
+from ileed.checking import instance_of, path_of, true_or_false, whole_number
+from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, SettingsError
+from ileed.errors import DemonstrationError, SettingsError, brief
 from ileed.fitted.comparison import ALIKE, ModelComparison, rank_correlation
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
@@ -30,7 +31,9 @@ from ileed.model.ask import Answer, log_mean_over_members
 from ileed.model.joint import Joint
 from ileed.model.normaliser import Normaliser
 from ileed.nets import members
+from ileed.pseudonyms import are_pseudonyms, pseudonyms, refuse_names
 from ileed.width import WidthComparison
+from ileed.wording import counted
 
 _EXCHANGED = 0.01  # nats per action: restarts that end with actions exchanged differ by less
 _AS_LIKELY = 1.92  # nats of all steps together: where a 95 % interval of one number ends
@@ -98,6 +101,7 @@ class Fitted:
         return self.joint.parts.expertise.estimates_expertise
 
     @property
+    @default_modes()
     @torch.no_grad()
     def slips(self) -> dict[str, Array]:
         """What people do where they do not follow the policy, as the demonstrator model learned it; the members' mean.
@@ -111,20 +115,16 @@ class Fitted:
         found = {} if module is None else parts.demonstrator.slips(module)
         return {name: values.mean(0).numpy() for name, values in found.items()}
 
+    @default_modes()
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
         """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
-        check_demonstrations(data)
+        data = self.match_names(self.policy.match(data), allow_new=False)
         position = {name: number for number, name in enumerate(self.expertise.names)}
         if strangers := [name for name in data.names if name not in position]:
             raise DemonstrationError(
                 f"there is no demonstrator {strangers[0]!r}: this fit knows {listed(self.expertise.names)}; "
                 "fitted.assess(data) rates people whom it has not seen"
-            )
-        if data.encoding is not None and data.encoding != self.policy.encoding:
-            raise DemonstrationError(
-                "the data were encoded otherwise than those of the fit, so that their numbers mean something else: "
-                "read them with from_table(..., encoding=fitted.policy.encoding)"
             )
         demonstrator = np.array([position[name] for name in data.names])[data.demonstrator]
 
@@ -160,12 +160,62 @@ class Fitted:
         ratings = replace(ratings, in_sample=np.array([own[name] for name in ratings.names]))
         return replace(self, expertise=replace(self.expertise, ratings=ratings))
 
+    def match_names(self, data: Demonstrations, *, allow_new: bool) -> Demonstrations:
+        """`data` with the names by which this fit knows its demonstrators.
+
+        A fit to anonymised data knows pseudonyms. The data that it was fitted to lead to the same pseudonyms, and are
+        returned anonymised. Demonstrators of other data cannot be matched: they are refused, or with `allow_new` count
+        as new, with a warning. The name of no demonstrator is in either message.
+        """
+        known = self.expertise.names
+        if not are_pseudonyms(known) or not set(known).isdisjoint(data.names):
+            return data
+        data = self.policy.match(data)
+        names = data.pseudonyms()
+        hidden = replace(data, names=tuple(names[name] for name in data.names))
+        if self.provenance.get("data", {}).get("fingerprint") in (hidden.fingerprint(), data.fingerprint()):
+            return data.anonymise()
+        found = "this fit knows its demonstrators by pseudonyms, and only the data that it was fitted to lead to them"
+        if not allow_new:
+            raise DemonstrationError(f"{found}: pass those data, read with the options of the fit")
+        warnings.warn(f"{found}: the {counted(len(data.names), 'demonstrator')} here are taken as new", stacklevel=3)
+        return data
+
+    def anonymise(self) -> Fitted:
+        """This fit with the pseudonyms that `Demonstrations.anonymise` gives its demonstrators."""
+        return self._anonymise(pseudonyms(self.expertise.names, key=str(self.provenance["data"]["fingerprint"])))
+
+    def anonymise_with(self, data: Demonstrations) -> tuple[Fitted, Demonstrations]:
+        """This fit and `data`, both with the pseudonyms of `data`, so that demonstrators of both still match.
+
+        Demonstrators of the fit who are not in `data` are called `other 01` and on.
+        """
+        data, learned = self.match_names(data, allow_new=True), self.provenance["data"]
+        known, hidden = data.pseudonyms(), data.anonymise()
+        others = {name: f"other {number:02}" for number, name in enumerate(self.expertise.names, start=1)}
+        if learned.get("fingerprint") == data.fingerprint():
+            learned = {**learned, "fingerprint": hidden.fingerprint()}
+        found = self._anonymise(others | known)
+        return replace(found, provenance={**self.provenance, "data": learned}), hidden
+
+    def _anonymise(self, names: Mapping[str, str]) -> Fitted:
+        columns = {f"the skill {name!r}": [name] for name in self.expertise.skill_names}
+        encoded = {} if self.policy.encoding is None else self.policy.encoding.words
+        if not are_pseudonyms(self.expertise.names):
+            refuse_names(columns | encoded, self.expertise.names)
+        return self.renamed(names)
+
     def renamed(self, names: Mapping[str, str]) -> Fitted:
         """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
+        rule = "pass another name for each demonstrator, as in {'ann': 'person 1'}"
+        instance_of("names", names, Mapping, rule=rule)
+        if missing := [name for name in self.expertise.names if not isinstance(names.get(name), str)]:
+            raise SettingsError(f"names has no name for {brief(missing[0])}: {rule}")
         chosen = tuple(names[name] for name in self.expertise.names)
         ratings = self.expertise.ratings and self.expertise.ratings.renamed(names)
         return replace(self, expertise=replace(self.expertise, names=chosen, ratings=ratings), ensemble=None)
 
+    @default_modes()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
 
@@ -173,7 +223,8 @@ class Fitted:
         """
         from ileed.fitted.saving import write  # which makes fits of run directories, and so needs this module
 
-        write(self, path_of("path", path, rule="pass the path of a directory to write"), overwrite=overwrite)
+        target = path_of("path", path, rule="pass the path of a directory to write")
+        write(self, target, overwrite=true_or_false("overwrite", overwrite))
         for checkpoint in self.checkpoints:
             checkpoint.remove()
 
@@ -269,6 +320,8 @@ class Ensemble:
 
     def member(self, number: int) -> Ensemble:
         """One member, as an ensemble of its own."""
+        rule = f"members are numbered from 0 to {len(self) - 1}"
+        number = whole_number("number", number, least=0, most=len(self) - 1, rule=rule)
         return replace(self, restarts=(self.restarts[number],))
 
     def first(self, count: int) -> Ensemble:
@@ -316,6 +369,7 @@ class Ensemble:
             raise SettingsError(f"the size of an ensemble is {count}: {rule}")
         return count
 
+    @default_modes()
     @torch.no_grad()
     def spread(self) -> Spread:
         """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
@@ -356,6 +410,7 @@ class Ensemble:
         counts = self.collapsed if isinstance(self.collapsed, Collapsed) else self.collapsed.some
         return summarise(self.joint, self.normaliser, counts, self.data, self.learned_from)
 
+    @default_modes()
     def fitted(self) -> Fitted:
         """The fit that these members make together: `Fitted` says what is averaged over them."""
         costs, data, result = self.nats_per_action, self.data, self.result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 from typing import Any, final
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from ileed._torch import default_modes
 from ileed.checking import shown, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
@@ -94,13 +95,27 @@ class Expertise:
         return self.ratings
 
     def by_demonstrator(self) -> dict[str, float]:
-        """Each demonstrator's expertise, averaged over that person's own steps; NaN where none was learned from."""
+        """Each demonstrator's expertise at their own steps, averaged; NaN where no step of theirs was learned from.
+
+        This is the fit's in-sample estimate, the column `in_sample` of `table()`. `ranking()` has the order.
+        """
         return dict(zip(self.names, self.summary.by_demonstrator.tolist(), strict=True))
 
     def ranking(self) -> list[tuple[str, float]]:
-        """Demonstrators and their expertise, best first; those who have none, NaN, come last."""
-        return sorted(self.by_demonstrator().items(), key=lambda item: (isnan(item[1]), -item[1]))
+        """Demonstrators and their expertise, best first, in the order of `table()`; those without any, NaN, come last.
 
+        Expertise is that of the ratings, as in `table(relative=False)`, or of `by_demonstrator()` without ratings.
+        """
+        own = self.by_demonstrator()
+        if self.ratings is None:
+            return sorted(own.items(), key=lambda item: (isnan(item[1]), -item[1]))
+        rated = [
+            (self.ratings.names[number], float(self.ratings.best.expertise[number])) for number in self.ratings.order
+        ]
+        learned_from = [(name, value) for name, value in rated if not isnan(own[name])]
+        return [*learned_from, *((name, nan) for name, _ in rated if isnan(own[name]))]
+
+    @default_modes()
     @torch.no_grad()
     def by_skill(self) -> dict[str, dict[str, float]]:
         """Each demonstrator's expertise in each named skill; for fits with `Skills` alone."""
@@ -113,6 +128,7 @@ class Expertise:
             found[name] = dict(zip(self.skill_names, values.tolist(), strict=True))
         return found
 
+    @default_modes()
     @torch.no_grad()
     def __call__(
         self,
@@ -127,19 +143,22 @@ class Expertise:
         `skills` (row, skill) is needed where the fit was given the embedding (`Skills`). `episode` counts their own
         episodes from 0 on, where expertise changes between them (`Drift`); None is their last.
         """
-        if demonstrator not in self.names:
+        if not isinstance(demonstrator, str) or demonstrator not in self.names:
             raise DemonstrationError(
                 f"there is no demonstrator {shown(demonstrator)}: this fit knows {listed(self.names)}"
             )
         seen = network_inputs(observations, self.normaliser, self.encoding)
         wanted = (seen.shape[1], len(self.skill_names))
-        if self.skill_names and (skills is None or np.shape(skills) != wanted):
-            found = "none" if skills is None else str(np.shape(skills))
+        if skills is not None and not self.skill_names:
+            raise SettingsError("skills were passed, and this fit names none: leave them out")
+        given = None if skills is None else as_tensor(skills, "skills")
+        if self.skill_names and (given is None or given.shape != wanted):
+            found = "none" if given is None else str(tuple(given.shape))
             raise SettingsError(
                 f"expertise depends on given skills and {found} were passed: pass skills of shape {wanted}, "
                 f"for {', '.join(self.skill_names)}"
             )
-        calls_for = None if skills is None else as_tensor(skills).float().T
+        calls_for = None if given is None else given.float().T
         if episode is not None:
             whole_number("episode", episode, least=0, rule="it counts a demonstrator's own episodes, from 0 on")
             self._check_drifts()

@@ -1,4 +1,7 @@
-"""Steps as a fit, a policy or a table of probabilities judges them, in blocks, after a check that it can."""
+"""Steps in blocks, as a fit, a policy or a table of probabilities judges them.
+
+Data are those of the fit, or were matched with them (`Policy.match`).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,6 @@ def judged_steps(
     instance_of("demonstrator", model, AbstractDemonstratorModel, rule=_MODELS)
     _check_model(model)
     if fit is not None:
-        _check_actions(fit, data)
         if demonstrator is None:
             return blocks_of_people(fit, data)
         policy = fit.policy
@@ -43,7 +45,6 @@ def judged_steps(
 def judged_once(fit: Fitted, data: Demonstrations) -> Iterator[Block]:
     """The steps in blocks, judged by a fit, each when it is asked for; to go through once."""
     _check_model(fit.joint.parts.demonstrator)
-    _check_actions(fit, data)
     return stream_of_people(fit, data)
 
 
@@ -68,27 +69,6 @@ def stream_of_people(fit: Fitted, data: Demonstrations) -> Iterator[Block]:
     if not (known >= 0).all() and fit.joint.demonstrator is not None:
         joint, who = joint_with_newcomers(joint, fit.normaliser, data, known, skills), data.demonstrator
     return blocks_of_fit(joint, fit.normaliser, data, who, skills)
-
-
-def _check_actions(fit: Fitted, data: Demonstrations) -> None:
-    """Refuse data whose actions are not those of a fit."""
-    sizes = fit.joint.sizes
-    if data.discrete != sizes.discrete:
-        kinds = {True: "discrete", False: "continuous"}
-        raise SettingsError(
-            f"the policy's actions are {kinds[sizes.discrete]} and the data's are {kinds[data.discrete]}"
-        )
-    if sizes.has_legal_actions != (data.legal is not None):
-        one, other = ("was", "do not say") if sizes.has_legal_actions else ("was not", "say")
-        raise SettingsError(
-            f"the policy {one} told which actions are legal and the demonstrations {other}: make both alike"
-        )
-    count = data.action_count if data.discrete else data.actions.shape[1]
-    if count != sizes.actions:
-        raise SettingsError(
-            f"the policy chooses among {sizes.actions} actions and the data among {count}: "
-            "pass action_count when building the Demonstrations"
-        )
 
 
 def _log_policy(policy: Any, data: Demonstrations) -> Callable[[slice], Tensor]:
@@ -118,7 +98,7 @@ def _log_table(policy: Any, data: Demonstrations) -> Tensor:
     try:
         logits = getattr(policy, "logits", None)
         table = torch.from_numpy(np.asarray(policy, dtype=np.float64)).log() if logits is None else logits
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         raise SettingsError(
             f"policy is {shown(policy)}: pass a fit, an object with distribution(observations, legal=), or the "
             "probability of every action at every step"

@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ileed.checking import instance_of
+from ileed.checking import instance_of, list_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.errors import SettingsError
@@ -164,12 +164,13 @@ def applicable(models: Sequence[Model] | None, sizes: Sizes) -> list[Model]:
     """The candidates that describe data of these sizes; those that a user names must."""
     if models is None:
         return [model for model in CANDIDATES if _describes(model, sizes)]
+    models = list_of("models", models)
     for model in models:
         instance_of("models", model, AbstractDemonstratorModel, rule="pass demonstrator models, or None for all")
         model.check(sizes)
     if not models:
         raise SettingsError("models names none: pass demonstrator models, or None for all")
-    return list(models)
+    return models
 
 
 def _describes(model: Model, sizes: Sizes) -> bool:

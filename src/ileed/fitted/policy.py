@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily
 
-from ileed._torch import stream
-from ileed.checking import seed_of
-from ileed.demonstrations import Array, Encoding
+from ileed._torch import default_modes, stream
+from ileed.checking import path_of, seed_of, true_or_false
+from ileed.demonstrations import Array, Demonstrations, Encoding, check_demonstrations
 from ileed.demonstrations.encoding import is_table
+from ileed.demonstrations.matching import Layout
 from ileed.demonstrations.rules import as_array
 from ileed.errors import DemonstrationError
 from ileed.fitted.exporting import PolicyModule, write_onnx
@@ -51,17 +52,38 @@ class Policy:
         self.recurrent = bool(self._net.initial_state(0))
         """Whether it has a hidden state."""
 
+    @property
+    def layout(self) -> Layout:
+        """What this policy expects of data: the shape of observations, the actions, and their names where known."""
+        return Layout(
+            self.observation_shape, self.action_count, self.action_size, self._sizes.has_legal_actions, self.encoding
+        )
+
+    def match(self, data: Demonstrations) -> Demonstrations:
+        """The same steps with the columns, categories and labels of the data that this policy learned from.
+
+        Whatever takes new data calls this first: `Fitted.nats`, `Fitted.assess`, `ileed.rate`, `ileed.curate`, reports
+        and the live page. Names are matched where both sides have them, and shapes always; extra features are dropped.
+
+        Raises:
+            DemonstrationError: if the data cannot be matched; see `Layout.match`.
+        """
+        check_demonstrations(data)
+        return self.layout.match(data)
+
     def reset(self, seed: int = 0) -> None:
         """Begin new episodes, and start the stream of sampled actions again from a seed."""
         self._generator = stream(seed_of(seed), "act")
         self._state = None
 
+    @default_modes()
     def distribution(
         self, observations: Array | Tensor | Any, *, legal: Array | Tensor | None = None
     ) -> Categorical | MixtureSameFamily:
         """The distribution of actions after each of (row, *shape) observations, each the first of its episode."""
         return self._next(observations, None, None, legal=legal)[0]
 
+    @default_modes()
     def next_distribution(
         self, observations: Array | Tensor | Any, state: State | None = None, episode_start: Array | None = None
     ) -> tuple[Categorical | MixtureSameFamily, State | None]:
@@ -69,17 +91,20 @@ class Policy:
 
         Rows for which `episode_start` is true begin without a hidden state, and so do all without a `state`.
         """
-        starts = None if episode_start is None else np.asarray(episode_start, dtype=bool)
+        starts = None if episode_start is None else as_array("episode_start", episode_start).astype(bool)
         return self._next(observations, state, starts)
 
+    @default_modes()
     def act(
         self, observations: Array | Tensor | Any, *, sample: bool = False, legal: Array | Tensor | None = None
     ) -> Array:
         """One action for each observation: the most likely one, or a sample of the policy."""
+        sample = true_or_false("sample", sample)
         distribution, self._state = self._next(observations, self._state, None, legal=legal)
         chosen = self._chosen(distribution, sample=sample)
         return self.encoding.decode(chosen) if self.encoding is not None and is_table(observations) else chosen
 
+    @default_modes()
     def predict(
         self,
         observation: Array,
@@ -88,9 +113,11 @@ class Policy:
         deterministic: bool = True,
     ) -> tuple[Array, State | None]:
         """`act` under the signature that stable-baselines3's evaluators call; one observation or a batch of them."""
-        single = np.shape(observation) == self.observation_shape
-        batch = np.asarray(observation)[None] if single else observation
-        starts = None if episode_start is None else np.atleast_1d(np.asarray(episode_start, dtype=bool))
+        deterministic, batch = true_or_false("deterministic", deterministic), observation
+        single = not is_table(observation) and as_array("observation", observation).shape == self.observation_shape
+        if single:
+            batch = as_array("observation", observation)[None]
+        starts = None if episode_start is None else np.atleast_1d(as_array("episode_start", episode_start).astype(bool))
         distribution, state = self._next(batch, state, starts)
         actions = self._chosen(distribution, sample=not deterministic)
         return (actions[0] if single else actions), state
@@ -104,6 +131,7 @@ class Policy:
         """
         return PolicyModule(self._net, self._normaliser).eval()
 
+    @default_modes()
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
 
@@ -111,7 +139,7 @@ class Policy:
         returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
         unless onnxruntime's answers agree with the policy's within 1e-4.
         """
-        write_onnx(self.to_module(), Path(path))
+        write_onnx(self.to_module(), path_of("path", path))
 
     @torch.no_grad()
     def _next(
@@ -159,7 +187,12 @@ def _state_of_rows(state: State, starts: Array | None, initial: tuple[Tensor, ..
 
 def network_inputs(observations: Any, normaliser: Normaliser, encoding: Encoding | None) -> Tensor:
     """(input, row) what the networks read of (row, *shape) observations, or of a table whose columns the fit knows."""
-    if encoding is not None and is_table(observations):
+    if is_table(observations):
+        if encoding is None:
+            raise DemonstrationError(
+                "observations are a table, and the fit was given numbers without names: pass an array of shape "
+                f"(rows, {', '.join(map(str, normaliser.shape))}), as table.to_numpy() is"
+            )
         observations = encoding.encode(observations)
     tensor, shape = as_tensor(observations, "observations"), normaliser.shape
     if tuple(tensor.shape[1:]) != shape:

@@ -56,7 +56,7 @@ class RatedBy:
             whole_number("practice", self.practice, least=2, rule="it is a whole number, two or more, or None")
 
 
-def checked_level(confidence_level: float) -> float:
-    """A confidence level, or a sentence about what is wrong with it."""
+def checked_level(value: float, name: str = "confidence_level") -> float:
+    """A confidence level or another probability between 0 and 1, both excluded."""
     rule = "it is a probability between 0 and 1, such as 0.95"
-    return number("confidence_level", confidence_level, within=lambda share: 0 < share < 1, rule=rule)
+    return number(name, value, within=lambda share: 0 < share < 1, rule=rule)

@@ -14,8 +14,8 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from ileed._torch import numpy_stream
-from ileed.checking import callable_or_none, instance_of, one_of
+from ileed._torch import default_modes, numpy_stream
+from ileed.checking import callable_or_none, instance_of, one_of, text
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations, rules
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_arguments
@@ -30,6 +30,7 @@ from ileed.fitted.likelihood import (
     Block,
     Profile,
     Work,
+    blocks_of_assumed,
     curves,
     dispersion,
     dispersion_of,
@@ -37,6 +38,7 @@ from ileed.fitted.likelihood import (
     profiles,
     tabulated,
 )
+from ileed.fitted.policy import Policy
 from ileed.fitted.population import thinned
 from ileed.fitted.posterior import GRID, Population, likeliest, mean_and_interval, peak, posterior, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
@@ -53,6 +55,7 @@ PEOPLE_AT_ONCE = 4_000
 
 
 @renamed_arguments(certainty="confidence_level", fitted="policy")
+@default_modes()
 def rate(
     policy: Any,
     demonstrations: Demonstrations,
@@ -81,6 +84,10 @@ def rate(
     the steps of an episode; it needs some twenty episodes a person, and is the whole range for a single one.
     """
     check_demonstrations(demonstrations)
+    if isinstance(own := getattr(policy, "policy", policy), Policy):  # of a fit, or by itself
+        demonstrations = own.match(demonstrations)
+    if isinstance(policy, Fitted):
+        demonstrations = policy.match_names(demonstrations, allow_new=True)
     demonstrations, _ = held_in_memory(demonstrations)
     if not isinstance(pooled, bool):
         instance_of("pooled", pooled, Population, rule="pass True, False, or the `population` of earlier ratings")
@@ -96,6 +103,7 @@ def rate(
     return rate_blocks(blocks, demonstrations, pooled=pooled, level=level, by_episode=interval == "episodes")
 
 
+@default_modes()
 def assess(
     fit: Fitted,
     demonstrations: Demonstrations,
@@ -105,11 +113,12 @@ def assess(
     progress: Callable[[int, int], object] | None = None,
 ) -> Ratings:
     """People rated by a fit, as `Fitted.assess` says."""
-    check_demonstrations(demonstrations)
+    demonstrations = fit.policy.match(demonstrations)
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
+    text("by", by)
     if by == "episode" and demonstrations.mapping is not None:
         raise SettingsError("episodes of a folder are not rated one by one: ileed.curate scores each of them")
-    demonstrations, _ = held_in_memory(demonstrations)
+    demonstrations, _ = held_in_memory(fit.match_names(demonstrations, allow_new=True))
     level, known, units = checked_level(confidence_level), fit.expertise.ratings, units_of(demonstrations, by)
     if units is None and _in_parts(demonstrations):
         return _assess_many(fit, demonstrations, level, progress)
@@ -274,16 +283,17 @@ def rate_in_parts(
     data: Demonstrations,
     *,
     temperature: float | None,
+    assumed: Array | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> tuple[Ratings, list[Profile]]:
     """Ratings of very many people, some thousands at a time, and the profiles that chose the temperature.
 
     `judged` has the blocks of the steps of a mask (step,). The temperature, the dispersion and the population are
-    those of 5,000 of them, evenly spaced; by these everybody is rated.
+    those of 5,000 of them, evenly spaced; by these everybody is rated. `assumed` is as in `blocks_of_assumed`.
     """
     judged = _counted(judged, data, progress, PROFILE_POINTS + len(COARSE_POINTS) + len(GRID))
     common, found = _of_some_people(judged, data, temperature)
-    return _rate_parts(judged, data, common, 0.95), found
+    return _rate_parts(judged, data, common, 0.95, assumed), found
 
 
 def _counted(
@@ -326,7 +336,9 @@ def _of_some_people(
     return _Common(chosen, spread, posterior_of_means(by_spread, None)[1]), found
 
 
-def _rate_parts(judged: _Judged, data: Demonstrations, common: _Common, level: float) -> Ratings:
+def _rate_parts(
+    judged: _Judged, data: Demonstrations, common: _Common, level: float, assumed: Array | None = None
+) -> Ratings:
     people, alone, pooled, shares = len(data.names), [], [], []
     for first in range(0, people, PEOPLE_AT_ONCE):
         count = min(PEOPLE_AT_ONCE, people - first)
@@ -334,6 +346,7 @@ def _rate_parts(judged: _Judged, data: Demonstrations, common: _Common, level: f
         now = list(judged(own))
         if not data.discrete:
             now = [tabulated(block, data.episode, common.temperature) for block in now]
+        now = [*now, *blocks_of_assumed(assumed, np.flatnonzero(own))]
         curve = curves(now, data.demonstrator - first, count, temperature=common.temperature)
         alone.append(likeliest(curve / common.spread, level))
         if common.population.episode_spread is None:

@@ -14,14 +14,18 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from ileed._numpy import default_errors
+from ileed.checking import true_or_false
 from ileed.demonstrations import Array, rules
+from ileed.demonstrations.rules import listed
 from ileed.deprecation import renamed_property
-from ileed.errors import SettingsError
+from ileed.errors import SettingsError, UnknownDemonstratorError, brief
 from ileed.fitted.learning import LearningCurves
 from ileed.fitted.population import KEPT_POINTS, above, apart_from_mean, boundaries, placed
 from ileed.fitted.posterior import INSIDE, Population, draws, mean_and_interval, points_of, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
 from ileed.fitted.variation import SPREADS
+from ileed.wording import did_you_mean
 
 _RELATIVE = "expertise divided by its mean over people"
 _ENOUGH_STEPS = 5  # in a kind of state, to be compared there
@@ -172,6 +176,7 @@ class Ratings:
                     row |= {f"{kind}_{part}": float(values[person]) for part, values in vars(estimates).items()}
             yield row
 
+    @default_errors()
     def table(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Everybody's expertise with its interval and the interval of their rank, best first.
 
@@ -195,8 +200,12 @@ class Ratings:
         }
         if self.in_sample is not None:
             columns["in_sample"] = self.in_sample / np.nanmean(self.in_sample) if relative else self.in_sample
-        order = np.argsort(-own, kind="stable")
-        return pa.table(columns).take(order).replace_schema_metadata(told)
+        return pa.table(columns).take(self.order).replace_schema_metadata(told)
+
+    @cached_property
+    def order(self) -> Array:
+        """The numbers of demonstrators, best first by relative expertise: the order of tables, reports and rankings."""
+        return np.argsort(-self._places(self.confidence_level, relative=True)[0], kind="stable")
 
     def _places(self, level: float, *, relative: bool) -> tuple[Array, ...]:
         """Expertise, both ends of its interval, and both of the rank's."""
@@ -216,6 +225,7 @@ class Ratings:
     def _are_many(self) -> bool:
         return len(self.names) > rules.MANY_PEOPLE
 
+    @default_errors()
     def drift(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Whether everybody improves or tires from episode to episode, where the fit's expertise is `Drift`.
 
@@ -227,6 +237,7 @@ class Ratings:
         level, told = self._scale(relative, confidence_level)
         return self._curves.table(relative=relative, level=level).replace_schema_metadata(told)
 
+    @default_errors()
     def curve(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """Everybody's learning curve: expertise in each of their own episodes, of very many in some, with intervals.
 
@@ -237,6 +248,7 @@ class Ratings:
 
     def _scale(self, relative: bool, confidence_level: float | None) -> tuple[float, dict[str, str]]:
         level = self.confidence_level if confidence_level is None else checked_level(confidence_level)
+        true_or_false("relative", relative)
         return level, {"scale": _RELATIVE if relative else _ABSOLUTE, "confidence_level": str(level)}
 
     @property
@@ -245,6 +257,7 @@ class Ratings:
             raise SettingsError(SAME_IN_ALL_EPISODES)
         return self.curves
 
+    @default_errors()
     def standardised(self, *, confidence_level: float | None = None) -> pa.Table:
         """Everybody's expertise over the same states, best first, where kinds of state are rated.
 
@@ -272,6 +285,7 @@ class Ratings:
         order = np.argsort(-drawn.mean(0), kind="stable")
         return pa.table(columns).take(order).replace_schema_metadata(told)
 
+    @default_errors()
     def probability_better(self, first: str, second: str) -> float:
         """The probability that one person's expertise is above another's, given everybody's steps."""
         one, other = self._index(first), self._index(second)
@@ -294,20 +308,23 @@ class Ratings:
             return f"with fewer than {_ENOUGH_EPISODES} episodes each, how much their episodes vary is unknown"
         return ""
 
+    @default_errors()
     def groups(self, probability: float = 0.95) -> list[tuple[str, ...]]:
         """Demonstrators in groups, best first, each better than all later ones with at least this probability.
 
         Two demonstrators of one group may still differ: no demonstrator between them separates the group in two. There
         is one group where the order is `not_identified`.
         """
-        order, apart = self._boundaries_at(probability)
+        order, apart = self._boundaries_at(checked_level(probability, "probability"))
         if self.not_identified:
             return [tuple(self.names[person] for person in order)]
         ends = [*(np.flatnonzero(apart >= probability) + 1), len(order)]
         return [tuple(self.names[person] for person in order[first:end]) for first, end in pairwise([0, *ends])]
 
+    @default_errors()
     def sentence(self, probability: float = 0.95) -> str:
         """Who can be told apart, in words; the two best groups of several, or how many of very many are not average."""
+        checked_level(probability, "probability")
         if self._are_many and not self.not_identified:
             return apart_from_mean(self._posterior, probability)
         groups = self.groups(probability)
@@ -359,12 +376,14 @@ class Ratings:
         least = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1]
         return order, np.diagonal(least, offset=1)
 
+    @default_errors()
     def episodes_to_settle(self, first: str, second: str, probability: float = 0.95) -> float:
         """How many more episodes of each would tell two people apart with this probability, if they go on as before.
 
         An estimate: the variance of each falls as one by their episodes. Infinite where both are estimated alike.
         """
         shares = self._posterior
+        checked_level(probability, "probability")
         people = [self._index(first), self._index(second)]
         points = points_of(shares.shape[1])
         mean = shares[people] @ points
@@ -391,8 +410,11 @@ class Ratings:
         return {name: number for number, name in reversed(list(enumerate(self.names)))}
 
     def _index(self, name: str) -> int:
-        if name not in self._numbers:
-            raise KeyError(f"nobody named {name!r} was rated")
+        if not isinstance(name, str) or name not in self._numbers:
+            raise UnknownDemonstratorError(
+                f"demonstrator {brief(name)} was not rated{did_you_mean(name, self.names)}: the names are "
+                f"{listed(self.names)}"
+            )
         return self._numbers[name]
 
     def renamed(self, names: Mapping[str, str]) -> Ratings:

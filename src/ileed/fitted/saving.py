@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ileed import plugins, runs
+from ileed._torch import default_modes
 from ileed.checking import path_of
 from ileed.demonstrations import Encoding
 from ileed.demonstrations.encoding import Feature
@@ -106,6 +107,7 @@ def write(fitted: Fitted, path: Path, *, overwrite: bool) -> None:
     runs.write_run(path, run, overwrite=overwrite)
 
 
+@default_modes()
 def load(path: str | Path) -> Fitted:
     """A fit as `Fitted.save` left it; whatever is not as it was written is refused here."""
     place = path_of("path", path, rule="pass the path of a run directory, as fitted.save(path) wrote it")

@@ -77,6 +77,10 @@ def _skill_weights(joint: Joint, data: Demonstrations, skill_names: tuple[str, .
     if column is None:
         return None
     weights, names = data.skill(column)
+    if data.skills[column].ndim == 2 and len(names) != len(skill_names):
+        raise DemonstrationError(
+            f"skill column {column!r} has weights of {len(names)} skills and the fit {len(skill_names)}: pass as many"
+        )
     if unknown := [name for name in names if name not in skill_names]:
         raise DemonstrationError(f"there is no skill {unknown[0]!r}: this fit knows {listed(skill_names)}")
     placed = np.zeros((len(data), len(skill_names)), dtype=np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ class Checkpoint:
 
     def read(self) -> tuple[int, int, dict[str, Tensor]] | None:
         """The step reached, the threads in use and the tensors; nothing where no optimisation was interrupted."""
-        if not self.path.exists():
+        if not os.path.exists(self.path):
             return None
         tensors, notes = runs.read_tensors(self.path)
         if notes.get("fingerprint") != self.fingerprint:

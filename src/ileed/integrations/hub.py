@@ -15,7 +15,6 @@ from ileed import runs
 from ileed.errors import IleedError, RunError, brief, require
 from ileed.fitted import Fitted
 from ileed.methods import load
-from ileed.pseudonyms import pseudonyms
 from ileed.wording import counted, printable
 
 __all__ = ["anonymised", "card", "from_pretrained", "push_to_hub"]
@@ -74,8 +73,8 @@ def _escape(text: str, most: int | None = None) -> str:
 
 
 def anonymised(fitted: Fitted) -> Fitted:
-    """The same fit with the pseudonyms that `Demonstrations.anonymise` gives its people."""
-    return fitted.renamed(pseudonyms(fitted.expertise.names, key=str(fitted.provenance["data"]["fingerprint"])))
+    """The same fit with the pseudonyms that `Demonstrations.anonymise` gives its demonstrators."""
+    return fitted.anonymise()
 
 
 def push_to_hub(run: str | Path, repo_id: str, *, private: bool = True, anonymise: bool = False) -> str:
@@ -87,7 +86,7 @@ def push_to_hub(run: str | Path, repo_id: str, *, private: bool = True, anonymis
     """
     hub, fitted = require("huggingface_hub", extra="hub"), load(run)
     if anonymise:
-        fitted = anonymised(fitted)
+        fitted = fitted.anonymise()
     with tempfile.TemporaryDirectory() as folder, _one_sentence(repo_id):
         copy = Path(folder) / "run"
         fitted.save(copy)

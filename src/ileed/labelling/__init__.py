@@ -14,6 +14,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
+from ileed._torch import default_modes
 from ileed.checking import callable_or_none, number, one_of, seed_of, whole_number
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError
@@ -63,6 +64,7 @@ class Labelling:
         rule = "the probability that a gold label is right, above 0 and at most 1"
         number("gold_confidence", self.gold_confidence, rule=rule, within=lambda value: 0 < value <= 1)
 
+    @default_modes()
     def fit(
         self,
         table: Any,
@@ -149,7 +151,7 @@ def _read(table: Any, gold: Any, columns: Mapping[str, str | None]) -> Demonstra
         if not none_given:
             raise DemonstrationError("these answers are read already: pass gold to ileed.from_answers, and True here")
         return table
-    if isinstance(table, str | os.PathLike) and Path(table).is_dir():
+    if isinstance(table, str | os.PathLike) and os.path.isdir(table):
         if none_given:
             return read_folder(Path(table))
         table = Path(table) / ANSWERS

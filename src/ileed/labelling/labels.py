@@ -13,13 +13,14 @@ from typing import Any, Literal, final
 import numpy as np
 import pyarrow as pa
 
-from ileed.checking import number, one_of
+from ileed.checking import number, one_of, path_of
 from ileed.demonstrations import Array
 from ileed.demonstrations.encoding import Label
 from ileed.errors import SettingsError
 from ileed.labelling.answers import Answers
 from ileed.labelling.dirichlet import logit_moments
 from ileed.labelling.models import AbstractWorkers
+from ileed.runs.files import csv_bytes
 from ileed.runs.replacing import is_taken, replace_folder
 from ileed.wording import counted
 
@@ -152,14 +153,17 @@ class Labels:
     def save(self, path: str | Path, *, format: Literal["csv", "parquet"] = "csv") -> None:  # noqa: A002
         """Write the three tables to a new folder, all of them or none."""
         one_of("format", format, ("csv", "parquet"))
-        if is_taken(Path(path)):
+        path = path_of("path", path)
+        if is_taken(path):
             raise SettingsError(f"{path} exists already: choose another place, or remove it first")
-        from pyarrow import csv, parquet
+        from pyarrow import parquet
 
-        write = csv.write_csv if format == "csv" else parquet.write_table
-        with replace_folder(Path(path)) as folder:
+        with replace_folder(path) as folder:
             for name, table in self.tables().items():
-                write(table, folder / f"{name}.{format}")
+                if format == "csv":
+                    (folder / f"{name}.csv").write_bytes(csv_bytes(table))
+                else:
+                    parquet.write_table(table, folder / f"{name}.parquet")
 
 
 def _pandas() -> Any:

@@ -143,6 +143,13 @@ class Known:
         by_episode = np.array([qualities.get(key, np.nan) for key in data.episode_keys.tolist()])[data.episode]
         return np.nan_to_num(self.quality_steps * np.stack([by_episode, 1 - by_episode]))
 
+    def assumed_of_demonstrators(self, data: Demonstrations) -> Array:
+        """(2, step) the same with the steps that are assumed for gold demonstrators: what ratings have to hear."""
+        gold = self.of(data).gold.numpy().astype(np.float64)[data.demonstrator]
+        assumed = np.stack([gold, np.zeros_like(gold)])
+        by_quality = self.assumed_steps(data)
+        return assumed if by_quality is None else assumed + by_quality
+
     def gold_answers(self, data: Demonstrations) -> Demonstrations | None:
         """States and right actions, each an episode of its own; refused where they are not like the data's."""
         if self.answers is None:

@@ -172,7 +172,8 @@ def format_to_write(path: Path, name: str | None = None) -> str:
     if found := next((each for each in by_ending if each in formats), None):
         return found
     raise DemonstrationError(
-        f"{path.name} names no format: pass format= (at the command: --format), one of {', '.join(formats)}"
+        f"{stores.base_name(path)} names no format: pass format= (at the command: --format), one of "
+        f"{', '.join(formats)}"
     )
 
 
@@ -190,6 +191,4 @@ def shipped(name: str = "obstacles") -> Demonstrations:
     `ileed demonstrate robot/square --out FILE` fifty episodes of each operator, of which these are the first.
     """
     files = {"obstacles": "obstacles-beta-1.parquet", "square": "square-small.hdf5"}
-    if name not in files:
-        raise DemonstrationError(f"no data set {name!r} is shipped: there are {', '.join(files)}")
-    return read(Path(__file__).parent.parent / "data" / files[name])
+    return read(Path(__file__).parent.parent / "data" / files[one_of("name", name, files, error=DemonstrationError)])

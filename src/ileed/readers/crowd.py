@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ileed.checking import instance_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.columns import Column
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError
+from ileed.errors import DemonstrationError, brief
 from ileed.readers.folders import file_in
 from ileed.readers.reader import Labeller, Reader, by_column
 from ileed.readers.tables import from_table, open_table
+from ileed.wording import did_you_mean
 
 TASK, GOLD = "task", "gold"  # skill columns: the name of each row's task, and its true label
 _INDEX = "task number"
@@ -56,6 +58,8 @@ def from_answers(
     ['cat', 'cat', '', '']
     """
     given = {"task": task, "worker": worker, "label": label}
+    for role, name in given.items():
+        instance_of(role, name, str | None, rule="pass the name of a column, or None", error=DemonstrationError)
     found = open_table(table, wanted=None, as_text=_names(given, "task", "worker"), infer=_names(given, "label"))
     names = {role: _column(found, role, _USUAL[role], name) for role, name in given.items()}
     tasks, index = _number(Column.of(found, names["task"]))
@@ -91,6 +95,9 @@ def _names(given: dict[str, str | None], *roles: str) -> tuple[str, ...]:
 def _column(table: pa.Table, role: str, usual: Sequence[str], name: str | None) -> str:
     """The name of a role's column: the one that was given, or one of the usual names that the table has."""
     if name is not None:
+        if name not in table.column_names:
+            has = f"the table has {listed(table.column_names, most=12)}"
+            raise DemonstrationError(f"there is no column {brief(name)}{did_you_mean(name, table.column_names)}: {has}")
         return name
     there = [each for each in usual if each in table.column_names]
     if len(there) != 1:

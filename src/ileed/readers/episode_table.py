@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from ileed.checking import path_of
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, brief, refuse_damage
 from ileed.readers.reader import Candidate, Labeller
@@ -51,8 +52,8 @@ class by_episode_table(Labeller):  # noqa: N801 (reads as a phrase, like by_colu
         return [found[name] for name in episodes]
 
     def _rows(self) -> list[tuple[str, str]]:
-        path = Path(self.path)
-        if not path.is_file():
+        path = path_of("path", self.path, error=DemonstrationError)
+        if not os.path.isfile(path):
             raise DemonstrationError(f"there is no file {brief(str(path))}: check the path")
         with refuse_damage(path, "CSV", csv.Error, advice="save it as UTF-8, with a header"):
             header, *rows = _parse(path) or [[]]

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ileed import memory
+from ileed.checking import path_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.episodes import join_episodes
 from ileed.demonstrations.rules import listed
@@ -51,12 +52,12 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
     `demonstrator` of the infos that our writer leaves. The infos of an npz file are pickled and are never read, so that
     those need `by_one`. The observation after the last action is left out, since nobody acted on it.
     """
-    path = Path(path)
+    path = path_of("path", path, error=DemonstrationError)
     found = _read_folder(path) if path.is_dir() else _read_npz(path)
     if not found.episodes:
         raise DemonstrationError(f"{path} holds no trajectories: choose one that has some")
     names, labels = _who(path, found, demonstrator)
-    columns = join_episodes(found.episodes, labels)
+    columns = join_episodes(found.episodes, labels) | {"encoding": read_encoding(found.notes.get("encoding"))}
     if is_absent("terminals", found.notes):
         columns["terminals"] = None
     legal, skills = _ours(found)
@@ -66,7 +67,6 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
         legal=legal,
         skills=skills,
         action_count=found.notes.get("action_count", 0),
-        encoding=read_encoding(found.notes.get("encoding")),
     )
 
 
@@ -267,7 +267,7 @@ def write_imitation(data: Demonstrations, path: str | Path) -> None:
     Each info holds the name of the demonstrator. imitation wants an observation after the last action, which repeats
     the one before it, and has one `terminal` for each trajectory: one before the end of an episode is refused.
     """
-    path = Path(path)
+    path = path_of("path", path, error=DemonstrationError)
     if path.suffix.lower() == ".npz":
         raise DemonstrationError("imitation's npz files hold pickles, which are not written: name a folder instead")
     if unsafe := next((name for name in data.skills if name.startswith("py/")), None):

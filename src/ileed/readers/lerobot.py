@@ -18,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from ileed import memory
-from ileed.demonstrations import Array, Demonstrations
+from ileed.checking import path_of, texts_or_none
+from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import is_text
+from ileed.demonstrations.encoding import numbered_names
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, UnnamedDemonstratorError, brief, refuse_damage
 from ileed.readers.episode_table import by_episode_table, episode_tables
@@ -52,8 +54,9 @@ def read_lerobot(
     `observation.state` and `observation.environment_state`; videos and images are then left out, with a warning. A
     whole number as action is discrete. Where a folder has several tasks, they are the skill column `task`.
     """
-    folder = _Folder(Path(path))
-    keys = folder.observation_keys(observations)
+    folder = _Folder(path_of("path", path, error=DemonstrationError))
+    asked = texts_or_none("observations", observations, error=DemonstrationError)
+    keys = folder.observation_keys(asked)
     who = _place_of_demonstrator(folder, demonstrator)
     of_frames = [who.column] if isinstance(who, by_column) and who.column in folder.columns else []
     skills = [name for name in folder.columns if name.startswith(SKILL)]
@@ -61,22 +64,25 @@ def read_lerobot(
     frames = folder.frames([*keys, "action", "episode_index", *optional, *skills, *of_frames])
     episode, acted = frames("episode_index"), frames("action")
     counts = _check_episodes(folder, episode)
-    seen = np.concatenate([frames(key).reshape(len(episode), -1) for key in keys], axis=1)
-    noted = keys == folder.notes.get("observations")
+    parts = [frames(key).reshape(len(episode), -1) for key in keys]
+    seen, widths = np.concatenate(parts, axis=1), [part.shape[1] for part in parts]
+    acted = acted[:, None] if acted.ndim == 1 and acted.dtype.kind == "f" else acted
+    noted, count = keys == folder.notes.get("observations"), folder.notes.get("action_count", 0)
+    encoding = read_encoding(folder.notes.get("encoding")) if noted else folder.encoding(keys, widths, acted, count)
     names, labels = (), frames(of_frames[0]) if of_frames else _labels_by_episode(folder, who, counts)
     if labels.dtype.kind == "U" and set(found := folder.notes.get("names", ())) >= set(np.unique(labels).tolist()):
         names = tuple(found)
     present: dict[str, Any] = {to: frames(name) for name, to in _OPTIONAL.items() if name in optional}
     return Demonstrations(
         observations=shape_as_noted(seen, folder.notes, NOTES) if noted else seen,
-        actions=acted[:, None] if acted.ndim == 1 and acted.dtype.kind == "f" else acted,
+        actions=acted,
         demonstrator=labels,
         episode=episode,
         names=names,
         **present,
         skills={name.removeprefix(SKILL): _weights(frames(name)) for name in skills} | folder.tasks(frames, optional),
-        action_count=folder.notes.get("action_count", 0),
-        encoding=read_encoding(folder.notes.get("encoding")) if noted else None,
+        action_count=count,
+        encoding=encoding,
     )
 
 
@@ -123,6 +129,24 @@ class _Folder:
         names = [str(file.relative_to(self.path)) for file in self.path.glob(f"{under}/*/*.parquet")]
         numbered = sorted(names, key=lambda name: ([int(part) for part in re.findall(r"\d{1,18}", name)], name))
         return [ParquetFile(self.file(name)) for name in numbered]
+
+    def encoding(self, keys: Sequence[str], widths: Sequence[int], acted: Array, count: int) -> Encoding | None:
+        """The names that meta/info.json gives the numbers of features; those without one are `feature[0]` and so on."""
+        features = [(key, width, self._names(key, width)) for key, width in zip(keys, widths, strict=True)]
+        named = [(key, numbered_names(key, width), found) for key, width, found in features]
+        inputs = [each for _, numbered, found in named for each in found or numbered]
+        if len(set(inputs)) < len(inputs):  # such as two arms whose joints have the same names
+            inputs = [each for key, numbered, found in named for each in [f"{key}.{one}" for one in found] or numbered]
+        dimensions = acted.shape[1] if acted.ndim == 2 else 0
+        return Encoding.of_numbers(inputs, acted, action_count=count, action=self._names("action", dimensions))
+
+    def _names(self, feature: str, width: int) -> list[str]:
+        """The name of each number of a feature; none where info.json has no distinct names for all of them."""
+        found = self.features.get(feature, {}).get("names")
+        while isinstance(found, dict) and len(found) == 1:  # as in {"motors": [...]}
+            found = next(iter(found.values()))
+        are_names = isinstance(found, list) and all(isinstance(name, str) for name in found)
+        return found if are_names and len(set(found)) == len(found) == width else []
 
     def frames(self, names: Sequence[str]) -> Callable[[str], Array]:
         """Reads columns of every frame from all files; the function that returns gives one of them."""

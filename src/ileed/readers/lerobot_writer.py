@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ileed import runs
-from ileed.checking import one_of, whole_number
+from ileed.checking import one_of, path_of, whole_number
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError
 from ileed.readers.folders import write_folder
@@ -49,7 +49,7 @@ def write_lerobot(
     of the frames, which demonstrations do not have. `task` describes the task in words; where the skill column `task`
     has labels, these do.
     """
-    path = Path(path)
+    path = path_of("path", path, error=DemonstrationError)
     one_of("version", version, VERSIONS)
     whole_number("fps", fps, least=1, rule="pass a whole number of frames a second, one or more")
     if os.path.lexists(path):

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ileed import memory
-from ileed.checking import whole_number
-from ileed.demonstrations import Array, Demonstrations
+from ileed.checking import path_of, texts_or_none, whole_number
+from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations.encoding import numbered_names
 from ileed.demonstrations.episodes import join_episodes, join_parts
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, UnnamedDemonstratorError, brief, refuse_damage
@@ -49,7 +50,8 @@ def read_minari(
     `goal/position`; None takes all that are numbers, in the order of their names, and warns of those it leaves out.
     Discrete actions are numbered from zero, whatever the space starts from. Images in JPEG are not read.
     """
-    folder = _data_folder(Path(path))
+    folder = _data_folder(path_of("path", path, error=DemonstrationError))
+    observations = texts_or_none("observations", observations, error=DemonstrationError)
     about = read_json(file_in(folder, "metadata.json"))
     notes = read_notes(about.get("ileed", "{}"), f"{folder / 'metadata.json'} under 'ileed'")
     space = _space(about, "action_space")
@@ -72,7 +74,14 @@ def read_minari(
         parts = [_reshape(episode.pop(name), shape) for name, shape in zip(seen, shapes, strict=True)]
         episode["observations"] = parts[0] if seen == ["observations"] else _side_by_side(parts)
         episode["actions"] = _actions(episode["actions"], space)
+    action_count = notes.get("action_count", space["n"] if space.get("type") == "Discrete" else 0)
     columns = join_episodes(episodes, labels)
+    if notes:
+        columns["encoding"] = read_encoding(notes.get("encoding"))
+    elif seen != ["observations"]:
+        widths = {name.removeprefix("observations/"): part[0].size for name, part in zip(seen, parts, strict=True)}
+        inputs = [each for name, width in widths.items() for each in numbered_names(name, width)]
+        columns["encoding"] = Encoding.of_numbers(inputs, columns["actions"], action_count=action_count)
     extra = {name: _beside(name, episodes) for name in kept if name not in _OPTIONAL}
     skills = {name.removeprefix(SKILL): values for name, values in extra.items() if name != LEGAL}
     return Demonstrations(
@@ -80,8 +89,7 @@ def read_minari(
         names=names,
         legal=extra.get(LEGAL),
         skills=skills_as_noted(skills, notes),
-        action_count=notes.get("action_count", space["n"] if space.get("type") == "Discrete" else 0),
-        encoding=read_encoding(notes.get("encoding")),
+        action_count=action_count,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ileed.checking import path_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, require
 from ileed.readers.folders import write_folder
@@ -35,7 +36,7 @@ def write_minari(data: Demonstrations, path: str | Path, *, metadata: Mapping[st
     step, and the observation after the last action repeats the one before it.
     """
     require("h5py", extra="robot")
-    path = Path(path)
+    path = path_of("path", path, error=DemonstrationError)
     for name in data.skills:
         if name in ("", ".") or "/" in name or "\0" in name:
             raise DemonstrationError(f"{name!r} cannot name a part of an HDF5 file: rename the skill, without '/'")

@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ileed import memory, runs
-from ileed.checking import instance_of
+from ileed.checking import instance_of, path_of
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import is_text, longest_word
 from ileed.demonstrations.encoding import Feature
@@ -69,7 +69,7 @@ def write_parquet(data: Demonstrations, path: str | Path, *, steps: slice = slic
     table = pa.table(written).replace_schema_metadata({"ileed": json.dumps(notes)})
     content = io.BytesIO()
     pq.write_table(table, content, compression="zstd", compression_level=9)
-    runs.write_file(Path(path), content.getvalue())
+    runs.write_file(path_of("path", path, error=DemonstrationError), content.getvalue())
 
 
 def as_arrow(values: Array) -> pa.Array:
@@ -82,7 +82,7 @@ def as_arrow(values: Array) -> pa.Array:
 
 def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
     """Read demonstrations from a parquet file of our schema; `by_column` names another column for who did it."""
-    path = Path(path)
+    path = path_of("path", path, error=DemonstrationError)
     file = ParquetFile(path)
     columns = columns_to_read(path, file.schema.names, demonstrator)
     place = f"the metadata 'ileed' of {path}"

@@ -58,7 +58,7 @@ def read_parts(
     if not folder.is_dir():
         raise DemonstrationError(f"there is no folder {folder} to keep columns in: make it, or choose another")
     mapping = ColumnMapping(folder, int(memory_gib * 2**30))
-    parts = _Parts([_Part(file, demonstrator) for file in _files(Path(path))])
+    parts = _Parts([_Part(file, demonstrator) for file in _files(path_of("path", path, error=DemonstrationError))])
     columns = _Columns(mapping, parts)
     done, total, tell = 0, sum(part.bytes for part in parts.files), progress or (lambda done, total: None)
     for part in parts.files:
@@ -74,7 +74,7 @@ def write_parts(data: Demonstrations, path: str | Path, *, steps_of_a_file: int 
     """Write demonstrations as a folder of parquet files of so many steps each, whole or not at all."""
     rule = "a file has a whole number of steps, one or more"
     steps_of_a_file = whole_number("steps_of_a_file", steps_of_a_file, least=1, rule=rule)
-    with write_folder(Path(path)) as partial:
+    with write_folder(path_of("path", path, error=DemonstrationError)) as partial:
         for number_, first in enumerate(range(0, len(data), steps_of_a_file)):
             write_parquet(data, partial / f"part-{number_:05}.parquet", steps=slice(first, first + steps_of_a_file))
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
 from ileed import plugins
-from ileed.checking import instance_of, text
+from ileed.checking import instance_of, one_of, text
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, brief
+from ileed.errors import DemonstrationError, IleedError, brief
 
 _OURS = ("parquet", "robomimic", "tables", "lerobot", "minari", "imitation_trajectories", "crowd", "parts")
 
@@ -58,6 +58,15 @@ class Reader:
     write: Callable[..., None] | None = None
     candidates: Callable[[Path], Sequence[Candidate]] = lambda path: ()
 
+    def __post_init__(self) -> None:
+        text("name", self.name, error=DemonstrationError)
+        if not isinstance(self.suffixes, tuple) or not all(each == "" or _is_suffix(each) for each in self.suffixes):
+            rule = "pass a tuple of endings in small letters, as in ('.steps',), with '' for a folder"
+            raise DemonstrationError(f"suffixes is {brief(self.suffixes)}: {rule}")
+        for name in ("read", "columns", "recognises", "write", "candidates"):
+            if not callable(value := getattr(self, name)) and (name, value) != ("write", None):
+                raise DemonstrationError(f"{name} is {brief(value)}: pass a function, as ileed.readers.Reader says")
+
     def can_read(self, path: Path) -> bool:
         """Whether a file is of this format."""
         suffix = "" if path.is_dir() else path.suffix.lower()  # a folder may be called square.v3
@@ -75,13 +84,20 @@ class Reader:
         return "progress" in inspect.signature(self.read).parameters
 
 
+def _is_suffix(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(".") and value == value.lower()
+
+
 def readers() -> Iterator[Reader]:
-    """Every format that can be read, ours first; a package that contributes one is imported when its turn comes."""
+    """Every format that can be read, ours first; a package that contributes one is imported when its turn comes.
+
+    Contributions that cannot be loaded, or are not a `Reader`, are left out.
+    """
     for name in _OURS:
         yield import_module(f"ileed.readers.{name}").READER
-    for point in plugins.contributed(plugins.READERS).values():
-        rule = "an entry point of the group ileed.readers must name an ileed.readers.Reader"
-        yield instance_of(point.name, plugins.loaded(point), Reader, rule=rule, error=DemonstrationError)
+    for _, found in _CONTRIBUTED.each():
+        if isinstance(found, Reader):
+            yield found
 
 
 def reader_of(path: Path) -> Reader:
@@ -89,7 +105,17 @@ def reader_of(path: Path) -> Reader:
     if found := next((reader for reader in readers() if reader.can_read(path)), None):
         return found
     known = ", ".join(suffix or f"folders of {reader.name}" for reader in readers() for suffix in reader.suffixes)
-    raise DemonstrationError(f"{path.name} is of no known format: there are readers for {known}")
+    broken = "".join(f"; {error}" for _, error in _CONTRIBUTED.each() if isinstance(error, IleedError))
+    raise DemonstrationError(f"{path.name} is of no known format: there are readers for {known}{broken}")
+
+
+def _check_reader(name: str, found: Any) -> Reader:
+    rule = f"an entry point of the group {plugins.READERS} must name an ileed.readers.Reader"
+    checked: Reader = instance_of(f"the reader {name}", found, Reader, rule=rule, error=DemonstrationError)
+    return checked
+
+
+_CONTRIBUTED: plugins.Registry[Reader] = plugins.Registry(plugins.READERS, {}, _check_reader)
 
 
 class Labeller:
@@ -140,8 +166,7 @@ class by_mask(Labeller):  # noqa: N801
     unmatched: Literal["error", "drop"]
 
     def __init__(self, *names: str, unmatched: Literal["error", "drop"] = "error") -> None:
-        if unmatched not in ("error", "drop"):
-            raise DemonstrationError(f"unmatched is {unmatched!r}: pass 'error' or 'drop'")
+        one_of("unmatched", unmatched, ("error", "drop"), error=DemonstrationError)
         for name in names:
             text("name", name, error=DemonstrationError)
         if repeated := [name for name in names if names.count(name) > 1]:

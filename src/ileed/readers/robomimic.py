@@ -18,13 +18,16 @@ from typing import Any
 import numpy as np
 
 from ileed import memory, runs
-from ileed.demonstrations import Array, Demonstrations, rules
+from ileed.checking import path_of, texts_or_none
+from ileed.demonstrations import Array, Demonstrations, Encoding, rules
+from ileed.demonstrations.encoding import numbered_names
 from ileed.demonstrations.episodes import join_parts
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, UnnamedDemonstratorError
 from ileed.readers import hdf5
 from ileed.readers.episode_table import by_episode_table
 from ileed.readers.notes import skills_as_noted
+from ileed.readers.parquet import read_encoding
 from ileed.readers.reader import Candidate, Labeller, Reader, by_column, by_mask, by_one, read_notes, shape_as_noted
 from ileed.wording import did_you_mean, printable
 
@@ -54,17 +57,23 @@ def read_robomimic(
     robomimic's low-dimensional ones (object, and eef_pos, eef_quat and gripper_qpos of each arm), or every key that
     holds a number or a row of numbers a step, in alphabetical order. Numbers keep the type that they have in the file.
     """
-    with hdf5.open_file(Path(path)) as opened:
-        file = _File(opened, Path(path), filter_key)
+    path = path_of("path", path, error=DemonstrationError)
+    observations = texts_or_none("observations", observations, error=DemonstrationError)
+    with hdf5.open_file(path) as opened:
+        file = _File(opened, path, filter_key)
         names, labels = _who(file, demonstrator)
         episodes = [name for name in file.episodes if name in labels]
         keys = file.observation_keys(episodes[0], observations)
         seen = [file.join(episodes, f"obs/{key}") for key in keys]
-        flat = np.concatenate([values.reshape(len(values), -1) for values in seen], axis=1)
+        flat = [values.reshape(len(values), -1) for values in seen]
+        joined, actions = np.concatenate(flat, axis=1), file.join(episodes, "actions")
+        is_noted = keys == file.notes.get("observations")
+        inputs = [each for key, part in zip(keys, flat, strict=True) for each in numbered_names(key, part.shape[1])]
+        encoding = read_encoding(file.notes.get("encoding")) if is_noted else Encoding.of_numbers(inputs, actions)
         lengths = [len(labels[name]) for name in episodes]
         return Demonstrations(
-            observations=shape_as_noted(flat, file.notes, _NOTES) if keys == file.notes.get("observations") else flat,
-            actions=file.join(episodes, "actions"),
+            observations=shape_as_noted(joined, file.notes, _NOTES) if is_noted else joined,
+            actions=actions,
             demonstrator=np.concatenate([labels[name] for name in episodes]),
             episode=np.repeat(np.arange(len(episodes)), lengths),
             source_episode=np.repeat(np.array(episodes), lengths),
@@ -72,6 +81,7 @@ def read_robomimic(
             rewards=file.join(episodes, "rewards", optional=True),
             terminals=file.join(episodes, "dones", optional=True),
             skills=file.skills(episodes),
+            encoding=encoding,
         )
 
 
@@ -82,9 +92,10 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
     `ileed.integrations.robomimic`. `demonstrator` is as in `read_robomimic`. Episodes that it drops are removed, and
     masks keep only the names of episodes that the file holds (robomimic cannot open a mask that names others).
     """
+    path, target = (path_of(*each, error=DemonstrationError) for each in (("path", path), ("out", out)))
     copy = io.BytesIO()
-    with hdf5.open_file(Path(path), copy) as opened:
-        file = _File(opened, Path(path))
+    with hdf5.open_file(path, copy) as opened:
+        file = _File(opened, path)
         names, labels = _who(file, demonstrator)
         ends = np.cumsum([len(label) for label in labels.values()])
         names, index = rules.demonstrator(np.concatenate([*labels.values()]), names, int(ends[-1]))
@@ -101,7 +112,7 @@ def label_robomimic(path: str | Path, out: str | Path, *, demonstrator: Labeller
             if kept:
                 opened[f"mask/{mask}"] = np.array(kept, dtype="S")
         file.group.attrs["ileed"] = json.dumps({**file.notes, "format": 1, "names": list(names)})
-    runs.write_file(Path(out), copy.getvalue())
+    runs.write_file(target, copy.getvalue())
     return names
 
 

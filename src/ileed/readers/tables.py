@@ -6,6 +6,7 @@ categories are encoded here, and their names are kept in `Demonstrations.encodin
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ileed import stores
+from ileed.checking import instance_of, one_of, path_of
 from ileed.demonstrations import Array, Demonstrations, Encoding
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
-from ileed.errors import DemonstrationError, refuse_damage
+from ileed.errors import DemonstrationError, brief, refuse_damage
 from ileed.readers.hub import local_copy
 from ileed.readers.parquet import ParquetFile
 from ileed.readers.reader import Labeller, Reader, flat_table
@@ -67,14 +69,15 @@ def from_table(
     >>> data.encoding.inputs
     ('age', 'arrival = ambulance', 'arrival = walk-in')
     """
-    if missing not in ("error", "category"):
-        raise DemonstrationError(f"missing is {missing!r}: pass 'error' or 'category'")
+    one_of("missing", missing, ("error", "category"), error=DemonstrationError)
+    rule = "pass that of an earlier table, as data.encoding or fitted.policy.encoding"
+    instance_of("encoding", encoding, Encoding | None, rule=rule, error=DemonstrationError)
     if encoding is not None and features is not None:
         raise DemonstrationError("both features and an encoding are given: the encoding names the features already")
-    if features is not None and not features:
-        raise DemonstrationError("features names no column: name at least one, or leave it out to take all others")
     named = {"action": action, "demonstrator": demonstrator, "episode": episode, "skill": skills, "feature": features}
     roles = {role: _as_names(role, names) for role, names in named.items()}
+    if features is not None and not roles["feature"]:
+        raise DemonstrationError("features names no column: name at least one, or leave it out to take all others")
     if len(roles["demonstrator"]) != 1 or not roles["action"]:
         found = f"demonstrator is {demonstrator!r} and action is {action!r}"
         raise DemonstrationError(f"{found}: name one column that says who acted, and what")
@@ -87,7 +90,7 @@ def _as_names(role: str, names: Any) -> tuple[str, ...]:
     """The names given for a role as a tuple; one name may stand alone."""
     found = (names,) if isinstance(names, str) else () if names is None else names
     if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
-        raise DemonstrationError(f"{role} is {names!r}: pass the name of a column, or a list of names")
+        raise DemonstrationError(f"{role} is {brief(names)}: pass the name of a column, or a list of names")
     if repeated := [name for name in found if found.count(name) > 1]:
         raise DemonstrationError(f"{role} names the column {repeated[0]!r} twice: name each once")
     return tuple(found)
@@ -134,9 +137,9 @@ def open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[st
     """
     if not isinstance(table, str | Path):
         return as_table(table)
-    path = Path(table)
-    if not path.is_file():
-        raise DemonstrationError(f"there is no file {path}: check the path")
+    path = path_of("table", table, rule="pass the path of a CSV or parquet file", error=DemonstrationError)
+    if not os.path.isfile(path):
+        raise DemonstrationError(f"there is no file {brief(str(path))}: check the path")
     if path.suffix.lower() not in _SUFFIXES:
         raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(_SUFFIXES)}")
     if path.suffix.lower() == ".parquet":

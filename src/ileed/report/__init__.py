@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,16 +11,17 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ileed import runs, stores
+from ileed._torch import default_modes
 from ileed.checking import path_of
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import RunError, SettingsError
 from ileed.evaluation import Scores
 from ileed.fitted import Fitted
 from ileed.methods import load
-from ileed.pseudonyms import pseudonyms
+from ileed.pseudonyms import are_pseudonyms, pseudonyms
 from ileed.report.charts import file_of
 from ileed.report.comparison import comparison_page
-from ileed.report.evidence import check_data
+from ileed.report.evidence import data_of_run
 from ileed.report.layout import Live, Page
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
@@ -39,6 +39,7 @@ _MARKS = {  # at the start of our files, and of those that Vega drew for earlier
 }
 
 
+@default_modes()
 def report(
     path: str | Path,
     *,
@@ -60,15 +61,16 @@ def report(
     the pseudonyms of `Demonstrations.anonymise` in place of names.
     """
     run = path_of("path", path, rule=_RULE)
-    target = run / "report.html" if out is None else Path(out)
+    target = run / "report.html" if out is None else path_of("out", out)
     runs.check_page(target)
     fitted, known, data = _load(run, truth or {}, anonymise, data)
-    title = title or f"Demonstrator report: {labels_of([run.resolve().name])[0]}"
+    title = title or f"Demonstrator report: {labels_of([stores.base_name(run)])[0]}"
     content = page(title, fitted, Content.of(fitted, known, scores or {}, data), command=command).html()
     runs.write_file(target, content.encode("utf-8"))
     return target
 
 
+@default_modes()
 def compare_runs(
     path: str | Path,
     other: str | Path,
@@ -84,15 +86,16 @@ def compare_runs(
     on these, with an interval.
     """
     run, second = (path_of(name, each, rule=_RULE) for name, each in (("path", path), ("other", other)))
-    target = run / "comparison.html" if out is None else Path(out)
+    target = run / "comparison.html" if out is None else path_of("out", out)
     runs.check_page(target)
     one, two, data = _load_both(run, second, anonymise, data)
-    names = (run.resolve().name, second.resolve().name)
+    names = (stores.base_name(run), stores.base_name(second))
     content = comparison_page(one, two, names, title=title, data=data).html()
     runs.write_file(target, content.encode("utf-8"))
     return target
 
 
+@default_modes()
 def figures(
     path: str | Path,
     out_dir: str | Path,
@@ -114,7 +117,7 @@ def figures(
     fitted, truth, data = _load(path, truth or {}, anonymise, data)
     charts = Content.of(fitted, truth, scores or {}, data).figures
     drawn = {chart.name: file_of(chart, format) for chart in charts}
-    paths = {name: Path(out_dir) / f"{name}.{format}" for name in drawn}
+    paths = {name: path_of("out_dir", out_dir) / f"{name}.{format}" for name in drawn}
     for place in paths.values():
         head = runs.read_head(place)
         is_ours = any(head.startswith(start) and part in head for start, part in _MARKS[format])
@@ -126,6 +129,7 @@ def figures(
     return paths
 
 
+@default_modes()
 def people_table(path: str | Path, out: str | Path, *, anonymise: bool = False) -> Path:
     """Write everybody's row of the ranking to a new .csv or .parquet file, and return its path.
 
@@ -160,35 +164,47 @@ def check_table(out: str | Path) -> Path:
 def _load(
     path: str | Path, truth: Mapping[str, float], anonymise: bool, data: Demonstrations | None = None
 ) -> tuple[Fitted, Mapping[str, float], Demonstrations | None]:
-    """The fit, the known skill and the data, with pseudonyms if `anonymise`."""
-    fitted = load(path)
+    """The fit, the known skill and the data, with pseudonyms if `anonymise`, or if the fit has them."""
+    fitted, shown = load(path), dict(zip(truth, truth, strict=True))
     if data is not None:
         check_demonstrations(data)
-        check_data(fitted, data)
-    if not anonymise:
-        return fitted, truth, data
-    names = pseudonyms(fitted.expertise.names, key=str(fitted.provenance["data"]["fingerprint"]))
+        named, data = data.names, fitted.match_names(fitted.policy.match(data), allow_new=False)
+        shown |= dict(zip(named, data.names, strict=True))
+    if anonymise:
+        named = fitted.expertise.names
+        fitted, data = (fitted.anonymise(), None) if data is None else fitted.anonymise_with(data)
+        shown |= dict(zip(named, fitted.expertise.names, strict=True))
     if data is not None:
-        data = replace(data, names=tuple(names[name] for name in data.names))
-    return fitted.renamed(names), {names.get(name, name): value for name, value in truth.items()}, data
+        data = data_of_run(fitted, data)
+    return fitted, {shown[name]: value for name, value in truth.items()}, data
 
 
 def _load_both(
     one: Path, other: Path, anonymise: bool, data: Demonstrations | None
 ) -> tuple[Fitted, Fitted, Demonstrations | None]:
-    """Two fits and the data of both, with the same pseudonyms for the same people if `anonymise`."""
+    """Two fits and the data of both; all with the same pseudonyms if `anonymise`, or if a fit has pseudonyms."""
     fits = load(one), load(other)
+    have_pseudonyms = [are_pseudonyms(fitted.expertise.names) for fitted in fits]
     if data is not None:
         check_demonstrations(data)
-        for fitted in fits:
-            check_data(fitted, data)
+        found = [fitted.match_names(fitted.policy.match(data), allow_new=False) for fitted in fits]
+        if anonymise or any(have_pseudonyms):
+            hidden = [fitted.anonymise_with(each) for fitted, each in zip(fits, found, strict=True)]
+            fits, found = (hidden[0][0], hidden[1][0]), [each for _, each in hidden]
+        for fitted, each in zip(fits, found, strict=True):
+            data_of_run(fitted, each)
+        return *fits, found[0]
+    same = fits[0].provenance["data"].get("fingerprint") == fits[1].provenance["data"].get("fingerprint")
+    if any(have_pseudonyms) and not (all(have_pseudonyms) and same):
+        raise SettingsError(
+            "a run has pseudonyms, which stand for other demonstrators in a run of other data or with names: pass the "
+            "data of both runs (at the command: --data), by which they are matched"
+        )
     if not anonymise:
-        return *fits, data
+        return *fits, None
     names = tuple(dict.fromkeys([*fits[0].expertise.names, *fits[1].expertise.names]))
-    hidden = pseudonyms(names, key=str(fits[0].provenance["data"]["fingerprint"]))
-    if data is not None:
-        data = replace(data, names=tuple(hidden[name] for name in data.names))
-    return fits[0].renamed(hidden), fits[1].renamed(hidden), data
+    shown = pseudonyms(names, key=str(fits[0].provenance["data"]["fingerprint"]))
+    return fits[0].renamed(shown), fits[1].renamed(shown), None
 
 
 def page(title: str, fitted: Fitted, content: Content, *, command: str | None, live: Live | None = None) -> Page:

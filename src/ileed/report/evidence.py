@@ -130,26 +130,15 @@ def _episodes_as_people(data: Demonstrations) -> Demonstrations:
     return replace(data.each_episode(), episode=blocks)
 
 
-def check_data(fitted: Fitted, data: Demonstrations) -> None:
-    """Refuse data that are not of the people, observations and actions of a fit."""
+def data_of_run(fitted: Fitted, data: Demonstrations) -> Demonstrations:
+    """Data with the columns of a fit (`Policy.match`); refuses other demonstrators than those of the fit."""
     known = set(fitted.expertise.names)
     if strangers := [name for name in data.names if name not in known]:
         raise DemonstrationError(
             f"the data have {strangers[0]!r}, who is not in this run, which has {listed(fitted.expertise.names)}: pass "
-            "the data of the run, with --anonymise if it was fitted so"
+            "the data of the run"
         )
-    actions = data.action_count if data.discrete else data.actions.shape[1]
-    found = (data.observations.shape[1:], data.discrete, actions, data.legal is not None)
-    sizes = fitted.joint.sizes
-    if found != (fitted.normaliser.shape, sizes.discrete, sizes.actions, sizes.has_legal_actions):
-        raise DemonstrationError(
-            f"the data have observations of shape {found[0]} and {actions} actions or dimensions, and the run "
-            f"{fitted.normaliser.shape} and {sizes.actions}, or other kinds of them: pass the data of the run"
-        )
-    if data.encoding != fitted.policy.encoding:
-        raise DemonstrationError(
-            "the columns of the data were encoded otherwise than those of the run: pass the file and options of the fit"
-        )
+    return fitted.policy.match(data)
 
 
 def _part(data: Demonstrations, shown: Sequence[str]) -> tuple[Demonstrations, Array]:

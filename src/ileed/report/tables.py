@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple, final
 
+import pyarrow as pa
+
+from ileed import runs
 from ileed.report.charts import Rows, legend
 from ileed.report.text import NOTHING, between, decimal, escape, say, short
 from ileed.wording import cell_text, printable
@@ -119,22 +121,20 @@ class Table:
         content, count = self.csv()
         left = len(self.rows) - count
         more = say("csv_cut", count=count, left=left) if left else ""
-        encoded = base64.b64encode(content.encode("utf-8", errors="replace")).decode()
+        encoded = base64.b64encode(content.encode()).decode()
         link = f'<a download="{self.name}.csv" href="data:text/csv;charset=utf-8;base64,{encoded}">{self.name}.csv</a>'
         rows = f"{count:,} row{'' if count == 1 else 's'}"
         return f'<p class="csv">Download {link} ({rows}){more}</p>'
 
     def csv(self) -> tuple[str, int]:
-        """The table as CSV, and how many of its rows; text that a spreadsheet would take for a formula is quoted."""
-        lines = [_csv_line([name for column in self.columns for name in column.names])]
-        size = len(lines[0])
-        for count, row in enumerate(self.rows):
-            line = _csv_line([value for cell in row for value in cell.values])
-            size += len(line.encode("utf-8", errors="replace"))
-            if size > _CSV_BYTES:
-                return "".join(lines), count
-            lines.append(line)
-        return "".join(lines), len(self.rows)
+        """The table as CSV, and how many of its rows it holds."""
+        names = [name for column in self.columns for name in column.names]
+        rows = [[_csv_value(value) for cell in row for value in cell.values] for row in self.rows]
+        columns = [pa.array(column) for column in zip(*rows, strict=True)] or [pa.nulls(0)] * len(names)
+        lines = runs.csv_bytes(pa.table(columns, names)).splitlines(keepends=True)  # no cell has a line end
+        ends = list(accumulate(map(len, lines)))
+        count = max(1, sum(end <= _CSV_BYTES for end in ends))
+        return b"".join(lines[:count]).decode(), count - 1
 
 
 def _attributes(cell: Cell) -> str:
@@ -149,15 +149,8 @@ def _head(column: Column) -> str:
     return f'<th scope=col><button type="button"{about}>{escape(column.title)}</button></th>'
 
 
-def _csv_line(values: Sequence[object]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow([_csv_value(value) for value in values])
-    return line.getvalue()
-
-
 def _csv_value(value: object) -> object:
+    """A value with six digits at most, as Arrow can hold it; None where a number is not finite."""
     if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else ""
-    if isinstance(value, str):
-        return cell_text(value)
-    return "" if value is None else value
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return cell_text(value) if isinstance(value, str) else value

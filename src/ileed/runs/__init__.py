@@ -25,6 +25,7 @@ from ileed.runs.files import csv_bytes as csv_bytes
 from ileed.runs.files import parse_tensors, tensor_bytes
 from ileed.runs.files import read_head as read_head
 from ileed.runs.files import read_tensors as read_tensors
+from ileed.runs.files import unreadable as unreadable
 from ileed.runs.files import write_file as write_file
 from ileed.runs.files import write_tensors as write_tensors
 from ileed.runs.provenance import FORMAT
@@ -109,10 +110,12 @@ def read_run(path: Path) -> Run:
         try:
             with _opened_files(copy) as files:
                 return _parse_files(copy, files)
-        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, links in a circle
-            if isinstance(error, IleedError):
-                raise
+        except IleedError:
+            raise
+        except (FileNotFoundError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, links in a circle
             raise damaged(copy, brief(error)) from error
+        except OSError as error:
+            raise unreadable(copy, error) from error
 
 
 @contextmanager
@@ -218,9 +221,8 @@ def _check_store(path: Path, *, overwrite: bool) -> None:
     if _SETTINGS in held and not overwrite:
         raise RunError(_held(path))
     if held and _SETTINGS not in held:
-        raise RunError(
-            f"{stores.address_of(path)} holds files and no run ({brief(held[0] or path.name)}): choose another place"
-        )
+        first = brief(held[0] or stores.base_name(path))
+        raise RunError(f"{stores.address_of(path)} holds files and no run ({first}): choose another place")
 
 
 def _held(path: Path) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # torch takes most of a second to import, and data are read w
     from torch import Tensor
 
 _ATTEMPTS = 10
-_DAMAGE = (OSError, ValueError, TypeError, RuntimeError, AttributeError, LookupError, AssertionError, MemoryError)
+_DAMAGE = (ValueError, TypeError, RuntimeError, AttributeError, LookupError, AssertionError)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
@@ -39,8 +39,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with path.open("rb") as opened:
             return parse_tensors(path, opened)
+    except FileNotFoundError as error:
+        raise _no_tensors(path, error) from error
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def parse_tensors(path: Path, opened: BinaryIO) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -52,12 +54,20 @@ def parse_tensors(path: Path, opened: BinaryIO) -> tuple[dict[str, Tensor], dict
         tensors = {name: tensor.clone() for name, tensor in load(content).items()}  # aligned as tensors usually are
         notes = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__")
         return tensors, notes or {}
+    except (OSError, MemoryError) as error:
+        raise unreadable(path, error) from error
     except (SafetensorError, *_DAMAGE) as error:
-        raise _unreadable(path, error) from error
+        raise _no_tensors(path, error) from error
 
 
-def _unreadable(path: Path, error: Exception) -> RunError:
+def _no_tensors(path: Path, error: Exception) -> RunError:
     return RunError(f"{path} cannot be read as safetensors ({brief(error)}): restore or remove it")
+
+
+def unreadable(path: Path, error: OSError | MemoryError) -> RunError:
+    """The error for a path that the operating system does not read at the moment; its content may be sound."""
+    reason = getattr(error, "strerror", None) or brief(error)
+    return RunError(f"{path} cannot be read ({reason}): try again, or check its permissions")
 
 
 def read_head(path: Path) -> bytes:
@@ -87,14 +97,14 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def csv_bytes(table: pa.Table) -> bytes:
-    """A table as a CSV file, whose text is printable and begins no formula of a spreadsheet."""
+    """A table as CSV, the only writer of such files: text is printable and begins no formula of a spreadsheet."""
     from pyarrow import csv  # which takes a while to load
 
     content = pa.BufferOutputStream()
     for place, column in enumerate(table.schema):
-        if pa.types.is_string(column.type):
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             words = [None if word is None else cell_text(word) for word in table.column(place).to_pylist()]
             table = table.set_column(place, column.name, pa.array(words, pa.string()))
-    csv.write_csv(table, content)
+    csv.write_csv(table.rename_columns([cell_text(name) for name in table.column_names]), content)
     found: bytes = content.getvalue().to_pybytes()
     return found

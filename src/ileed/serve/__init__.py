@@ -14,13 +14,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, final
 
+from ileed import stores
+from ileed.checking import whole_number
 from ileed.curation import Curated
 from ileed.curation.outputs import version
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, SettingsError, require_all
 from ileed.fitted import Fitted
 from ileed.report import page
-from ileed.report.evidence import check_data
+from ileed.report.evidence import data_of_run
 from ileed.report.layout import Live, Page
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
@@ -68,12 +70,12 @@ class Session:
 
     def page(self) -> Page:
         """The report of the run with the browser of episodes; without the data where they are not those of the run."""
-        data: Demonstrations | None = self.curated.data
+        data: Demonstrations | None
         try:
-            check_data(self.fitted, self.curated.data)
+            data = data_of_run(self.fitted, self.curated.data)
         except DemonstrationError:
             data = None
-        title = f"Demonstrator report: {labels_of([self.run.resolve().name])[0]}"
+        title = f"Demonstrator report: {labels_of([stores.base_name(self.run)])[0]}"
         live = Live(*((_HOME / f"live.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")))
         return page(title, self.fitted, Content.of(self.fitted, {}, {}, data), command=None, live=live)
 
@@ -95,14 +97,19 @@ class Session:
 
 @final
 class Server:
-    """Serves one session at `address`, which has the token that every request needs; needs the extra `serve`."""
+    """Serves one session at `address`, which has the token that every request needs; needs the extra `serve`.
 
-    def __init__(self, session: Session, *, port: int = 0) -> None:
+    A connection whose client sends no whole request, or does not read the response, for `patience` seconds is closed.
+    """
+
+    def __init__(self, session: Session, *, port: int = 0, patience: float = 10.0) -> None:
         require_server()
         import uvicorn
 
         from ileed.serve.application import application
+        from ileed.serve.connections import PatientProtocol
 
+        port = whole_number("port", port, rule="pass a whole number, or 0 for any port that is free")
         if not 0 <= port < 1 << 16:
             raise SettingsError(f"the port is {port}: it lies between 1 and 65,535, or is 0 for any that is free")
         token, shown = secrets.token_urlsafe(32), session.page()
@@ -120,7 +127,14 @@ class Server:
         answers = application(session, shown, token=token, port=self.port)
         # no log of requests: it would hold the token
         settings = uvicorn.Config(
-            answers, access_log=False, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=3
+            answers,
+            http=PatientProtocol,
+            access_log=False,
+            log_level="warning",
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=3,
+            timeout_keep_alive=patience,  # type: ignore[arg-type]  # asyncio takes fractions of a second
         )
         self._server = uvicorn.Server(settings)
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,6 +38,22 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+
+@final
+class _Index(Convertor[int]):
+    """A number of an episode or step in an address, of so few digits that Python can convert them."""
+
+    regex = "[0-9]{1,18}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("index", _Index())
 
 
 def application(session: Session, page: Page, *, token: str, port: int) -> ASGIApp:
@@ -88,13 +105,16 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
     routes = [
         Route("/", show),
         Route("/episodes", episodes),
-        Route("/episodes/{episode:int}/{step:int}", episode),
-        Route("/frames/{episode:int}/{step:int}", episode),
+        Route("/episodes/{episode:index}/{step:index}", episode),
+        Route("/frames/{episode:index}/{step:index}", episode),
         Route("/marks", marks, methods=["GET"]),
         Route("/marks", mark, methods=["POST"]),
         Route("/save", save, methods=["POST"]),
     ]
-    refusals: dict[Any, Any] = {IleedError: lambda request, error: _refusal(409, str(error))}
+    refusals: dict[Any, Any] = {
+        IleedError: lambda request, error: _refusal(409, str(error)),
+        ClientDisconnect: lambda request, error: Response(status_code=400),  # which nobody receives
+    }
     return Guard(Starlette(routes=routes, exception_handlers=refusals), page.policy, token=token, port=port)
 
 

@@ -68,7 +68,9 @@ class Marks:
                 raise ValueError("it is too large")
             content = self.path.read_bytes() if stored is None else stored
             return self._parse(json.loads(content.decode("utf-8")))
-        except (OSError, ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
+        except OSError as error:
+            raise runs.unreadable(self.path, error) from error
+        except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
             found = f"{stores.name_of(self.path)} holds no marks that can be read ({brief(error)})"
             raise RunError(f"{found}: move it away") from error
 

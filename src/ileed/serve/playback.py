@@ -31,9 +31,9 @@ class Playback:
     fitted: Fitted
     curated: Curated
 
-    @property
+    @cached_property
     def _data(self) -> Demonstrations:
-        return self.curated.data
+        return self.fitted.policy.match(self.curated.data)
 
     @cached_property
     def _begins(self) -> Array:

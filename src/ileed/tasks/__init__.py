@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed import plugins
+from ileed.checking import text
 from ileed.errors import SettingsError
 from ileed.wording import did_you_mean
 
@@ -157,9 +158,9 @@ def task(name: str) -> AbstractTask:
     """
     from ileed.tasks.minigrid import MiniGridTask
 
+    _check_known(name)
     if name in names():
         return MiniGridTask(name)
-    _check_known(name)
     return cast(AbstractTask, plugins.loaded(plugins.contributed(plugins.TASKS)[name])())
 
 
@@ -190,6 +191,7 @@ def all_names() -> tuple[str, ...]:
 
 
 def _check_known(name: str) -> None:
+    text("the name of a task", name)
     plugins.refuse_without_lab(plugins.TASKS, name)
     if name not in (known := all_names()):
         raise SettingsError(f"there is no task {name!r}{did_you_mean(name, known)}; the tasks are {', '.join(known)}")

@@ -1,0 +1,32 @@
+"""What the library asks of numpy: its default error handling, and arrays of types that torch can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@contextmanager
+def default_errors() -> Iterator[None]:
+    """Handle floating-point errors as numpy does by default, whatever `np.seterr` or `np.errstate` the caller has set.
+
+    Usable as a decorator. Underflow is harmless here (a likelihood that is zero in double precision), so a caller who
+    asks for an exception on it must not get one from our arithmetic.
+    """
+    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+        yield
+
+
+def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array in the machine's byte order; float16 becomes float32 and long double becomes float64.
+
+    Arrays of all other types are returned as they are. A long double beyond the range of float64 becomes infinite.
+    """
+    if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32 if array.dtype.itemsize < 4 else np.float64)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
