@@ -189,21 +189,14 @@ class Ileed:
         """
         check_demonstrations(demonstrations)
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
-        if checkpoint is not None:
-            checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
-            if os.path.isdir(checkpoint):
-                raise SettingsError(
-                    f"checkpoint is the folder {brief(str(checkpoint))}: pass the path of a file, or None"
-                )
         rule = "pass seconds, zero or more"
         number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
         seed, chosen = seed_of(seed), resolve_device(device)
         weighed: Array | None = None
         if weights is not None:
             weighed = fitting.checked_weights(weights, demonstrations, self.restarts)
-        stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, Known.told(gold, demonstrations))
-        if checkpoint is not None and processes.current().leads:
-            runs.check_writable(checkpoint)  # an error now, rather than a warning later
+        file = None if checkpoint is None else _checkpoint_file(checkpoint)
+        stages = Stages(seed, chosen, progress, file, checkpoint_seconds, Known.told(gold, demonstrations))
         method, width = self, None
         if self.policy is None if check_width is None else true_or_false("check_width", check_width):
             parts = self.parts(demonstrations)
@@ -386,6 +379,16 @@ class Ileed:
         if prepared.action_scale is not None:
             joint.policy.measure(prepared.action_scale)
         return Start(prepared, joint)
+
+
+def _checkpoint_file(checkpoint: str | Path) -> Path:
+    """The path of a checkpoint; one that cannot be written is an error now, rather than a warning later."""
+    file = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
+    if os.path.isdir(file):
+        raise SettingsError(f"checkpoint is the folder {brief(str(file))}: pass the path of a file, or None")
+    if processes.current().leads:
+        runs.check_writable(file)
+    return file
 
 
 def _ensemble(
