@@ -400,6 +400,7 @@ def _ensemble(
             "episodes": data.episode_count,
             "places": training_data.collapsed.unique_count,
             "fingerprint": data.fingerprint(),
+            **({"anonymised": True} if data.has_pseudonyms else {}),
         },
     }
     return Ensemble(

@@ -22,7 +22,7 @@ from ileed.checking import one_of
 from ileed.demonstrations import Array
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, RunError, SettingsError, refuse_damage, require
-from ileed.pseudonyms import are_episode_pseudonyms, are_pseudonyms
+from ileed.pseudonyms import are_episode_pseudonyms
 from ileed.readers import write_openpi_filter, write_robomimic
 from ileed.readers.robomimic_writer import copy_robomimic
 from ileed.runs.files import PARTIAL, atomic_write, csv_bytes
@@ -113,7 +113,7 @@ def _openpi(curated: Curated, partial: Path, path: Path, source: Path | None) ->
     begins = np.flatnonzero(kept & (new_episode | ~np.append(False, kept[:-1])))
     ends = np.flatnonzero(kept & (np.append(new_episode[1:], True) | ~np.append(kept[1:], False))) + 1
     first, keys = np.searchsorted(data.episode, data.episode[begins]), _plain(data.episode_keys)
-    if are_episode_pseudonyms(keys):
+    if data.has_pseudonyms and are_episode_pseudonyms(keys):
         raise SettingsError(
             "episodes have pseudonyms, since their keys contain names, and openpi finds them by their keys: pass "
             "format=None (at the command: --format tables)"
@@ -196,7 +196,7 @@ def _robomimic(curated: Curated, partial: Path, path: Path, source: Path | None)
     h5py = require("h5py", extra="robot")
     bands = _bands(curated)
     masks = {_KEEP: np.flatnonzero(curated.kept)} | {f"{_BAND}{number + 1}": each for number, each in enumerate(bands)}
-    is_anonymous = are_pseudonyms(curated.data.names)
+    is_anonymous = curated.data.has_pseudonyms
     name = "curated.hdf5" if source is None or is_anonymous else source.name
     if source is None:
         asked = {mask: members.tolist() for mask, members in masks.items()}

@@ -71,6 +71,8 @@ class Demonstrations:
     episode_number: Array | None = None
     mapping: ColumnMapping | None = None
     """Where the columns are mapped from, of data that were read from a folder, and checked block by block there."""
+    anonymised: bool = False
+    """Whether `names` are the pseudonyms of `anonymise`."""
 
     @default_errors()
     def __post_init__(self) -> None:
@@ -242,6 +244,8 @@ class Demonstrations:
 
     def pseudonyms(self) -> dict[str, str]:
         """The pseudonym of each demonstrator, by name; keep this mapping to undo `anonymise`."""
+        if self.has_pseudonyms:
+            return {name: name for name in self.names}
         return pseudonyms(self.names, key=self.fingerprint())
 
     def anonymise(self) -> Demonstrations:
@@ -250,7 +254,7 @@ class Demonstrations:
         If the key of any episode contains a name, all episodes are called `episode 0` and on instead. Features, actions
         and skills whose names or labels contain one are refused. Anonymised data are returned as they are.
         """
-        if are_pseudonyms(self.names):
+        if self.has_pseudonyms:
             return self
         labels = {name: np.unique(values).tolist() for name, values in self.skills.items() if values.dtype.kind == "U"}
         skills = {f"the skill column {name!r}": [name, *labels.get(name, ())] for name in self.skills}
@@ -259,7 +263,12 @@ class Demonstrations:
         if self._keys_name_demonstrators:
             each, on = np.array(episode_pseudonyms(self.episode_count)), self.mapping
             keys = each[self.episode] if on is None else on.derived(self.episode, each.__getitem__, each.dtype)
-        return replace(self, names=tuple(names[name] for name in self.names), source_episode=keys)
+        return replace(self, names=tuple(names[name] for name in self.names), source_episode=keys, anonymised=True)
+
+    @property
+    def has_pseudonyms(self) -> bool:
+        """Whether these data were anonymised, and not renamed since."""
+        return self.anonymised and are_pseudonyms(self.names)
 
     @property
     def _keys_name_demonstrators(self) -> bool:
@@ -361,7 +370,7 @@ class Demonstrations:
 
     def equals(self, other: Demonstrations) -> bool:
         """Whether both hold the same values and types in every column but `source_episode` and `episode_number`."""
-        apart = ("source_episode", "episode_number", "mapping")
+        apart = ("source_episode", "episode_number", "mapping", "anonymised")
         names = [item.name for item in fields(self) if item.name not in apart]
         return all(_same(getattr(self, name), getattr(other, name)) for name in names)
 

@@ -160,6 +160,11 @@ class Fitted:
         ratings = replace(ratings, in_sample=np.array([own[name] for name in ratings.names]))
         return replace(self, expertise=replace(self.expertise, ratings=ratings))
 
+    @property
+    def has_pseudonyms(self) -> bool:
+        """Whether this fit knows its demonstrators by the pseudonyms of `Demonstrations.anonymise`."""
+        return bool(self.provenance.get("data", {}).get("anonymised")) and are_pseudonyms(self.expertise.names)
+
     def match_names(self, data: Demonstrations, *, allow_new: bool) -> Demonstrations:
         """`data` with the names by which this fit knows its demonstrators.
 
@@ -168,13 +173,17 @@ class Fitted:
         as new, with a warning. The name of no demonstrator is in either message.
         """
         known = self.expertise.names
-        if not are_pseudonyms(known) or not set(known).isdisjoint(data.names):
+        if not are_pseudonyms(known) or data.has_pseudonyms:
             return data
         data = self.policy.match(data)
-        names = data.pseudonyms()
+        names, is_apart = data.pseudonyms(), set(known).isdisjoint(data.names)
         hidden = replace(data, names=tuple(names[name] for name in data.names))
-        if self.provenance.get("data", {}).get("fingerprint") in (hidden.fingerprint(), data.fingerprint()):
+        learned = self.provenance.get("data", {}).get("fingerprint")
+        was_renamed = self.has_pseudonyms or is_apart  # after the fit: its fingerprint is that of the data with names
+        if learned == hidden.fingerprint() or (was_renamed and learned == data.fingerprint()):
             return data.anonymise()
+        if not (self.has_pseudonyms and is_apart):
+            return data
         found = "this fit knows its demonstrators by pseudonyms, and only the data that it was fitted to lead to them"
         if not allow_new:
             raise DemonstrationError(f"{found}: pass those data, read with the options of the fit")
@@ -183,6 +192,8 @@ class Fitted:
 
     def anonymise(self) -> Fitted:
         """This fit with the pseudonyms that `Demonstrations.anonymise` gives its demonstrators."""
+        if self.has_pseudonyms:
+            return self
         return self._anonymise(pseudonyms(self.expertise.names, key=str(self.provenance["data"]["fingerprint"])))
 
     def anonymise_with(self, data: Demonstrations) -> tuple[Fitted, Demonstrations]:
@@ -190,20 +201,22 @@ class Fitted:
 
         Demonstrators of the fit who are not in `data` are called `other 01` and on.
         """
-        data, learned = self.match_names(data, allow_new=True), self.provenance["data"]
+        data = self.match_names(data, allow_new=True)
         known, hidden = data.pseudonyms(), data.anonymise()
         others = {name: f"other {number:02}" for number, name in enumerate(self.expertise.names, start=1)}
+        found = self._anonymise(others | known)
+        learned = found.provenance["data"]
         if learned.get("fingerprint") == data.fingerprint():
             learned = {**learned, "fingerprint": hidden.fingerprint()}
-        found = self._anonymise(others | known)
-        return replace(found, provenance={**self.provenance, "data": learned}), hidden
+        return replace(found, provenance={**found.provenance, "data": learned}), hidden
 
     def _anonymise(self, names: Mapping[str, str]) -> Fitted:
         columns = {f"the skill {name!r}": [name] for name in self.expertise.skill_names}
         encoded = {} if self.policy.encoding is None else self.policy.encoding.words
-        if not are_pseudonyms(self.expertise.names):
+        if not self.has_pseudonyms:
             refuse_names(columns | encoded, self.expertise.names)
-        return self.renamed(names)
+        learned = {**self.provenance["data"], "anonymised": True}
+        return replace(self.renamed(names), provenance={**self.provenance, "data": learned})
 
     def renamed(self, names: Mapping[str, str]) -> Fitted:
         """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""

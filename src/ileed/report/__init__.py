@@ -18,7 +18,7 @@ from ileed.errors import RunError, SettingsError
 from ileed.evaluation import Scores
 from ileed.fitted import Fitted
 from ileed.methods import load
-from ileed.pseudonyms import are_pseudonyms, pseudonyms
+from ileed.pseudonyms import pseudonyms
 from ileed.report.charts import file_of
 from ileed.report.comparison import comparison_page
 from ileed.report.evidence import data_of_run
@@ -183,7 +183,7 @@ def _load_both(
 ) -> tuple[Fitted, Fitted, Demonstrations | None]:
     """Two fits and the data of both; all with the same pseudonyms if `anonymise`, or if a fit has pseudonyms."""
     fits = load(one), load(other)
-    have_pseudonyms = [are_pseudonyms(fitted.expertise.names) for fitted in fits]
+    have_pseudonyms = [fitted.has_pseudonyms for fitted in fits]
     if data is not None:
         check_demonstrations(data)
         found = [fitted.match_names(fitted.policy.match(data), allow_new=False) for fitted in fits]
@@ -199,7 +199,7 @@ def _load_both(
             "a run has pseudonyms, which stand for other demonstrators in a run of other data or with names: pass the "
             "data of both runs (at the command: --data), by which they are matched"
         )
-    if not anonymise:
+    if not anonymise or all(have_pseudonyms):
         return *fits, None
     names = tuple(dict.fromkeys([*fits[0].expertise.names, *fits[1].expertise.names]))
     shown = pseudonyms(names, key=str(fits[0].provenance["data"]["fingerprint"]))
