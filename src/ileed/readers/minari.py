@@ -79,8 +79,9 @@ def read_minari(
     if notes:
         columns["encoding"] = read_encoding(notes.get("encoding"))
     elif seen != ["observations"]:
-        widths = {name.removeprefix("observations/"): part[0].size for name, part in zip(seen, parts, strict=True)}
-        inputs = [each for name, width in widths.items() for each in numbered_names(name, width)]
+        entries = [name.removeprefix("observations/") for name in seen]
+        widths = [math.prod(part.shape[1:]) for part in parts]
+        inputs = [each for entry in zip(entries, widths, strict=True) for each in numbered_names(*entry)]
         columns["encoding"] = Encoding.of_numbers(inputs, columns["actions"], action_count=action_count)
     extra = {name: _beside(name, episodes) for name in kept if name not in _OPTIONAL}
     skills = {name.removeprefix(SKILL): values for name, values in extra.items() if name != LEGAL}
