@@ -299,6 +299,7 @@ class Ileed:
         """
         check_demonstrations(demonstrations)
         text("by", by)
+        callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
         stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, Known.told(gold, demonstrations))
         folds = replace(self, folds=self.folds or FOLDS).fit_folds(demonstrations, None, stages)
         found = folds and folds.rate(temperature=self.temperature, by=by, progress=stages.counter("rating"))
@@ -341,6 +342,7 @@ class Ileed:
         episodes) are fitted one after the other. Widths are not compared: where `policy` is None, the network is the
         paper's. `weights` has those of each data set, as in `fit`.
         """
+        callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
         datasets, seeds = list_of("datasets", datasets), list_of("seeds", seeds)
         own_weights = [None] * len(datasets) if weights is None else list_of("weights", weights)
         if not len(datasets) == len(seeds) == len(own_weights):

@@ -56,14 +56,7 @@ def write_robomimic(
         instance_of(name, given, Mapping | None, rule="pass a mapping, or None", error=DemonstrationError)
     if data.discrete:
         raise DemonstrationError("actions are discrete: robomimic's are continuous; use write_parquet for these data")
-    keys = {"flat": data.observation_size} if observations is None else dict(observations)
-    rule = "it takes a whole number of the numbers of an observation"
-    for key, size in keys.items():
-        text("a key of observations", key, error=DemonstrationError)
-        whole_number(f"the key {key!r} of observations", size, rule=rule, error=DemonstrationError)
-    if (taken := sum(keys.values())) != data.observation_size or min(keys.values(), default=0) < 0:
-        found = f"the keys {keys} take {taken} numbers but an observation has {data.observation_size}"
-        raise DemonstrationError(f"{found}: they must take them all")
+    keys = _keys(observations, data.observation_size)
     next_observations = optional(_rows, next_observations, "next_observations", len(data))
     states = optional(_rows, states, "states", len(data))
     columns = {
@@ -136,6 +129,19 @@ def _copy_numbers(item: Any, target: Any, name: str, *, with_text: bool) -> None
             _copy_numbers(item[each], target.require_group(name), each, with_text=with_text)
     elif hdf5.is_data_set(item) and (with_text or item.dtype.kind in "biuf"):
         item.file.copy(item, target, name=name, without_attrs=True)
+
+
+def _keys(observations: Mapping[str, int] | None, size: int) -> dict[str, int]:
+    """How many of the numbers of an observation each key takes."""
+    keys = {"flat": size} if observations is None else dict(observations)
+    for key, taken in keys.items():
+        text("a key of observations", key, error=DemonstrationError)
+        rule = "it takes a whole number of the numbers of an observation"
+        whole_number(f"the key {key!r} of observations", taken, rule=rule, error=DemonstrationError)
+    if (total := sum(keys.values())) != size or min(keys.values(), default=0) < 0:
+        found = f"the keys {keys} take {total} numbers but an observation has {size}"
+        raise DemonstrationError(f"{found}: they must take them all")
+    return keys
 
 
 def _rows(values: Any, name: str, steps: int) -> Array:

@@ -25,6 +25,7 @@ from ileed.errors import DemonstrationError, brief, refuse_damage
 from ileed.readers.hub import local_copy
 from ileed.readers.parquet import ParquetFile
 from ileed.readers.reader import Labeller, Reader, flat_table
+from ileed.wording import printable
 
 _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
@@ -139,7 +140,7 @@ def open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[st
         return as_table(table)
     path = path_of("table", table, rule="pass the path of a CSV or parquet file", error=DemonstrationError)
     if not os.path.isfile(path):
-        raise DemonstrationError(f"there is no file {brief(str(path))}: check the path")
+        raise DemonstrationError(f"there is no file {printable(str(path), 300)}: check the path")
     if path.suffix.lower() not in _SUFFIXES:
         raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(_SUFFIXES)}")
     if path.suffix.lower() == ".parquet":
