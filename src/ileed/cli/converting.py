@@ -33,10 +33,11 @@ class Convert(OfData):
     lerobot_version: Literal["v3.0", "v2.1"] | None = None
     """The version of a LeRobot folder; v3.0 by default."""
     fps: Annotated[int | None, arg(metavar="INT")] = None
-    """Frames a second in a LeRobot folder; 10 by default."""
+    """Frames per second in a LeRobot folder; by default those of the data, or 10 where the data state none."""
 
     def __call__(self) -> None:
         from ileed.readers import format_to_write, write
+        from ileed.readers.lerobot_writer import frame_rate
 
         shown = stores.name_of(self.out)
         if stores.exists(self.out):
@@ -52,11 +53,13 @@ class Convert(OfData):
         data = self.read()
         with bar("writing"):
             write(data, self.out, format=name, **options)
+        rate = {"fps": frame_rate(data, self.fps)} if name == "lerobot" else {}
         if self.json:
             counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": list(data.names)}
-            print_json({"wrote": shown, "format": name} | counts)
+            print_json({"wrote": shown, "format": name} | counts | rate)
         else:
-            Output().say(f"{data!r}\nwrote {shown} ({name})")
+            clock = f", {rate['fps']:g} frames per second" if rate else ""
+            Output().say(f"{data!r}\nwrote {shown} ({name}{clock})")
 
 
 def _part(word: str) -> tuple[str, int]:

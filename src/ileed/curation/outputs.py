@@ -21,12 +21,12 @@ from ileed import runs
 from ileed.checking import one_of
 from ileed.demonstrations import Array
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, RunError, SettingsError, refuse_damage, require
+from ileed.errors import DemonstrationError, RunError, SettingsError, brief, refuse_damage, require
 from ileed.pseudonyms import are_episode_pseudonyms
 from ileed.readers import write_openpi_filter, write_robomimic
 from ileed.readers.robomimic_writer import copy_robomimic
 from ileed.runs.files import PARTIAL, atomic_write, csv_bytes
-from ileed.wording import printable
+from ileed.wording import cell_text, printable
 
 if TYPE_CHECKING:
     from ileed.curation import Curated
@@ -41,6 +41,8 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
     writes = None if format is None else _WRITERS[one_of("format", format, _WRITERS)]
     if source is not None and not os.path.exists(source):
         raise DemonstrationError(f"there is no {source}, where the data are said to come from: check the path")
+    _check_keys(curated)
+    _check_source(curated, source)
     check_destination(path, overwrite=overwrite)
     old = path.parent / f".{path.name}{PARTIAL}old"
     try:
@@ -59,6 +61,31 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
         raise
     shutil.rmtree(old, ignore_errors=True)
     return sorted(path.iterdir())
+
+
+def _check_keys(curated: Curated) -> None:
+    """Refuse keys of episodes that are not one episode's alone in every file, as text, JSON or CSV."""
+    keys = [str(key) for key in curated.data.episode_keys.tolist()]
+    hint = "name the episodes uniquely with source_episode="
+    if broken := next((key for key in keys if key != key.encode(errors="replace").decode()), None):
+        raise DemonstrationError(f"the episode key {brief(broken)} is not valid Unicode: {hint}")
+    first: dict[str, int] = {}
+    for number, key in enumerate(keys):
+        if (other := first.setdefault(cell_text(key), number)) != number:
+            both = f"episodes {other} and {number} have the keys {brief(keys[other])} and {brief(key)}"
+            raise DemonstrationError(f"{both}, which are the same in the files to write: {hint}")
+
+
+def _check_source(curated: Curated, source: Path | None) -> None:
+    """Refuse to write about a file that no longer holds the episodes that were scored."""
+    read_from = curated.data.source
+    if read_from is None or read_from.holds(curated.data, source):
+        return
+    if source is None or source.resolve() == read_from.path.resolve():
+        found = f"{read_from.path} has changed since the demonstrations were read"
+        raise DemonstrationError(f"{found}: read it and curate again")
+    found = f"{source} does not hold the episodes that were read from {read_from.path}"
+    raise DemonstrationError(f"{found}: pass as source= the file that the demonstrations were read from")
 
 
 def check_destination(path: Path, *, overwrite: bool) -> None:
@@ -211,6 +238,11 @@ def _robomimic(curated: Curated, partial: Path, path: Path, source: Path | None)
             if missing := [key for key in keys if f"data/{key}" not in file]:
                 raise SettingsError(
                     f"{source} has no episode {missing[0]!r}: pass the file that the data were read from"
+                )
+            lengths = zip(keys, np.bincount(curated.data.episode).tolist(), strict=True)
+            if other := next((key for key, steps in lengths if len(file[f"data/{key}/actions"]) != steps), None):
+                raise SettingsError(
+                    f"{source} has another number of steps in {other!r}: pass the file that the data were read from"
                 )
             for old in [mask for mask in file.get("mask", ()) if mask == _KEEP or mask.startswith(_BAND)]:
                 del file["mask"][old]

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, final
 from ileed import plugins
 from ileed.checking import instance_of, text
 from ileed.demonstrations import Array, Demonstrations
-from ileed.demonstrations.rules import listed
+from ileed.demonstrations.rules import is_fps, listed
 from ileed.errors import DemonstrationError, IleedError, brief
 
 _OURS = ("parquet", "robomimic", "tables", "lerobot", "minari", "imitation_trajectories", "crowd", "parts")
@@ -192,6 +192,7 @@ _NOTES = {
         lambda value: isinstance(value, list) and value and all(map(_is_count, value)),
     ),
     "action_count": ("a whole number, zero or more", _is_count),
+    "fps": ("a number of frames per second above zero", is_fps),
     "skills": ("an object of strings", lambda value: isinstance(value, dict) and _are_words([*value.values()])),
 }
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ileed import stores
 from ileed.checking import instance_of, one_of, path_of
-from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations import Array, Demonstrations, Encoding, Source
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
 from ileed.errors import DemonstrationError, brief, refuse_damage
@@ -31,7 +31,6 @@ _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"  # not a code such as 007
 _TRUE_OR_FALSE = "(?i)^(true|false)$"
-_LONGEST_KEY = 100  # characters of an episode's label; longer ones are numbered, since every row would hold them
 _MOST_CATEGORIES = 1000  # of a feature or an action: a table of (rows, categories) numbers must fit in memory
 _LEAVE_OUT = "leave it out by naming the others with features=[...]"
 _FEW_CATEGORIES = 20  # so many never count as too many, however few rows there are
@@ -53,7 +52,9 @@ def from_table(
     `table` is the path of a CSV or parquet file, a DataFrame of pandas or polars, an Arrow table, or a mapping of
     columns; the other arguments name its columns. An `action` of fractions, or of several columns, is continuous; any
     other is discrete, and its values are kept as labels. Rows of one `episode`, of one column or several, are brought
-    together in the order of the table; None makes each row an episode, a decision independent of the others.
+    together in the order of the table; None makes each row an episode, a decision independent of the others. The key of
+    an episode is its label as the table has it; labels of several columns are joined by ", ", after a backslash was put
+    before each comma and backslash inside a label, so that no two episodes share a key.
 
     `features` were seen before acting; None takes every column without another role. `skills` are labels for `Skills`.
     Missing values are refused; with `missing="category"` those of a feature become a category or, in a column of
@@ -83,8 +84,12 @@ def from_table(
         found = f"demonstrator is {demonstrator!r} and action is {action!r}"
         raise DemonstrationError(f"{found}: name one column that says who acted, and what")
     copy = local_copy(table)
+    source = None
+    if isinstance(copy, str | Path):
+        columns = {"action": action, "demonstrator": demonstrator, "episode": episode, "features": features}
+        source = Source.of(copy, from_table, **columns, skills=skills, missing=missing, encoding=encoding)
     with stores.name_address_in_errors(table, copy):
-        return _from_roles(copy, roles, missing, encoding, continuous=not isinstance(action, str))
+        return _from_roles(copy, roles, missing, encoding, source, continuous=not isinstance(action, str))
 
 
 def _as_names(role: str, names: Any) -> tuple[str, ...]:
@@ -98,7 +103,13 @@ def _as_names(role: str, names: Any) -> tuple[str, ...]:
 
 
 def _from_roles(
-    table: Any, roles: dict[str, tuple[str, ...]], missing: str, encoding: Encoding | None, *, continuous: bool
+    table: Any,
+    roles: dict[str, tuple[str, ...]],
+    missing: str,
+    encoding: Encoding | None,
+    source: Source | None,
+    *,
+    continuous: bool,
 ) -> Demonstrations:
     """Demonstrations from a table of which each role's columns are named; without features, all others are."""
     known = roles["feature"] if encoding is None else tuple(feature.name for feature in encoding.features)
@@ -128,6 +139,7 @@ def _from_roles(
         skills={name: np.array(words)[index][rows] for name, (words, index) in skills.items()},
         action_count=len(labels),
         encoding=encoding,
+        source=source,
     )
 
 
@@ -299,19 +311,17 @@ def _labels(column: Column, role: str) -> tuple[list[str], Array]:
 
 
 def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Array, Array]:
-    """Rows in the order of their episodes' first appearance, stable within each; the episode of each, and its label."""
+    """Rows in the order of their episodes' first appearance, stable within each; the episode of each, and its key."""
     rows = np.arange(len(person))
     if not columns:
         return rows, rows, rows
-    episode, called = np.zeros(len(person), dtype=np.int64), np.array([""])
+    episode, labels = np.zeros(len(person), dtype=np.int64), []
     for column in columns:
         found, index = _labels(column, "the episode")
-        words = np.array(found if max(map(len, found)) <= _LONGEST_KEY else np.arange(len(found)).astype(np.str_))[
-            index
-        ]
-        called = words if column is columns[0] else np.char.add(np.char.add(called, ", "), words)
+        labels.append((found, index))
         episode = np.unique(episode * len(found) + index, return_inverse=True)[1]
     _, first, number = np.unique(episode, return_index=True, return_inverse=True)
+    keys = [_key([found[index[row]] for found, index in labels]) for row in first.tolist()]
     appearance = np.argsort(np.argsort(first))[number]
     rows = np.argsort(appearance, kind="stable")
     changed = (appearance[rows][1:] == appearance[rows][:-1]) & (person[rows][1:] != person[rows][:-1])
@@ -320,7 +330,14 @@ def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Arr
         label = ", ".join(f"{column.name} {column.values[row].as_py()!s}" for column in columns)
         rule = "if each demonstrator's are counted from one, name both columns: episode=[demonstrator, episode]"
         raise DemonstrationError(f"the episode of {label} has two demonstrators, and belongs to one: {rule}")
-    return rows, appearance[rows], called[rows]
+    return rows, appearance[rows], np.array(keys, dtype=object)[number[rows]]
+
+
+def _key(labels: Sequence[str]) -> str:
+    """The key of an episode: its label as it is, or those of several columns joined so that each can be recovered."""
+    if len(labels) == 1:
+        return labels[0]
+    return ", ".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in labels)
 
 
 def _read_table(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
