@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from jaxtyping import Bool as Bool
     from jaxtyping import Float as Float
     from jaxtyping import Int as Int
+    from jaxtyping import Shaped as Shaped
 else:
     try:
-        from jaxtyping import Bool, Float, Int
+        from jaxtyping import Bool, Float, Int, Shaped
     except ImportError:  # shapes are checked under pytest alone; elsewhere they are only for reading
         _shape = {"__class_getitem__": classmethod(lambda cls, item: item[0])}
-        Bool = Float = Int = type("Shape", (), _shape)
+        Bool = Float = Int = Shaped = type("Shape", (), _shape)
 
 _Result = TypeVar("_Result")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -27,14 +28,16 @@ from ileed.checking import (
     whole_number,
 )
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
+from ileed.demonstrations.findings import lost_values, suspicions
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_settings
-from ileed.errors import SettingsError, brief
+from ileed.errors import IleedWarning, SettingsError, brief
 from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
 from ileed.fitted.crossfit import FoldPolicies, deal_episodes, fold_weights
 from ileed.fitted.model_choice import Model, applicable, compare_models
+from ileed.fitted.policy import as_tensor
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
 from ileed.fitting.blocks import optimise_blocks
@@ -63,6 +66,7 @@ _PARTS: dict[str, tuple[Any, str]] = {
     "dynamics": (LatentDynamics | None, "LatentDynamics(), or None"),
 }
 AUTO = "auto"
+_WARNED_OF = 3  # findings that a warning states
 FOLDS = 5
 """How many folds episodes are dealt into, unless a fit is told."""
 
@@ -113,7 +117,7 @@ class Ileed:
     temperature: float | None = None
     """Of the policies that rate people, 1 for as they were learned; None estimates it from the folds."""
     normalise: bool | None = None
-    """Inputs in units of their own spread; None does so for floating-point observations, not for whole numbers."""
+    """Whether inputs are standardised; None standardises all but integer columns of small codes, from -16 to 16."""
 
     def __post_init__(self) -> None:
         for name, (kind, choices) in _PARTS.items():
@@ -216,6 +220,7 @@ class Ileed:
         ensemble = replace(ensemble, method=self)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
         fitted = kept.fitted() if ratings is None else kept.fitted().with_ratings(ratings)
+        _warn(fitted, demonstrations)
         return replace(fitted, width=width, comparison=comparison, checkpoints=tuple(stages.checkpoints))
 
     def _fit_and_folds(
@@ -385,6 +390,22 @@ class Ileed:
         if prepared.action_scale is not None:
             joint.policy.measure(prepared.action_scale)
         return Start(prepared, joint)
+
+
+def _warn(fitted: Fitted, data: Demonstrations) -> None:
+    """Warn once of all that makes the results of a fit wrong or meaningless."""
+
+    def preprocess(observations: Array) -> Array:
+        return np.asarray(fitted.normaliser(as_tensor(observations)).T.numpy())
+
+    lost = lost_values(data, fitted.normaliser.kept.numpy(), preprocess)
+    found = [f"{each.about} {each.says}" for each in (*suspicions(data), *lost) if each.serious]
+    if fitted.outcome is fitting.Outcome.WORSE_THAN_GUESSING:
+        found.append(f"{fitted.nats_per_action:.2f} nats per action: {fitted.outcome.value}")
+    if len(found) > _WARNED_OF:
+        found[_WARNED_OF:] = [f"and {len(found) - _WARNED_OF} more, see `ileed inspect`"]
+    if found:
+        warnings.warn("; ".join(found), IleedWarning, stacklevel=4)  # of the caller, behind `default_modes`
 
 
 def _ensemble(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import mode
 from typing import Any, final
 
 import numpy as np
@@ -73,7 +72,7 @@ class Fitted:
     """The cost of these members together, on the data that restarts are compared by: fitted or held-out episodes."""
     history: History
     outcome: Outcome
-    """How most of the members ended; the likeliest of them where there is no majority."""
+    """How most of the members ended, the likeliest of them where there is no majority; or worse than guessing."""
     method: Any
     provenance: Mapping[str, Any]
     joint: Joint
@@ -443,7 +442,7 @@ class Ensemble:
             restarts=Restarts(result.nats_per_action, self.restarts, alternatives),
             nats_per_action=float(costs[0]),
             history=result.history,
-            outcome=mode(result.history.outcome(member, result.guessing_nats) for member in self.restarts),
+            outcome=result.outcome_of(self.restarts),
             method=self.method,
             provenance={**runs.provenance(), **self.provenance},
             joint=joint,

@@ -135,9 +135,10 @@ class Policy:
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
 
-        Its input is `observations`, in 32 bits; its outputs are `action`, the most likely one, and what `to_module`
-        returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
-        unless onnxruntime's answers agree with the policy's within 1e-4.
+        Its input is `observations`, in float32, or in float64 where float32 cannot resolve them; its outputs are
+        `action`, the most likely one, and what `to_module` returns. A recurrent policy has its state as further inputs
+        and, as `next_...`, outputs. Nothing is written unless onnxruntime's answers agree with the policy's within
+        1e-4.
         """
         write_onnx(self.to_module(), path_of("path", path))
 

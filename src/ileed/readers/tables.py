@@ -21,6 +21,7 @@ from ileed.checking import instance_of, one_of, path_of
 from ileed.demonstrations import Array, Demonstrations, Encoding, Source
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
+from ileed.demonstrations.preprocessing import single_holds
 from ileed.errors import DemonstrationError, brief, refuse_damage
 from ileed.readers.hub import local_copy
 from ileed.readers.parquet import ParquetFile
@@ -245,10 +246,15 @@ def _feature(column: Column, missing: str, *, named: bool) -> Feature:
     if missing == "error":
         column.check_present(otherwise=", leave the column out of features, or pass missing='category' to keep them")
     if not column.is_category:
-        return Feature(name, fill=float(np.float32(np.nanmean(column.numbers()))) if column.missing else None)
+        if not column.missing:
+            return Feature(name)
+        values = column.numbers()
+        mean = np.nanmean(values)
+        return Feature(name, fill=float(np.float32(mean) if single_holds(values[~np.isnan(values)]) else mean))
     rows, found = len(column.values), sorted(pc.unique(column.text().drop_null()).to_pylist())
     hardly_repeat = len(found) > max(rows // 2, _FEW_CATEGORIES) or (len(found) == rows and rows > 1)
     if (hardly_repeat and not named) or len(found) > _MOST_CATEGORIES:
+        column.check_header()
         texts = f"{len(found):,} different texts in {rows:,} rows, like an identifier"
         raise DemonstrationError(f"column {name!r} has {texts}: group its values, or {_LEAVE_OUT}")
     if any("," in one for one in found) and all(re.fullmatch(r"[+-]?\d+(,\d+)?", one) for one in found):
@@ -273,7 +279,7 @@ def _actions(columns: Sequence[Column], known: Encoding | None, *, continuous: b
     if decide and (values == np.round(values)).all():
         found = f"the action column {names[0]!r} holds whole numbers such as {values[0, 0]:g} as floating-point ones"
         raise DemonstrationError(f"{found}: convert them to integers if they are labels, or pass action=[{names[0]!r}]")
-    return (), values.astype(np.float32)
+    return (), values.astype(np.float32 if single_holds(values) else np.float64)
 
 
 def _labels_of_action(column: Column) -> tuple[Label, ...]:
