@@ -18,7 +18,7 @@ import pyarrow as pa
 import torch
 from torch.utils.data import WeightedRandomSampler
 
-from ileed._torch import default_modes, stream
+from ileed._torch import default_modes, stream, threads
 from ileed.checking import callable_or_none, instance_of, path_of, seed_of, true_or_false, whole_number
 from ileed.curation import outputs
 from ileed.curation.rules import Rule
@@ -41,6 +41,7 @@ STRETCH = 20
 
 
 @default_modes()
+@threads(1)
 def curate(
     fitted: Fitted,
     data: Demonstrations,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ileed import runs
-from ileed._torch import default_modes
+from ileed._torch import default_modes, threads
 from ileed.checking import instance_of, path_of, true_or_false, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
@@ -116,6 +116,7 @@ class Fitted:
         return {name: values.mean(0).numpy() for name, values in found.items()}
 
     @default_modes()
+    @threads(1)
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
         """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
@@ -370,6 +371,7 @@ class Ensemble:
         return count
 
     @default_modes()
+    @threads(1)
     @torch.no_grad()
     def spread(self) -> Spread:
         """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
