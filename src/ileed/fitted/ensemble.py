@@ -21,7 +21,7 @@ from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError, brief
-from ileed.fitted.comparison import ALIKE, ModelComparison, rank_correlation
+from ileed.fitted.comparison import ModelComparison, orders_alike
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
 from ileed.fitted.ratings import Ratings
@@ -390,10 +390,11 @@ class Ensemble:
         )
 
     def alternatives(self) -> list[dict[str, float]]:
-        """Everybody's expertise by members about as likely as the likeliest that order people otherwise.
+        """Expertise of demonstrators by members that are about as likely as the likeliest and order them differently.
 
-        As likely is a member within 1.92 nats of all steps together, and orders differ where their rank correlation is
-        below 0.9. The likeliest member of each order is taken, and the order of the likeliest of all left out.
+        A member is as likely within 1.92 nats of all steps together. Orders differ if their rank correlation is below
+        0.9, or if one of the two gives all demonstrators the same expertise. The result has the likeliest member of
+        each order, without that of the likeliest of all.
         """
         if not self.comparable or not self.learned_from.all():
             return []
@@ -404,7 +405,7 @@ class Ensemble:
         found: list[Tensor] = []
         for member in likely if len(likely) > 1 and len(self.data.names) > 1 else ():
             own = self.member(int(member))._summary().by_demonstrator
-            if all(rank_correlation(own, other) < ALIKE for other in found):
+            if not any(orders_alike(own, other) for other in found):
                 found.append(own)
         return [dict(zip(self.data.names, each.tolist(), strict=True)) for each in found[1:]]
 
