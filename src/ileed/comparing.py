@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ileed import fitting
-from ileed._torch import default_modes, resolve_device
+from ileed._torch import default_modes, resolve_device, threads
 from ileed.checking import callable_or_none, instance_of, seed_of, whole_numbers
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
@@ -27,6 +27,7 @@ DELAYS = (0, 1, 2, 3, 4)
 
 
 @default_modes()
+@threads(1)
 def compare(
     demonstrations: Demonstrations,
     *,
@@ -56,6 +57,7 @@ def compare(
 
 
 @default_modes()
+@threads(1)
 def compare_delays(
     demonstrations: Demonstrations,
     *,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from ileed import fitting, processes
-from ileed._torch import default_modes, resolve_device, stream
+from ileed._torch import available_memory, default_modes, resolve_device, stream, threads
 from ileed.checking import (
     callable_or_none,
     instance_of,
@@ -43,8 +43,8 @@ from ileed.fitted.saving import load, register
 from ileed.fitting.blocks import optimise_blocks
 from ileed.fitting.concurrency import optimise_both
 from ileed.fitting.knowing import start_with
-from ileed.fitting.loop import Start, optimise_each, thread_count
-from ileed.fitting.preparing import check_memory, sizes_of
+from ileed.fitting.loop import Start, optimise_each
+from ileed.fitting.preparing import check_memory, least_memory, sizes_of
 from ileed.fitting.stages import Stages
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
@@ -67,6 +67,7 @@ _PARTS: dict[str, tuple[Any, str]] = {
 }
 AUTO = "auto"
 _WARNED_OF = 3  # findings that a warning states
+_PEAK_OF_TWO = 8  # peak memory of two optimisations, in units of the least that one takes: activations and gradients
 FOLDS = 5
 """How many folds episodes are dealt into, unless a fit is told."""
 
@@ -176,7 +177,7 @@ class Ileed:
         checkpoint_seconds: float = 5.0,
         gold: Sequence[str] | Mapping[str, float] | Known | None = None,
     ) -> Fitted:
-        """Fit to the data; the same seed on the same machine gives the same bits.
+        """Fit to the data; the same seed on the same machine gives the same bits, for any number of threads.
 
         `weights` counts each episode that many times: (episode,), or (restart, episode) to give each restart its own.
         Restarts with different weights, as in a bootstrap, are not compared: all are kept and averaged, whatever
@@ -205,28 +206,34 @@ class Ileed:
         if weights is not None:
             weighed = fitting.checked_weights(weights, demonstrations, self.restarts)
         stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, Known.told(gold, demonstrations))
+        compares = self.policy is None if check_width is None else true_or_false("check_width", check_width)
+        return self._fit(demonstrations, weighed, stages, check_width=compares)
+
+    @threads(1)
+    def _fit(self, data: Demonstrations, weights: Array | None, stages: Stages, *, check_width: bool) -> Fitted:
+        """Compare widths and demonstrator models as far as they are left to the data, then fit and rate."""
         method, width = self, None
-        if self.policy is None if check_width is None else true_or_false("check_width", check_width):
-            parts = self.parts(demonstrations)
-            check_memory(parts, sizes_of(demonstrations, parts), self.restarts, chosen)  # of the fit that follows
-            width = self._compared_widths(demonstrations, weighed, stages)
+        if check_width:
+            parts = self.parts(data)
+            check_memory(parts, sizes_of(data, parts), self.restarts, stages.device)  # of the fit that follows
+            width = self._compared_widths(data, weights, stages)
             if self.policy is None and width is not None:
-                method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
+                method = replace(self, policy=self._head(data).resized(width.chosen))
         comparison = None
         if self.demonstrator == AUTO:
-            comparison = method.compare_models(demonstrations, stages, None, weighed)
+            comparison = method.compare_models(data, stages, None, weights)
             method = replace(method, demonstrator=comparison.settings[comparison.chosen])
-        ensemble, ratings = method._fit_and_folds(demonstrations, weighed, stages)
+        ensemble, ratings = method._fit_and_folds(data, weights, stages)
         ensemble = replace(ensemble, method=self)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
         fitted = kept.fitted() if ratings is None else kept.fitted().with_ratings(ratings)
-        _warn(fitted, demonstrations)
+        _warn(fitted, data)
         return replace(fitted, width=width, comparison=comparison, checkpoints=tuple(stages.checkpoints))
 
     def _fit_and_folds(
         self, data: Demonstrations, weights: Array | None, stages: Stages
     ) -> tuple[Ensemble, Ratings | None]:
-        """Every restart, and everybody's ratings by cross-fitting; at once where each would take one thread of many."""
+        """Every restart, and the ratings by cross-fitting; at the same time if threads and memory suffice for both."""
         start = self._start(data, stages.seed, stages.device, weights)
 
         def fit(progress: fitting.ProgressCallback | None) -> Ensemble:
@@ -237,11 +244,17 @@ class Ileed:
             found = self.fit_folds(data, weights, own)
             return found and found.rate(temperature=self.temperature, progress=own.counter("rating"))
 
-        small = thread_count(start.joint, start.prepared, stages.device) == 1
         alone = processes.current().count == 1  # several speak to each other in one order
-        if small and alone and stages.device.type == "cpu" and torch.get_num_threads() > 1:
+        if stages.threads > 1 and alone and stages.device.type == "cpu" and self._leaves_memory(start):
             return optimise_both(fit, folds, stages.progress)
         return fit(stages.progress), folds(stages.progress)
+
+    def _leaves_memory(self, start: Start) -> bool:
+        """Whether main memory holds a second optimisation of the size of this one."""
+        unique_count = start.prepared.sampler.batch().observations.shape[-1]
+        least = least_memory(start.joint.parts, start.prepared.sizes, self.restarts, unique_count)
+        available = available_memory(torch.device("cpu"))
+        return available is None or _PEAK_OF_TWO * least <= available
 
     def fit_members(
         self, data: Demonstrations, weights: Array | None, stages: Stages, start: Start | None = None
@@ -287,6 +300,7 @@ class Ileed:
         return replace(self, demonstrator=model, restarts=len(weights), ensemble=1).fit_members(data, weights, stages)
 
     @default_modes()
+    @threads(1)
     def cross_fit(
         self,
         demonstrations: Demonstrations,
@@ -331,6 +345,7 @@ class Ileed:
         return FoldPolicies(method.fit_members(data, each, stages.stage("cross-fitting", "folds")), fold, assumed)
 
     @default_modes()
+    @threads(1)
     def fit_each(
         self,
         datasets: Sequence[Demonstrations],

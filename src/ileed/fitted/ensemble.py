@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from ileed import runs
-from ileed._torch import default_modes
+from ileed._torch import default_modes, threads
 from ileed.checking import instance_of, path_of, true_or_false, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError, brief
-from ileed.fitted.comparison import ALIKE, ModelComparison, rank_correlation
+from ileed.fitted.comparison import ModelComparison, orders_alike
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
 from ileed.fitted.ratings import Ratings
@@ -115,6 +115,7 @@ class Fitted:
         return {name: values.mean(0).numpy() for name, values in found.items()}
 
     @default_modes()
+    @threads(1)
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
         """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
@@ -382,6 +383,7 @@ class Ensemble:
         return count
 
     @default_modes()
+    @threads(1)
     @torch.no_grad()
     def spread(self) -> Spread:
         """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
@@ -400,10 +402,11 @@ class Ensemble:
         )
 
     def alternatives(self) -> list[dict[str, float]]:
-        """Everybody's expertise by members about as likely as the likeliest that order people otherwise.
+        """Expertise of demonstrators by members that are about as likely as the likeliest and order them differently.
 
-        As likely is a member within 1.92 nats of all steps together, and orders differ where their rank correlation is
-        below 0.9. The likeliest member of each order is taken, and the order of the likeliest of all left out.
+        A member is as likely within 1.92 nats of all steps together. Orders differ if their rank correlation is below
+        0.9, or if one of the two gives all demonstrators the same expertise. The result has the likeliest member of
+        each order, without that of the likeliest of all.
         """
         if not self.comparable or not self.learned_from.all():
             return []
@@ -414,7 +417,7 @@ class Ensemble:
         found: list[Tensor] = []
         for member in likely if len(likely) > 1 and len(self.data.names) > 1 else ():
             own = self.member(int(member))._summary().by_demonstrator
-            if all(rank_correlation(own, other) < ALIKE for other in found):
+            if not any(orders_alike(own, other) for other in found):
                 found.append(own)
         return [dict(zip(self.data.names, each.tolist(), strict=True)) for each in found[1:]]
 

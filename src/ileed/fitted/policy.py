@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily
 
-from ileed._torch import default_modes, stream
+from ileed._torch import default_modes, stream, threads
 from ileed.checking import path_of, seed_of, true_or_false
 from ileed.demonstrations import Array, Demonstrations, Encoding, check_demonstrations
 from ileed.demonstrations.encoding import is_table
@@ -142,6 +142,7 @@ class Policy:
         """
         write_onnx(self.to_module(), path_of("path", path))
 
+    @threads(1)
     @torch.no_grad()
     def _next(
         self, observations: Any, state: State | None, starts: Array | None, *, legal: Array | Tensor | None = None

@@ -268,21 +268,24 @@ def _episode_weights(
     return by_episode * kept, out.astype(np.float64)
 
 
-def check_memory(parts: Parts, sizes: Sizes, members: int, device: torch.device, unique_count: int = 1) -> None:
-    """Refuse a model that the device cannot hold, along with parts that do not go together.
+def least_memory(parts: Parts, sizes: Sizes, members: int, unique_count: int = 1) -> float:
+    """Bytes that an optimisation takes at least; parts that do not go together are refused.
 
-    It takes at least four numbers for each parameter (its value, its gradient and Adam's two moments), and one for
-    each output of a layer at each of the `unique_count` observations that a step reads.
+    Each parameter takes four numbers (its value, its gradient and Adam's two moments), and each output of a layer takes
+    one for each of the `unique_count` observations that a step reads.
     """
-    available = available_memory(device)
     try:
         shapes = dict(Joint(parts, sizes, []).named_parameters())  # no members, so no memory either
     except RuntimeError:  # more numbers than 64 bits can count
-        least = math.inf
-    else:
-        parameters = sum(math.prod(each.shape[1:]) for each in shapes.values())
-        outputs = sum(each.shape[1] for name, each in shapes.items() if name.endswith("bias"))
-        least = members * (4 * parameters + unique_count * outputs) * torch.float32.itemsize
+        return math.inf
+    parameters = sum(math.prod(each.shape[1:]) for each in shapes.values())
+    outputs = sum(each.shape[1] for name, each in shapes.items() if name.endswith("bias"))
+    return float(members * (4 * parameters + unique_count * outputs) * torch.float32.itemsize)
+
+
+def check_memory(parts: Parts, sizes: Sizes, members: int, device: torch.device, unique_count: int = 1) -> None:
+    """Refuse a model that the device cannot hold, along with parts that do not go together."""
+    available, least = available_memory(device), least_memory(parts, sizes, members, unique_count)
     if available is not None and least > available:
         found = "more than a billion" if least > 1e18 else f"{least / 1e9:,.2f}"
         raise SettingsError(
