@@ -123,9 +123,11 @@ stockfish:
 	  command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq stockfish >/dev/null; } || \
 	  echo "no stockfish and no right to install it: the tests that ask an engine will be skipped"
 
-# Kill fits at a thousand random moments: no run lost, every resumed one the same to the bit (half an hour).
+# Kill fits at a thousand random moments: no run lost, every resumed one the same to the bit (half an hour). Then kill
+# everything that writes files, a thousand times: the old or the new content is there, whole (ten minutes).
 kills: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/robustness/kill_fits.py --kills 1000 --out results/robustness/kills.json
+	OMP_NUM_THREADS=1 $(BIN)/python tests/robustness/kill_writers.py --kills 1000 --out results/robustness/kills-writers.json
 
 # The weights of small fits with another commit and with the working tree, bit by bit. OLD=main compares with main.
 same-bits: $(READY)

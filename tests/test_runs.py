@@ -38,7 +38,7 @@ from ileed import (
     UniformMixture,
     VarianceScaling,
 )
-from ileed.runs import csv_bytes, remove_file, write_file
+from ileed.runs import csv_bytes, remove_file, replacing, write_file
 from ileed.runs.provenance import _describe_checkout
 
 MIXTURE = MixtureMLP(hidden=(4,), modes=2)
@@ -253,8 +253,20 @@ FAILURES = {
     "no space for the weights": lambda patch: patch.setattr(Path, "write_bytes", full),
     "no space when settling": lambda patch: patch.setattr(os, "fsync", full),
     "no first renaming": lambda patch: patch.setattr(os, "replace", failing_at(0, FULL, os.replace)),
-    "no second renaming": lambda patch: patch.setattr(os, "replace", failing_at(1, FULL, os.replace)),
+    "no exchange": lambda patch: patch.setattr(replacing, "exchange", full),
+    "no second renaming": lambda patch: without_exchange(patch, 1, FULL),
+    "no third renaming": lambda patch: without_exchange(patch, 2, FULL),
 }
+
+
+def without_exchange(patch, call: int, error: BaseException) -> None:
+    """A system that cannot exchange two folders, and fails at one renaming."""
+    patch.setattr(replacing, "exchange", unsupported)
+    patch.setattr(os, "replace", failing_at(call, error, os.replace))
+
+
+def unsupported(*folders):
+    raise OSError(errno.ENOSYS, "Function not implemented")
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -283,12 +295,25 @@ def test_a_first_save_that_fails_leaves_nothing_behind(tmp_path, monkeypatch, fa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("call", [0, 1], ids=["before the new run is whole", "before its files take their names"])
-def test_an_interruption_while_saving_leaves_a_run_in_place(tmp_path, monkeypatch, call):
+def interrupted_exchange(patch) -> None:
+    patch.setattr(replacing, "exchange", failing_at(0, KeyboardInterrupt(), replacing.exchange))
+
+
+@pytest.mark.parametrize(
+    "interrupt",
+    [
+        lambda patch: without_exchange(patch, 0, KeyboardInterrupt()),
+        interrupted_exchange,
+        lambda patch: without_exchange(patch, 1, KeyboardInterrupt()),
+        lambda patch: without_exchange(patch, 2, KeyboardInterrupt()),
+    ],
+    ids=["before the new run is whole", "before the exchange", "before the replacement", "before its first file"],
+)
+def test_an_interruption_while_saving_leaves_a_run_in_place(tmp_path, monkeypatch, interrupt):
     run = tmp_path / "run"
     fitted().save(run)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", failing_at(call, KeyboardInterrupt(), os.replace))
+        interrupt(patch)
         with pytest.raises(KeyboardInterrupt):
             fitted("cloning").save(run, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

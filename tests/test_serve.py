@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -508,6 +509,22 @@ def test_saving_replaces_a_folder_only_where_that_is_asked_for(client, place, no
     (place / "out" / "curated.json").write_text("mine")
     answer, content = client("/save", {"replace": True})
     assert (answer.status, (place / "out" / "curated.json").read_text()) == (409, "mine")
+
+
+def test_a_second_save_replaces_what_the_first_wrote_and_nothing_that_others_wrote_since(client, place, nothing_marked):
+    """As the page does: it names the version that it saved last, and asks where that is no longer there."""
+    shutil.rmtree(place / "out", ignore_errors=True)  # of other tests
+    first = client.json("/save", {})
+    client.json("/marks", {"episode": 0, "mark": "drop"})
+    second = client.json("/save", {"replace": first["version"]})
+    assert second["version"] != first["version"]
+    curated(keep=0.25).write(place / "out", overwrite=True)
+    before = content_of(place / "out")
+    answer, content = client("/save", {"replace": second["version"]})
+    assert answer.status == 409
+    assert "overwrite" in json.loads(content)["message"], "by which the page knows that it may offer to replace it"
+    assert content_of(place / "out") == before
+    assert client("/save", {"replace": 1})[0].status == 422
 
 
 # --- the command

@@ -133,7 +133,7 @@ def test_what_is_unchanged_is_fetched_once_and_what_changes_again(store, people,
 def test_a_file_that_was_replaced_in_the_store_is_read_anew(store, people):
     address = f"{store}/people.parquet"
     for data in (people, people.by("ann")):
-        ileed.write(data, address)
+        ileed.write(data, address, overwrite=True)
         assert ileed.read(address).fingerprint() == data.fingerprint()
 
 

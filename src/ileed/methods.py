@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed import fitting, processes
+from ileed import fitting, processes, runs
 from ileed._torch import available_memory, default_modes, resolve_device, stream, threads
 from ileed.checking import (
     callable_or_none,
@@ -188,7 +188,8 @@ class Ileed:
         the network is the paper's.
         `progress` is called with a `Progress` now and then. `checkpoint` names a file that is written every few seconds
         and from which an interrupted fit, called again with the same arguments, goes on. It is written at the end too,
-        and stays until the fit is saved: `Fitted.save` removes it.
+        and stays until the fit is saved: `Fitted.save` removes it. A path that cannot be written is an error; a write
+        that fails later, on a full disk, is a warning.
         `gold` names people who are taken to be expert, softly; `Known` says how softly, and what else can be known.
         """
         check_demonstrations(demonstrations)
@@ -206,6 +207,8 @@ class Ileed:
         if weights is not None:
             weighed = fitting.checked_weights(weights, demonstrations, self.restarts)
         stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, Known.told(gold, demonstrations))
+        if checkpoint is not None and processes.current().leads:
+            runs.check_writable(checkpoint)  # an error now, rather than a warning later
         compares = self.policy is None if check_width is None else true_or_false("check_width", check_width)
         return self._fit(demonstrations, weighed, stages, check_width=compares)
 

@@ -125,7 +125,7 @@ def make_minari(path: Path, chance: Random) -> None:
     whole = path.with_name("whole-v0")
     write_minari(data, whole)
     shutil.move(whole / "data", path)
-    whole.rmdir()
+    shutil.rmtree(whole)
     if chance.random() < 0.5:
         return
     about = json.loads((path / "metadata.json").read_text()) | {"data_format": "arrow"}

@@ -51,7 +51,7 @@ PHASES = (
     "between two checkpoints",
     "after the last step, before the run is written",
     "while the run is written",
-    "while its files take the places of the old ones",
+    "while the old run is removed",
     "after the run is whole",
 )
 
@@ -119,10 +119,6 @@ class Place:
     def checkpoint(self) -> Path:
         return runs.checkpoint_path(self.run)
 
-    @property
-    def replacement(self) -> Path:
-        return self.run / ".ileed-replacement"
-
     def prepare(self, old: Path) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
@@ -132,22 +128,18 @@ class Place:
 
     def partial(self) -> set[Path]:
         """Folders in which the files of a run are written before they become the run."""
-        if self.replaces:
-            return {path for path in self.run.glob("..ileed-replacement.ileed-*/.ileed-replacement") if path.is_dir()}
-        return set(self.folder.glob(".run.ileed-*"))
+        return set(self.folder.glob(".run.ileed-*/run"))
 
     def is_being_written(self) -> bool:
-        return self.replacement.exists() or not self.partial() <= self.left
+        return not self.partial() <= self.left
 
     def is_whole(self) -> bool:
-        return self.replacement.exists() or (not self.replaces and self.run.exists())
+        return self.weights() == self.whole["new"]
 
     def phase(self) -> str:
         """In which phase a killed process was, from what it left."""
-        if self.replacement.exists():
-            return PHASES[4]
-        if self.weights() == self.whole["new"]:
-            return PHASES[5]
+        if self.is_whole():
+            return PHASES[4] if self.is_being_written() else PHASES[5]
         if self.is_being_written():
             return PHASES[3]
         if not self.checkpoint.exists():

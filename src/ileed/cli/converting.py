@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +22,7 @@ _SHOWN = {"fps": "--fps", "version": "--lerobot-version", "observations": "--div
 class Convert(OfData):
     """Write a data set in another format, with who demonstrated in it.
 
-    The data set itself is not changed, and nothing that exists is replaced.
+    The data set itself is never changed. An output that exists is refused, or replaced with --overwrite.
     """
 
     out: Positional[Path] = field(kw_only=True)
@@ -32,16 +33,19 @@ class Convert(OfData):
     """How many numbers of an observation each feature takes (robomimic, lerobot), as in observation.state=9 ...."""
     lerobot_version: Literal["v3.0", "v2.1"] | None = None
     """The version of a LeRobot folder; v3.0 by default."""
+    overwrite: bool = False
+    """Replace an output that exists: a file, or in a folder the files of an earlier call; others stay."""
     fps: Annotated[int | None, arg(metavar="INT")] = None
     """Frames per second in a LeRobot folder; by default those of the data, or 10 where the data state none."""
 
     def __call__(self) -> None:
-        from ileed.readers import format_to_write, write
+        from ileed.readers import check_output, format_to_write, write
         from ileed.readers.lerobot_writer import frame_rate
 
         shown = stores.name_of(self.out)
-        if stores.exists(self.out):
-            raise SettingsError(f"{shown} exists already: choose another place, or remove it first")
+        check_output(self.out, overwrite=self.overwrite)
+        if Path(os.path.realpath(self.data)).is_relative_to(os.path.realpath(self.out)):
+            raise SettingsError(f"{shown} is or holds the data set to convert: choose another place")
         name = format_to_write(self.out, self.format)
         divided = dict(map(_part, self.divide))
         given = {"fps": self.fps, "version": self.lerobot_version, "observations": divided or None}
@@ -52,7 +56,7 @@ class Convert(OfData):
             )
         data = self.read()
         with bar("writing"):
-            write(data, self.out, format=name, **options)
+            write(data, self.out, format=name, overwrite=self.overwrite, **options)
         rate = {"fps": frame_rate(data, self.fps)} if name == "lerobot" else {}
         if self.json:
             counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": list(data.names)}

@@ -70,7 +70,7 @@ class OfCuration:
     format: Literal["lerobot", "minari", "openpi", "robomimic", "tables"] | None = None
     """The trainer to write for; by default that of the data's own format, and tables alone where it has none."""
     overwrite: bool = False
-    """Replace a folder of an earlier call, which is an error otherwise."""
+    """Replace the files of an earlier call in the folder, which is an error otherwise; other files stay."""
     stretch: int = 20
     """The number of steps of a stretch."""
     seed: int = 0
@@ -126,7 +126,7 @@ class Curate(OfCuration):
         from ileed.curation.outputs import check_destination, summary
 
         self.rule_settings()
-        check_destination(self.out, overwrite=self.overwrite)
+        check_destination(self.out, self.episodes.data, overwrite=self.overwrite)
         scored = self.score()
         curated = scored.curated
         written = curated.write(self.out, format=scored.format, source=scored.source, overwrite=self.overwrite)

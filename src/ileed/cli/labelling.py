@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +60,9 @@ class Label:
 
     def __call__(self) -> None:
         from ileed.labelling import Labelling
+        from ileed.runs.replacing import is_taken
 
-        if self.out is not None and os.path.lexists(self.out):
+        if self.out is not None and is_taken(self.out):
             raise SettingsError(f"{self.out} exists already: choose another place, or remove it first")
         if self.gold is None and self.gold_confidence != 1.0:
             raise SettingsError("--gold-confidence says how sure gold labels are, but there are none: add --gold TABLE")

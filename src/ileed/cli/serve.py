@@ -30,10 +30,12 @@ class Serve(OfCuration):
     """Open the page in the browser."""
 
     def __call__(self) -> None:
+        from ileed.curation.outputs import check_holds_no_data
         from ileed.serve import Destination, Marks, Server, Session, require_server
 
         require_server()
         self.rule_settings()
+        check_holds_no_data(self.out, self.episodes.data)
         scored = self.score()
         marks = Marks.of(self.run, scored.fingerprint, scored.curated.data.episode_count)
         goal = Destination(self.out, scored.format, scored.source, self.overwrite)

@@ -356,8 +356,8 @@ class Curated:
         """Write a folder with the tables, and what trainers of a format read; returns its files.
 
         `format` is lerobot, robomimic, minari or openpi; None writes the tables alone. `source` is where the data were
-        read from, which is copied or looked into and never changed. The folder appears whole or not at all; one that
-        is there is refused, or with `overwrite` replaced where it is one of these.
+        read from, which is copied or looked into and never changed. The folder appears whole or not at all. An
+        existing folder is refused; with `overwrite`, the files of an earlier call are replaced and all others stay.
         """
         path = path_of("path", path, rule="pass the path of a folder to write")
         read_from = None if source is None else path_of("source", source, rule="pass where the data were read from")

@@ -1,10 +1,11 @@
 """Files of curation: tables for people, and what each trainer reads to keep, drop or weight episodes.
 
-The data that were curated are read or copied, and never changed. The folder is written beside its place and renamed.
+The data that were curated are read or copied, and never changed. `ileed.runs.replacing` replaces the folder.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -25,7 +26,8 @@ from ileed.errors import DemonstrationError, RunError, SettingsError, brief, ref
 from ileed.pseudonyms import are_episode_pseudonyms
 from ileed.readers import write_openpi_filter, write_robomimic
 from ileed.readers.robomimic_writer import copy_robomimic
-from ileed.runs.files import PARTIAL, atomic_write, csv_bytes
+from ileed.runs.files import csv_bytes
+from ileed.runs.replacing import Ours, check_local, is_taken, replace_folder
 from ileed.wording import cell_text, printable
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 _SUMMARY = "curated.json"
 _MARK = {"ileed": "curated episodes"}  # the first entry of the summary
 _KEEP, _BAND, _BANDS = "ileed_keep", "ileed_band_", 3
+_UNLISTED = (
+    *(_SUMMARY, "episodes.parquet", "stretches.parquet", "episodes.csv", "openpi.json", "minari.json"),
+    *("sample_weights.parquet", "lerobot.txt", "robomimic_bands.json", "robomimic_keep.json"),
+)
 
 
 def write(curated: Curated, path: Path, format: str | None, source: Path | None, *, overwrite: bool) -> list[Path]:  # noqa: A002
@@ -43,24 +49,17 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
         raise DemonstrationError(f"there is no {source}, where the data are said to come from: check the path")
     _check_keys(curated)
     _check_source(curated, source)
-    check_destination(path, overwrite=overwrite)
-    old = path.parent / f".{path.name}{PARTIAL}old"
-    try:
-        with atomic_write(path, directory=True) as partial:
-            pq.write_table(curated.episodes, partial / "episodes.parquet")
-            pq.write_table(curated.stretch_table, partial / "stretches.parquet")
-            (partial / "episodes.csv").write_bytes(csv_bytes(curated.episodes))
-            if writes is not None:
-                writes(curated, partial, path, source)
-            _write_json(partial / _SUMMARY, {**_MARK, **summary(curated), "provenance": runs.provenance()})
-            if os.path.isdir(path):
-                os.replace(path, old)
-    except BaseException:
-        if os.path.isdir(old) and not os.path.lexists(path):
-            os.replace(old, path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    return sorted(path.iterdir())
+    check_destination(path, source, overwrite=overwrite)
+    with replace_folder(path, _OURS, overwrite=overwrite) as partial:
+        pq.write_table(curated.episodes, partial / "episodes.parquet")
+        pq.write_table(curated.stretch_table, partial / "stretches.parquet")
+        (partial / "episodes.csv").write_bytes(csv_bytes(curated.episodes))
+        if writes is not None:
+            writes(curated, partial, path, source)
+        files = sorted([_SUMMARY, *(file.name for file in partial.iterdir())])
+        about = {**_MARK, **summary(curated), "files": files, "provenance": runs.provenance()}
+        _write_json(partial / _SUMMARY, about)
+    return [path / name for name in files]
 
 
 def _check_keys(curated: Curated) -> None:
@@ -88,21 +87,56 @@ def _check_source(curated: Curated, source: Path | None) -> None:
     raise DemonstrationError(f"{found}: pass as source= the file that the demonstrations were read from")
 
 
-def check_destination(path: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that is there, unless it is one of these and shall be replaced."""
-    if not os.path.lexists(path):
+def check_destination(path: Path, source: Path | None, *, overwrite: bool) -> None:
+    """Refuse a folder that holds the data, or that exists and is not a folder of curated episodes to overwrite."""
+    check_local(path)
+    check_holds_no_data(path, source)
+    if not is_taken(path, _OURS):
         return
-    try:
-        found = json.loads((path / _SUMMARY).read_text())
-        is_ours = isinstance(found, dict) and found.get("ileed") == _MARK["ileed"]
-    except (OSError, ValueError):
-        is_ours = False
-    if not is_ours or os.path.islink(path):
+    if not _files_of(path) or os.path.islink(path):
         raise RunError(f"{path} is there, and holds no curated episodes that could be replaced: choose another place")
     if not overwrite:
         raise RunError(
             f"{path} holds curated episodes: choose another place, or overwrite (at the command: --overwrite)"
         )
+
+
+def check_holds_no_data(path: Path, source: Path | None) -> None:
+    """Refuse a folder that holds the data that are curated."""
+    if source is not None and Path(os.path.realpath(source)).is_relative_to(os.path.realpath(path)):
+        raise RunError(f"{path} holds the data that are curated ({source}): choose another folder to write to")
+
+
+def version(path: Path) -> str:
+    """Names the content of a folder of curated episodes; empty if there is none."""
+    try:
+        return hashlib.blake2b((path / _SUMMARY).read_bytes(), digest_size=16).hexdigest()
+    except OSError:
+        return ""
+
+
+def _files_of(folder: Path) -> list[str]:
+    """The files that we wrote to a folder of curated episodes, by its summary; none if it has no summary of ours."""
+    found = _read_object(folder / _SUMMARY)
+    if found.get("ileed") != _MARK["ileed"]:
+        return []
+    if "files" not in found:  # of versions that did not list them
+        training = _read_object(folder / "robomimic_keep.json").get("train")
+        copy = str(training.get("data", "")) if isinstance(training, dict) else ""
+        return [*_UNLISTED, *([Path(copy).name] if copy else [])]
+    return [name for name in found["files"] if isinstance(name, str)] if isinstance(found["files"], list) else []
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; an empty one if there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+_OURS = Ours(_SUMMARY, _files_of)
 
 
 def summary(curated: Curated) -> dict[str, Any]:

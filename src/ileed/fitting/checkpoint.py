@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,13 +27,23 @@ class Checkpoint:
     def __init__(self, path: Path, *, fingerprint: str, seconds: float = 5.0) -> None:
         self.path, self.fingerprint, self.seconds = path, fingerprint, seconds
         self._written = time.monotonic()
+        self._failed = False
 
     def due(self) -> bool:
         return time.monotonic() - self._written >= self.seconds
 
     def write(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Write the file; on a full disk, say, warn once and keep the last one, since the fit itself can go on."""
         notes = {"step": str(step), "fingerprint": self.fingerprint}
-        runs.write_tensors(self.path, {name: value.detach().cpu() for name, value in tensors.items()}, notes)
+        try:
+            runs.write_tensors(self.path, {name: value.detach().cpu() for name, value in tensors.items()}, notes)
+            self._failed = False
+        except RunError as error:
+            if not self._failed:
+                reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
+                found = f"the checkpoint {self.path} cannot be written ({reason}): free some space"
+                warnings.warn(f"{found}; the fit goes on and will try again", RuntimeWarning, stacklevel=2)
+            self._failed = True
         self._written = time.monotonic()
 
     def read(self) -> tuple[int, dict[str, Tensor]] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from ileed.errors import SettingsError
 from ileed.labelling.answers import Answers
 from ileed.labelling.dirichlet import logit_moments
 from ileed.labelling.models import AbstractWorkers
-from ileed.runs.files import atomic_write, csv_bytes
+from ileed.runs.files import csv_bytes
+from ileed.runs.replacing import is_taken, replace_folder
 from ileed.wording import counted
 
 __all__ = ["Labels"]
@@ -154,11 +154,11 @@ class Labels:
         """Write the three tables to a new folder, all of them or none."""
         one_of("format", format, ("csv", "parquet"))
         path = path_of("path", path)
-        if os.path.lexists(path):
+        if is_taken(path):
             raise SettingsError(f"{path} exists already: choose another place, or remove it first")
         from pyarrow import parquet
 
-        with atomic_write(path, directory=True) as folder:
+        with replace_folder(path) as folder:
             for name, table in self.tables().items():
                 if format == "csv":
                     (folder / f"{name}.csv").write_bytes(csv_bytes(table))

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ileed import stores
-from ileed.checking import callable_or_none, instance_of, one_of, path_of
+from ileed.checking import callable_or_none, instance_of, one_of, path_of, true_or_false
 from ileed.demonstrations import Demonstrations, check_demonstrations
 from ileed.errors import DemonstrationError
 from ileed.readers.crowd import from_answers
 from ileed.readers.episode_table import by_episode_table
+from ileed.readers.folders import DATA_SET
 from ileed.readers.hub import local_copy
 from ileed.readers.imitation_trajectories import read_imitation, write_imitation
 from ileed.readers.lerobot import read_lerobot
@@ -36,6 +37,7 @@ from ileed.readers.reader import (
 from ileed.readers.robomimic import label_robomimic, read_robomimic
 from ileed.readers.robomimic_writer import write_robomimic
 from ileed.readers.tables import from_table
+from ileed.runs.replacing import is_taken, replace_folder
 from ileed.wording import did_you_mean, printable
 
 __all__ = [
@@ -124,15 +126,41 @@ def write(
     path: str | Path,
     *,
     format: str | None = None,  # noqa: A002 (what users of pandas and others call it)
+    overwrite: bool = False,
     **options: Any,
 ) -> None:
     """Write demonstrations in a format, by its name or else by the ending of the file's, whole or not at all.
 
-    A folder has no ending, so that its format must be named. `options` are those of the format's own writer.
+    A folder has no ending, so that its format must be named. `options` are those of the format's own writer. A path
+    that exists is an error, unless `overwrite` is set. Then a file is replaced, and in a folder the files that an
+    earlier call wrote; others in it stay.
     """
     check_demonstrations(demonstrations)
     path = path_of("path", path, rule="pass the path of a file or folder", error=DemonstrationError)
-    _writers()[format_to_write(path, format)](demonstrations, path, **options)
+    writer = _writers()[format_to_write(path, format)]
+    check_output(path, overwrite=true_or_false("overwrite", overwrite))
+    if not stores.address_of(path) and os.path.isdir(path) and any(path.iterdir()):
+        with replace_folder(path, DATA_SET, overwrite=True) as partial:
+            partial.rmdir()  # writers make their folder themselves
+            writer(demonstrations, partial, **options)
+    else:
+        writer(demonstrations, path, **options)
+
+
+def check_output(path: Path, *, overwrite: bool) -> None:
+    """Refuse to write a data set to a path that exists, unless it is a file or folder of ours to overwrite."""
+    is_folder = not stores.address_of(path) and os.path.isdir(path)
+    if not is_taken(path, DATA_SET) or (is_folder and not any(path.iterdir())):
+        return
+    shown = printable(stores.name_of(path), 300)
+    if not overwrite:
+        raise DemonstrationError(
+            f"{shown} exists already: choose another place, or replace it (--overwrite, in Python overwrite=True)"
+        )
+    if is_folder and not DATA_SET.of(path):
+        raise DemonstrationError(
+            f"{shown} holds no data set that ileed wrote: choose another place, or remove it first"
+        )
 
 
 def format_to_write(path: Path, name: str | None = None) -> str:

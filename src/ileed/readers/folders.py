@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from ileed import memory
 from ileed.errors import DemonstrationError, brief, refuse_damage
-from ileed.runs.files import atomic_write
+from ileed.runs.replacing import Ours, replace_folder
 from ileed.wording import printable
 
 _LONGEST_JSON = 64 << 20  # bytes
+_LIST = "ileed-files.json"
 
 
 def file_in(folder: Path, *parts: str) -> Path:
@@ -64,12 +65,30 @@ def read_arrow(file: Path) -> pa.Table:
 
 @contextmanager
 def write_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder to write to, which becomes `path` on success; a folder that holds anything is never replaced."""
+    """Yield a folder to write to, which becomes `path` on success; a folder that holds anything is never replaced.
+
+    The files are listed in the folder, so that `ileed.write(..., overwrite=True)` can tell them from others.
+    """
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         rule = "data sets are not replaced: remove it, or choose another place"
         raise DemonstrationError(f"{_shown(path)} is there already, and {rule}")
-    with atomic_write(path, directory=True) as partial:
+    with replace_folder(path) as partial:
         yield partial
+        files = sorted(str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file())
+        (partial / _LIST).write_text(json.dumps({"files": [_LIST, *files]}, indent=1) + "\n")
+
+
+def _listed_files(folder: Path) -> list[str]:
+    """The files that a folder says we wrote; none if it has no such list."""
+    try:
+        files = json.loads((folder / _LIST).read_bytes())["files"]
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return []
+    return [name for name in files if isinstance(name, str)] if isinstance(files, list) else []
+
+
+DATA_SET = Ours(_LIST, _listed_files)
+"""The files of a data set that we wrote as a folder."""
 
 
 def _shown(path: Path) -> str:

@@ -17,9 +17,9 @@ from ileed import runs
 from ileed.checking import one_of, path_of, whole_number
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError
+from ileed.readers.folders import write_folder
 from ileed.readers.lerobot import NOTES, SKILL, STATES, TASK, VERSIONS
 from ileed.readers.parquet import as_arrow
-from ileed.runs.files import atomic_write, sync
 
 OPERATOR = "operator"
 _FPS = 10
@@ -79,12 +79,10 @@ def write_lerobot(
         "video_path": None,
         "features": features,
     }
-    with atomic_write(path, directory=True) as folder:
+    with write_folder(path) as folder:
         (folder / "meta").mkdir()
         _FORMATS[version](folder, info, columns, bounds, labels)
         (folder / NOTES).write_text(json.dumps(_notes(data, keys)) + "\n", "utf-8")
-        for item in folder.rglob("*"):
-            sync(item)
 
 
 def frame_rate(data: Demonstrations, asked: int | None) -> float:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
@@ -195,6 +196,11 @@ def as_numpy(name: str, column: pa.ChunkedArray) -> Array:
     return found.reshape(len(array), int(lengths[0]))
 
 
+def arrow_source(path: Path) -> pa.OSFile:
+    """A file as Arrow reads it, by a name that need not be UTF-8."""
+    return pa.OSFile(os.fsencode(path))  # not mapped: a mapped file that is cut short ends the process
+
+
 def numbers(values: pa.Array) -> Array:
     """An array without missing values; numbers not by pyarrow's own way, which imports pandas where it is installed."""
     if (
@@ -213,7 +219,7 @@ class ParquetFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         with refuse_damage(path, "parquet", pa.ArrowException):
-            self._footer = pq.read_metadata(path)
+            self._footer = pq.read_metadata(arrow_source(path))
             self.schema: pa.Schema = self._footer.schema.to_arrow_schema()
 
     def read(self, names: Sequence[str]) -> pa.Table:
@@ -221,7 +227,8 @@ class ParquetFile:
         with refuse_damage(self.path, "parquet", pa.ArrowException):
             memory.check_fits(self.path, self.decoded_bytes(names))
             words = [name for name in names if is_text(self.schema.field(name).type)]
-            with pq.ParquetFile(self.path, metadata=self._footer, read_dictionary=words) as file:
+            source = arrow_source(self.path)
+            with source, pq.ParquetFile(source, metadata=self._footer, read_dictionary=words) as file:
                 table = file.read(columns=list(names))
             if missing := [name for name in names if table.column_names.count(name) != 1]:
                 raise ValueError(f"column {missing[0]!r} cannot be told from another")

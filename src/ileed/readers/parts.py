@@ -23,7 +23,7 @@ from ileed.demonstrations.mapping import ColumnFile
 from ileed.demonstrations.mapping import Mapping as ColumnMapping
 from ileed.errors import DemonstrationError, refuse_damage
 from ileed.readers.folders import leads_out, write_folder
-from ileed.readers.parquet import WIDTH, columns_to_read, kept_columns, read_encoding, write_parquet
+from ileed.readers.parquet import WIDTH, arrow_source, columns_to_read, kept_columns, read_encoding, write_parquet
 from ileed.readers.reader import Labeller, Reader, read_notes
 
 _SUFFIXES = (".parquet", ".arrow", ".feather")
@@ -98,7 +98,7 @@ class _Part:
     def __init__(self, path: Path, demonstrator: Labeller | None) -> None:
         self.path, self.is_parquet, self.bytes = path, path.suffix.lower() == ".parquet", path.stat().st_size
         with refuse_damage(path, self._kind, pa.ArrowException):
-            schema = pq.read_schema(path) if self.is_parquet else _arrow_reader(_arrow_source(path)).schema
+            schema = (pq.read_schema if self.is_parquet else _arrow_schema)(arrow_source(path))
         self.place = f"the metadata 'ileed' of {path}"
         self.notes = read_notes((schema.metadata or {}).get(b"ileed", b"{}"), self.place)
         self.columns = columns_to_read(path, schema.names, demonstrator, self.notes)
@@ -126,7 +126,8 @@ class _Part:
                 first += len(table)
 
     def _parquet_batches(self, names: list[str], mapping: ColumnMapping) -> Iterator[tuple[pa.RecordBatch, float]]:
-        with pq.ParquetFile(self.path, read_dictionary=self.words, pre_buffer=False) as file:
+        source = arrow_source(self.path)
+        with source, pq.ParquetFile(source, read_dictionary=self.words, pre_buffer=False) as file:
             rows = mapping.rows_at_once(_row_bytes(file.metadata))
             done = 0
             for batch in file.iter_batches(rows, columns=names, use_threads=False):
@@ -135,7 +136,7 @@ class _Part:
 
     def _arrow_batches(self, names: list[str], mapping: ColumnMapping) -> Iterator[tuple[pa.RecordBatch, float]]:
         """A record batch is read whole, and cut. A stream does not say how many there are, but where it stands."""
-        source = _arrow_source(self.path)
+        source = arrow_source(self.path)
         reader = _arrow_reader(source)
         count = getattr(reader, "num_record_batches", None)
         batches = reader if count is None else map(reader.get_batch, range(count))
@@ -150,8 +151,8 @@ class _Part:
             before = after
 
 
-def _arrow_source(path: Path) -> pa.OSFile:
-    return pa.OSFile(str(path))  # not mapped: a mapped file that is cut short ends the process
+def _arrow_schema(source: pa.OSFile) -> pa.Schema:
+    return _arrow_reader(source).schema
 
 
 def _arrow_reader(source: pa.OSFile) -> Any:

@@ -26,6 +26,7 @@ from ileed.report.layout import Live, Page
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
 from ileed.report.small_print import settings_of
+from ileed.runs.replacing import is_taken
 from ileed.wording import printable
 
 __all__ = ["compare_runs", "figures", "people_table", "report"]
@@ -157,7 +158,7 @@ def check_table(out: str | Path) -> Path:
     target = path_of("out", out, rule="pass the path of a .csv or .parquet file")
     if target.suffix not in (".csv", ".parquet"):
         raise SettingsError(f"{stores.name_of(target)} is neither .csv nor .parquet: name one of these")
-    if stores.exists(target):
+    if is_taken(target):
         raise RunError(f"{stores.name_of(target)} exists already: choose another place, or move it away")
     return target
 

@@ -1,9 +1,8 @@
 """Run directories: JSON and safetensors files that are written atomically and that later versions can read.
 
-Other files of the user in it are never touched. A run is replaced in place: the new files are written to a folder in
-the run directory, which is renamed to `_REPLACEMENT` when it is complete. From then on the new run is read; its files
-replace the old ones, one by one. So a process that is killed at any moment leaves one complete run, the old or the new.
-A run in an object store (`ileed.stores`) is written here first, and delivered with its settings last.
+Other files of the user in it are never touched. `ileed.runs.replacing` replaces a run, so that a process that is killed
+at any moment leaves one complete run, the old or the new. A run in an object store (`ileed.stores`) is written here
+first, and delivered with its settings last.
 """
 
 from __future__ import annotations
@@ -12,36 +11,44 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, final, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Union, final, get_args, get_origin, get_type_hints
 
 from ileed import stores
 from ileed.deprecation import current_names
-from ileed.errors import RunError, SettingsError, brief
-from ileed.runs.files import PARTIAL, atomic_write, sync, tensor_bytes, unwritable
+from ileed.errors import IleedError, RunError, SettingsError, brief
 from ileed.runs.files import csv_bytes as csv_bytes
+from ileed.runs.files import parse_tensors, tensor_bytes
 from ileed.runs.files import read_head as read_head
 from ileed.runs.files import read_tensors as read_tensors
-from ileed.runs.files import remove_file as remove_file
-from ileed.runs.files import remove_partial as remove_partial
 from ileed.runs.files import unreadable as unreadable
 from ileed.runs.files import write_file as write_file
 from ileed.runs.files import write_tensors as write_tensors
 from ileed.runs.provenance import FORMAT
 from ileed.runs.provenance import provenance as provenance
+from ileed.runs.replacing import (
+    PARTIAL,
+    REPLACEMENT,
+    Ours,
+    alone_in,
+    atomic_write,
+    finish_replacement,
+    replace_folder,
+)
+from ileed.runs.replacing import remove_file as remove_file
+from ileed.runs.replacing import remove_partial as remove_partial
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
-_FILES = (_WEIGHTS, _HISTORY, _PROVENANCE, _SETTINGS)
+_FILES = (_SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS)
 _REPORT = "report.html"
 _MARK = {"ileed": "run directory"}  # the first entry of settings.json
-_REPLACEMENT = ".ileed-replacement"
 
 PAGE_MARK = b'<meta name="generator" content="ileed">'
 PAGE_HEAD = b"""<!DOCTYPE html>
@@ -72,56 +79,23 @@ def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
         write_run(here, run, overwrite=True)
         if is_our_page(path / _REPORT):
             stores.remove(path / _REPORT)
-        stores.deliver(here, path, _FILES)
+        stores.deliver(here, path, _FILES[::-1])  # the settings last
         shutil.rmtree(here)
         return
     path = _named_path(path)
     _check_replaceable(path, overwrite=overwrite)
-    replaces = os.path.exists(path)
-    target = path / _REPLACEMENT if replaces else path
-    with atomic_write(target, directory=True, shown=path) as partial:
-        if replaces:
-            _finish_replacement(path)
+    with replace_folder(path, _OURS, overwrite=overwrite) as partial:
         (partial / _SETTINGS).write_text(json.dumps({**_MARK, **run.settings}, indent=2) + "\n")
         (partial / _PROVENANCE).write_text(json.dumps(run.provenance, indent=2) + "\n")
         (partial / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
         (partial / _WEIGHTS).write_bytes(tensor_bytes(run.weights, {"format": str(FORMAT)}))
-    if replaces:
-        _use_replacement(path)
-        remove_partial(target)
-    remove_partial(path)
 
 
-def _use_replacement(path: Path) -> None:
-    """Replace the run by a complete replacement; where none of its files can be moved, the old run stays."""
-    replacement = path / _REPLACEMENT
-    try:
-        _finish_replacement(path)
-    except BaseException as error:
-        if all((replacement / name).exists() for name in _FILES):
-            os.replace(replacement, path / f".{_REPLACEMENT}{PARTIAL}undone")
-            remove_partial(replacement)
-            if isinstance(error, OSError):
-                raise unwritable(path, error) from error
-        elif isinstance(error, OSError):
-            return  # the new run is complete, in two places: the next process that uses it moves the rest
-        raise
+def _files_of_run(folder: Path) -> list[str]:
+    return [*_FILES, *([_REPORT] if is_our_page(folder / _REPORT) else [])]
 
 
-def _finish_replacement(path: Path) -> None:
-    """Move the files of a complete replacement to their places; several processes may do so at once."""
-    replacement = path / _REPLACEMENT
-    if os.path.islink(replacement) or not os.path.isdir(replacement):  # a link is not ours
-        return
-    for name in _FILES:
-        with suppress(FileNotFoundError):
-            os.replace(replacement / name, path / name)
-    with suppress(OSError):
-        sync(path)
-    if is_our_page(path / _REPORT):
-        (path / _REPORT).unlink(missing_ok=True)
-    with suppress(OSError):
-        replacement.rmdir()
+_OURS = Ours(_SETTINGS, _files_of_run)
 
 
 def read_run(path: Path) -> Run:
@@ -131,51 +105,51 @@ def read_run(path: Path) -> Run:
     """
     copy = stores.fetched(path)
     with suppress(OSError):
-        _finish_replacement(copy)
+        finish_replacement(copy, _OURS)
     with stores.name_address_in_errors(path, copy):
-        return _read_until_unchanged(copy)
-
-
-def _read_until_unchanged(path: Path) -> Run:
-    while True:
-        before = _identity(path)
         try:
-            run = _read_files(path)
-        except RunError:
-            if _identity(path) == before:
-                raise
-        else:
-            if _identity(path) == before:
-                return run
+            with _opened_files(copy) as files:
+                return _parse_files(copy, files)
+        except IleedError:
+            raise
+        except (FileNotFoundError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, links in a circle
+            raise damaged(copy, brief(error)) from error
+        except OSError as error:
+            raise unreadable(copy, error) from error
 
 
-def _identity(path: Path) -> dict[Path, tuple[int, int]]:
-    """The run's files with inode and time, which change when the run is replaced."""
-    found: dict[Path, tuple[int, int]] = {}
-    for name in _FILES:
-        with suppress(OSError):
-            status = (file := _current_file(path, name)).stat()
-            found[file] = status.st_ino, status.st_mtime_ns
-    return found
+@contextmanager
+def _opened_files(path: Path) -> Iterator[Mapping[str, BinaryIO]]:
+    """The files of a run by name: of one run, even if others replace it at this moment."""
+    while True:
+        with ExitStack() as opened:
+            with alone_in(path) as folder:
+
+                def is_replaced(folder: int | None = folder) -> bool:
+                    return folder is not None and not os.path.samestat(os.fstat(folder), os.stat(path))
+
+                try:
+                    files = {name: opened.enter_context(_regular_file(path, name).open("rb")) for name in _FILES}
+                except (OSError, ValueError):
+                    if is_replaced():
+                        continue
+                    raise
+                if is_replaced():
+                    continue
+            yield files
+            return
 
 
 def _current_file(path: Path, name: str) -> Path:
     """A file of the run: in a complete replacement that a killed process left, or in its place."""
-    waiting = path / _REPLACEMENT / name
+    waiting = path / REPLACEMENT / name
     return waiting if os.path.exists(waiting) else path / name
 
 
-def _read_files(path: Path) -> Run:
-    if not os.path.isfile(_current_file(path, _SETTINGS)):
-        raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
-    try:
-        files = {name: _regular(_current_file(path, name)) for name in _FILES}
-        settings, provenance = (_parse_json(files[name].read_text("utf-8")) for name in (_SETTINGS, _PROVENANCE))
-        history = [_parse_json(line) for line in files[_HISTORY].read_text("utf-8").split("\n") if line.strip()]
-    except (FileNotFoundError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, links in a circle
-        raise damaged(path, brief(error)) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
+def _parse_files(path: Path, files: Mapping[str, BinaryIO]) -> Run:
+    settings, provenance = (_parse_json(files[name].read().decode("utf-8")) for name in (_SETTINGS, _PROVENANCE))
+    lines = files[_HISTORY].read().decode("utf-8").split("\n")
+    history = [_parse_json(line) for line in lines if line.strip()]
     if not isinstance(settings, dict) or not isinstance(provenance, dict):
         raise damaged(path, "settings or provenance are not JSON objects")
     written_as = provenance.get("format", 0)
@@ -185,15 +159,20 @@ def _read_files(path: Path) -> Run:
         release = brief(provenance.get("ileed")).strip("'")
         raise RunError(f"{path} was written by a newer ileed ({release}): upgrade to read it")
     settings = {name: value for name, value in settings.items() if name not in _MARK}
-    return Run(settings, provenance, history, read_tensors(files[_WEIGHTS])[0])
+    return Run(settings, provenance, history, parse_tensors(path / _WEIGHTS, files[_WEIGHTS])[0])
 
 
-def _regular(file: Path) -> Path:
-    """The file, unless it is a link to another directory, or not a regular file."""
+def _regular_file(path: Path, name: str) -> Path:
+    """A file of the run, unless it is missing, a link to another directory, or not a regular file."""
+    file = _current_file(path, name)
+    if name == _SETTINGS and not os.path.isfile(file):
+        raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
     if file.is_symlink() and file.resolve().parent != file.parent.resolve():
         raise ValueError(f"{file.name} is a link to a file outside the directory")
     if file.exists() and not file.is_file():
         raise ValueError(f"{file.name} is not a plain file")
+    if name == _WEIGHTS and not file.exists():
+        read_tensors(file)  # says that it cannot be read
     return file
 
 
@@ -218,16 +197,22 @@ def check_destination(path: Path, *, overwrite: bool = False) -> None:
         _check_store(path, overwrite=overwrite)
         return
     path = _named_path(path)
+    remove_partial(path, _OURS)
     _check_replaceable(path, overwrite=overwrite)
     missing = [folder for folder in path.parents if not os.path.lexists(folder)]
     try:
-        for target in (checkpoint_path(path), *([path / _REPLACEMENT] if os.path.exists(path) else [])):
-            with atomic_write(target, shown=path, only_try=True) as partial:
-                partial.write_bytes(bytes(1024))
+        for target in (checkpoint_path(path), *([path / REPLACEMENT] if os.path.exists(path) else [])):
+            check_writable(target, shown=path)
     finally:
         for folder in missing:
             with suppress(OSError):
                 folder.rmdir()
+
+
+def check_writable(path: Path, *, shown: Path | None = None) -> None:
+    """Refuse a path to which no file can be written; nothing is left there."""
+    with atomic_write(path, shown=shown, only_try=True) as partial:
+        partial.write_bytes(bytes(1024))
 
 
 def _check_store(path: Path, *, overwrite: bool) -> None:
@@ -254,7 +239,7 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
     if not os.path.isdir(path):
         raise RunError(f"{path} exists and is not a run directory: choose another place, or move it away")
     try:
-        others = sorted(item.name for item in path.iterdir() if not item.name.startswith(f".{_REPLACEMENT}{PARTIAL}"))
+        others = sorted(item.name for item in path.iterdir() if not item.name.startswith(f".{REPLACEMENT}{PARTIAL}"))
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror or error}): choose another place") from error
     settings = _read_object(_current_file(path, _SETTINGS))

@@ -1,27 +1,25 @@
-"""Atomic writes: a file or folder is written beside its place, synced to disk and renamed, so it is never partial."""
+"""Content of files: safetensors, CSV, and bytes that are written whole or not at all."""
 
 from __future__ import annotations
 
-import glob
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from ileed import stores
 from ileed.errors import RunError, brief
+from ileed.runs.replacing import atomic_write
 from ileed.wording import cell_text
 
 if TYPE_CHECKING:  # torch takes most of a second to import, and data are read without it
     from torch import Tensor
 
-PARTIAL = ".ileed-"  # follows a name in the name of the temporary folder in which that file or folder is written
+_ATTEMPTS = 10
+_DAMAGE = (ValueError, TypeError, RuntimeError, AttributeError, LookupError, AssertionError)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> None:
@@ -39,14 +37,37 @@ def tensor_bytes(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> byt
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors and notes of a safetensors file, on the CPU."""
     try:
-        with safe_open(path, framework="pt") as opened:
-            # cloned, since a memory-mapped tensor changes, or fails, with the file
-            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
-            return tensors, opened.metadata() or {}
-    except (FileNotFoundError, SafetensorError, ValueError, TypeError, RuntimeError, AttributeError) as error:
-        raise RunError(f"{path} cannot be read as safetensors ({brief(error)}): restore or remove it") from error
+        with path.open("rb") as opened:
+            return parse_tensors(path, opened)
+    except FileNotFoundError as error:
+        raise _no_tensors(path, error) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def parse_tensors(path: Path, opened: BinaryIO) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and notes of a safetensors file that is open; errors name its path."""
+    from safetensors.torch import load
+
+    try:
+        content = opened.read()  # not by its path, which safetensors only takes in UTF-8
+        tensors = {name: tensor.clone() for name, tensor in load(content).items()}  # aligned as tensors usually are
+        notes = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__")
+        return tensors, notes or {}
     except (OSError, MemoryError) as error:
         raise unreadable(path, error) from error
+    except (SafetensorError, *_DAMAGE) as error:
+        raise _no_tensors(path, error) from error
+
+
+def _no_tensors(path: Path, error: Exception) -> RunError:
+    return RunError(f"{path} cannot be read as safetensors ({brief(error)}): restore or remove it")
+
+
+def unreadable(path: Path, error: OSError | MemoryError) -> RunError:
+    """The error for a path that the operating system does not read at the moment; its content may be sound."""
+    reason = getattr(error, "strerror", None) or brief(error)
+    return RunError(f"{path} cannot be read ({reason}): try again, or check its permissions")
 
 
 def read_head(path: Path) -> bytes:
@@ -65,8 +86,14 @@ def write_file(path: Path, content: bytes) -> None:
     if stores.address_of(path):
         stores.put(path, content)
         return
-    with atomic_write(path) as partial:
-        partial.write_bytes(content)
+    for attempt in range(_ATTEMPTS):
+        try:
+            with atomic_write(path) as partial:
+                partial.write_bytes(content)
+            return
+        except RunError as error:  # the folder was replaced by another one meanwhile, and the workspace moved with it
+            if attempt == _ATTEMPTS - 1 or not isinstance(error.__cause__, FileNotFoundError):
+                raise
 
 
 def csv_bytes(table: pa.Table) -> bytes:
@@ -81,70 +108,3 @@ def csv_bytes(table: pa.Table) -> bytes:
     csv.write_csv(table.rename_columns([cell_text(name) for name in table.column_names]), content)
     found: bytes = content.getvalue().to_pybytes()
     return found
-
-
-def remove_file(path: Path) -> None:
-    """Remove a file, and what killed processes left of attempts to write it."""
-    path.unlink(missing_ok=True)
-    remove_partial(path)
-
-
-def remove_partial(path: Path) -> None:
-    """Remove the temporary folders that killed processes left when they wrote `path`."""
-    for folder in glob.glob(glob.escape(f"{path.parent / f'.{path.name}{PARTIAL}'}") + "*"):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def atomic_write(
-    path: Path, *, directory: bool = False, shown: Path | None = None, only_try: bool = False
-) -> Iterator[Path]:
-    """Yield a path to write to, which is renamed to `path` on success and removed on failure, or with `only_try`.
-
-    Error messages name the path `shown`, `path` by default.
-    """
-    if address := stores.address_of(path):
-        raise RunError(f"{address} is in an object store, where files and runs alone are written: name a local folder")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))
-    except OSError as error:
-        raise unwritable(shown or path, error) from error
-    try:
-        partial = folder / path.name
-        if directory:
-            partial.mkdir()
-        yield partial
-        for item in (*(partial.rglob("*") if directory else ()), partial, folder):
-            sync(item)
-        if not only_try:
-            os.replace(partial, path)
-    except OSError as error:
-        raise unwritable(shown or path, error) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # some file systems cannot sync a folder, and the file is in place
-        sync(path.parent)
-
-
-def unreadable(path: Path, error: OSError | MemoryError) -> RunError:
-    """The error for a path that the operating system does not read at the moment; its content may be sound."""
-    reason = getattr(error, "strerror", None) or brief(error)
-    return RunError(f"{path} cannot be read ({reason}): try again, or check its permissions")
-
-
-def unwritable(path: Path, error: OSError) -> RunError:
-    """The error for a path that the operating system does not write."""
-    return RunError(
-        f"{path} cannot be written ({error.strerror or error}): free some space or choose another place; "
-        "nothing was changed"
-    )
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or folder is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

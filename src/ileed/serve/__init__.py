@@ -17,6 +17,7 @@ from typing import Any, final
 from ileed import stores
 from ileed.checking import whole_number
 from ileed.curation import Curated
+from ileed.curation.outputs import version
 from ileed.demonstrations import Demonstrations
 from ileed.errors import DemonstrationError, SettingsError, require_all
 from ileed.fitted import Fitted
@@ -78,13 +79,20 @@ class Session:
         live = Live(*((_HOME / f"live.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")))
         return page(title, self.fitted, Content.of(self.fitted, {}, {}, data), command=None, live=live)
 
-    def save(self, *, replace: bool = False) -> Mapping[str, Any]:
-        """Write what is kept by the rule and the marks of this moment, as `ileed curate` does."""
+    def save(self, *, replace: bool | str = False) -> Mapping[str, Any]:
+        """Write what is kept by the rule and the marks of this moment, as `ileed curate` does.
+
+        A folder of curated episodes that exists is replaced if `replace` is True, or if it is still the version of
+        that name, which an earlier call returned.
+        """
         to = self.destination
         with self._saving:
             curated = self.curated.marked(self.marks.read().kept)
+            replace = replace is True or replace == version(to.out)
             written = curated.write(to.out, format=to.format, source=to.source, overwrite=to.overwrite or replace)
-        return {"sentence": curated.sentence, "folder": str(to.out), "files": [path.name for path in written]}
+            saved = version(to.out)
+        files = [path.name for path in written]
+        return {"sentence": curated.sentence, "folder": str(to.out), "files": files, "version": saved}
 
 
 @final

@@ -97,7 +97,10 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
 
     async def save(request: Request) -> Response:
         asked = await _body(request)
-        return JSONResponse(await run_in_threadpool(lambda: session.save(replace=asked.get("replace") is True)))
+        replace = asked.get("replace", False)
+        if not isinstance(replace, bool | str):
+            return _refusal(422, "replace is true, false or the version of a folder that was saved")
+        return JSONResponse(await run_in_threadpool(lambda: session.save(replace=replace)))
 
     routes = [
         Route("/", show),

@@ -105,8 +105,8 @@ async function save(replace) {
   say("Saving …");
   await queue; // marks that are on their way
   try {
-    const found = await (await ask("save", { replace: replace || state.saved })).json();
-    state.saved = true;
+    const found = await (await ask("save", { replace: replace || state.saved || false })).json();
+    state.saved = found.version; // the next save replaces this version, and asks before it replaces another
     complain(null);
     say(`Saved in ${found.folder} (${found.files.join(", ")}): ${found.sentence}.`);
   } catch (error) {
