@@ -82,10 +82,9 @@ def read_minari(
     if notes:
         columns["encoding"] = read_encoding(notes.get("encoding"))
     elif seen != ["observations"]:
-        entries = [name.removeprefix("observations/") for name in seen]
-        widths = [math.prod(part.shape[1:]) for part in parts]
-        inputs = [each for entry in zip(entries, widths, strict=True) for each in numbered_names(*entry)]
-        columns["encoding"] = Encoding.of_numbers(inputs, columns["actions"], action_count=action_count)
+        columns["encoding"] = Encoding.of_numbers(
+            _input_names(seen, parts), columns["actions"], action_count=action_count
+        )
     extra = {name: _beside(name, episodes) for name in kept if name not in _OPTIONAL}
     skills = {name.removeprefix(SKILL): values for name, values in extra.items() if name.startswith(SKILL)}
     return Demonstrations(
@@ -99,6 +98,13 @@ def read_minari(
         timestamps=extra.get(TIMESTAMPS),
         source=source,
     )
+
+
+def _input_names(seen: Sequence[str], parts: Sequence[Array]) -> list[str]:
+    """The name of each number of an observation, from the entries that are joined and one episode's part of each."""
+    entries = (name.removeprefix("observations/") for name in seen)
+    widths = (math.prod(part.shape[1:]) for part in parts)
+    return [each for entry in zip(entries, widths, strict=True) for each in numbered_names(*entry)]
 
 
 def _optional_places(there: Mapping[str, bool], notes: Mapping[str, Any]) -> list[str]:
