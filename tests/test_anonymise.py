@@ -10,6 +10,7 @@ import re
 import threading
 import urllib.parse
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -344,6 +345,18 @@ def test_pseudonyms_are_the_same_in_every_output_of_an_anonymised_run(data, hidd
     hidden.save(tmp_path / "run")
     shown = ileed.report(tmp_path / "run", anonymise=True, out=tmp_path / "hidden.html").read_text()
     assert shown == ileed.report(tmp_path / "run", out=tmp_path / "page.html").read_text()
+
+
+def test_names_that_look_like_pseudonyms_are_names():
+    names = ("person 1", "person 2", "person 3")
+    data = replace(shifts(nurses()), names=names)
+    assert not METHOD.fit(data, seed=0, device="cpu").has_pseudonyms
+    assert data.anonymise().has_pseudonyms
+    assert not replace(data.anonymise(), names=NAMES).has_pseudonyms
+    fitted = METHOD.fit(data.anonymise(), seed=0, device="cpu")
+    assert fitted.assess(data).names == data.anonymise().names
+    newcomers = replace(data, names=("ann", "bob", "cy"))
+    assert METHOD.fit(data, seed=0, device="cpu").assess(newcomers).names == newcomers.names  # without a warning
 
 
 def test_an_anonymised_run_is_compared_with_another_only_through_data_of_both(data, named, hidden, tmp_path):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from math import isnan
+from math import isnan, nan
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
 from test_slips import habitual, method, repeating
 from test_third_party import ACTIONS, simulated
 
 import ileed
 from ileed.comparing import CANDIDATES
 from ileed.executors import LocalExecutor
-from ileed.fitted.comparison import ModelComparison
+from ileed.fitted.comparison import ModelComparison, orders_alike, rank_correlation
 from ileed.fitted.model_choice import FOLDS, RESTARTS, Folds
 
 FEW = (ileed.UniformMixture(), ileed.BiasedMixture(), ileed.Persistent())
@@ -57,6 +60,34 @@ def test_the_sentence_says_whether_the_order_of_people_depends_on_the_model():
     assert "depends on the model" in other.sentence()
     assert other.rank_correlations[0] == pytest.approx(-1)
     assert all(isnan(value) for value in comparison((0.5, 0.4, 0.6), (0.0,) * 3).rank_correlations)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=30))
+def test_the_rank_correlation_is_that_of_scipy_also_with_ties(pairs):
+    first, second = np.array(pairs, dtype=float).T
+    expected = nan if np.ptp(first) == 0 or np.ptp(second) == 0 else spearmanr(first, second).statistic
+    assert rank_correlation(first, second) == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_constant_has_no_order_and_agrees_with_another_constant_alone():
+    increasing, constant = (0.1, 0.2, 0.3), (0.5, 0.5, 0.5)
+    assert isnan(rank_correlation(constant, increasing))
+    assert not orders_alike(constant, increasing)
+    assert not orders_alike(increasing, constant)
+    assert orders_alike(constant, constant)
+    assert isnan(rank_correlation([0.5], [0.7]))
+
+
+def test_models_do_not_order_people_alike_where_one_of_them_gives_everybody_the_same_expertise():
+    increasing, constant = (0.1, 0.2, 0.3), (1.0, 1.0, 1.0)
+    costs, errors = (0.5, 0.4, 0.6), (0.01, 0.0, 0.01)  # the second model is chosen
+    for expertise in ((constant, increasing, increasing), (increasing, constant, increasing)):
+        found = comparison(costs, errors, expertise)
+        assert "alike" not in found.sentence()
+        assert "depends on the model" in found.sentence()
+        assert isnan(found.rank_correlations[0])
+    assert "alike" not in comparison(costs, errors, (constant,) * 3).sentence()
+    assert "alike" in comparison(costs, errors, ((), increasing, increasing)).sentence()
 
 
 def test_the_table_has_errors_of_differences_from_the_preferred_model_and_not_from_the_cheapest():

@@ -69,8 +69,8 @@ def test_an_error_in_cross_fitting_reaches_the_caller():
         optimise_both(lambda progress: None, fails, None)
 
 
-def test_large_networks_are_fitted_one_after_the_other(monkeypatch):
-    monkeypatch.setattr("ileed.fitting.loop._ONE_THREAD_PRODUCTS", 0.0)
+def test_cross_fitting_waits_for_the_fit_where_memory_does_not_hold_both(monkeypatch):
+    monkeypatch.setattr("ileed.methods.available_memory", lambda device: 1)
     monkeypatch.setattr("ileed.methods.optimise_both", None)
     with threads(2):
         fitted = replace(SMALL, steps=2).fit(DATA, seed=0, device="cpu", check_width=False)

@@ -355,6 +355,8 @@ def test_restarts_that_are_as_likely_and_order_people_otherwise_are_both_shown(t
     assert fitted.restarts.alternatives == (tuple(other.values()),)
     assert "as likely" in repr(fitted)
     assert replace(twins, result=replace(twins.result, nats_per_action=np.array([1.0, 1.1]))).alternatives() == []
+    joint.expertise.skill[1] = 0.0  # everybody is as good as the others, which is another order than the first one's
+    assert [set(each.values()) for each in twins.alternatives()] == [{0.5}]
     fitted = replace(fitted, method=replace(fitted.method, restarts=2, ensemble=1), width=None)
     fitted.save(tmp_path / "run")
     assert ileed.load(tmp_path / "run").restarts.alternatives == fitted.restarts.alternatives

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ileed import memory
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from jaxtyping import Bool as Bool
     from jaxtyping import Float as Float
     from jaxtyping import Int as Int
+    from jaxtyping import Shaped as Shaped
 else:
     try:
-        from jaxtyping import Bool, Float, Int
+        from jaxtyping import Bool, Float, Int, Shaped
     except ImportError:  # shapes are checked under pytest alone; elsewhere they are only for reading
         _shape = {"__class_getitem__": classmethod(lambda cls, item: item[0])}
-        Bool = Float = Int = type("Shape", (), _shape)
+        Bool = Float = Int = Shaped = type("Shape", (), _shape)
 
 _Result = TypeVar("_Result")
 
@@ -107,13 +109,27 @@ def _single_precision() -> Iterator[None]:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Run the block with `count` CPU threads inside torch's kernels, then restore what was set before."""
+    """Run the block with `count` CPU threads inside torch's kernels, then restore what was set before.
+
+    `@threads(1)` decorates the functions whose results must not depend on how many threads torch may use: kernels
+    round differently when several threads share a sum or a matrix product. torch keeps the number per Python thread,
+    so a function that runs in a thread of its own needs the decorator too.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """`left @ right` for numpy arrays, with the same bits for any number of threads.
+
+    numpy's own `@` calls a BLAS library that rounds by the number of its threads, which no call can limit portably.
+    """
+    subscripts = "...i,i->..." if right.ndim == 1 else "...i,ij->...j"
+    return np.asarray(np.einsum(subscripts, left, right, optimize=False))
 
 
 def keep_freed_memory() -> None:

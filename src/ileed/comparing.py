@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ileed import fitting
-from ileed._torch import default_modes, resolve_device
-from ileed.checking import instance_of, seed_of, whole_numbers
+from ileed._torch import default_modes, resolve_device, threads
+from ileed.checking import callable_or_none, instance_of, seed_of, whole_numbers
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError
 from ileed.fitted.comparison import ModelComparison
@@ -27,6 +27,7 @@ DELAYS = (0, 1, 2, 3, 4)
 
 
 @default_modes()
+@threads(1)
 def compare(
     demonstrations: Demonstrations,
     *,
@@ -46,6 +47,7 @@ def compare(
     one of its workers, with the same result.
     """
     check_demonstrations(demonstrations)
+    callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
     method = Ileed() if method is None else method
     instance_of("method", method, Ileed, rule="pass Ileed(...), or None for its defaults")
     rule = "pass one of ileed.executors, as in executor=ileed.executors.executor('local'), or None"
@@ -55,6 +57,7 @@ def compare(
 
 
 @default_modes()
+@threads(1)
 def compare_delays(
     demonstrations: Demonstrations,
     *,
@@ -72,6 +75,7 @@ def compare_delays(
     policy that comes out acts on what it sees at once.
     """
     check_demonstrations(demonstrations)
+    callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
     method = Ileed() if method is None else method
     instance_of("method", method, Ileed, rule="pass Ileed(...), or None for its defaults")
     rule = "pass whole numbers of steps, zero or more, as in delays=(0, 1, 2)"

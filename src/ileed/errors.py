@@ -44,6 +44,10 @@ class RunError(IleedError):
     """A run directory or checkpoint that cannot be written, read, or continued."""
 
 
+class IleedWarning(UserWarning):
+    """Results that are likely to be wrong or meaningless: says why, and what to do."""
+
+
 def require_all(extras: dict[str, str]) -> None:
     """Import optional libraries, each with the extra that brings it, or name all that are missing in one sentence."""
     missing = []

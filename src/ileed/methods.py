@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from ileed import fitting, processes, runs
-from ileed._torch import default_modes, resolve_device, stream
+from ileed._torch import available_memory, default_modes, resolve_device, stream, threads
 from ileed.checking import (
     callable_or_none,
     instance_of,
@@ -27,21 +28,23 @@ from ileed.checking import (
     whole_number,
 )
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
+from ileed.demonstrations.findings import lost_values, suspicions
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_settings
-from ileed.errors import SettingsError, brief
+from ileed.errors import IleedWarning, SettingsError, brief
 from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
 from ileed.fitted.crossfit import FoldPolicies, deal_episodes, fold_weights
 from ileed.fitted.model_choice import Model, applicable, compare_models
+from ileed.fitted.policy import as_tensor
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
 from ileed.fitting.blocks import optimise_blocks
 from ileed.fitting.concurrency import optimise_both
 from ileed.fitting.knowing import start_with
-from ileed.fitting.loop import Start, optimise_each, thread_count
-from ileed.fitting.preparing import check_memory, sizes_of
+from ileed.fitting.loop import Start, optimise_each
+from ileed.fitting.preparing import check_memory, least_memory, sizes_of
 from ileed.fitting.stages import Stages
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
@@ -63,6 +66,8 @@ _PARTS: dict[str, tuple[Any, str]] = {
     "dynamics": (LatentDynamics | None, "LatentDynamics(), or None"),
 }
 AUTO = "auto"
+_WARNED_OF = 3  # findings that a warning states
+_PEAK_OF_TWO = 8  # peak memory of two optimisations, in units of the least that one takes: activations and gradients
 FOLDS = 5
 """How many folds episodes are dealt into, unless a fit is told."""
 
@@ -113,7 +118,7 @@ class Ileed:
     temperature: float | None = None
     """Of the policies that rate people, 1 for as they were learned; None estimates it from the folds."""
     normalise: bool | None = None
-    """Inputs in units of their own spread; None does so for floating-point observations, not for whole numbers."""
+    """Whether inputs are standardised; None standardises all but integer columns of small codes, from -16 to 16."""
 
     def __post_init__(self) -> None:
         for name, (kind, choices) in _PARTS.items():
@@ -172,7 +177,7 @@ class Ileed:
         checkpoint_seconds: float = 5.0,
         gold: Sequence[str] | Mapping[str, float] | Known | None = None,
     ) -> Fitted:
-        """Fit to the data; the same seed on the same machine gives the same bits.
+        """Fit to the data; the same seed on the same machine gives the same bits, for any number of threads.
 
         `weights` counts each episode that many times: (episode,), or (restart, episode) to give each restart its own.
         Restarts with different weights, as in a bootstrap, are not compared: all are kept and averaged, whatever
@@ -189,35 +194,49 @@ class Ileed:
         """
         check_demonstrations(demonstrations)
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
+        if checkpoint is not None:
+            checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
+            if os.path.isdir(checkpoint):
+                raise SettingsError(
+                    f"checkpoint is the folder {brief(str(checkpoint))}: pass the path of a file, or None"
+                )
         rule = "pass seconds, zero or more"
         number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
         seed, chosen = seed_of(seed), resolve_device(device)
         weighed: Array | None = None
         if weights is not None:
             weighed = fitting.checked_weights(weights, demonstrations, self.restarts)
-        file = None if checkpoint is None else _checkpoint_file(checkpoint)
-        stages = Stages(seed, chosen, progress, file, checkpoint_seconds, Known.told(gold, demonstrations))
+        stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, Known.told(gold, demonstrations))
+        if checkpoint is not None and processes.current().leads:
+            runs.check_writable(checkpoint)  # an error now, rather than a warning later
+        compares = self.policy is None if check_width is None else true_or_false("check_width", check_width)
+        return self._fit(demonstrations, weighed, stages, check_width=compares)
+
+    @threads(1)
+    def _fit(self, data: Demonstrations, weights: Array | None, stages: Stages, *, check_width: bool) -> Fitted:
+        """Compare widths and demonstrator models as far as they are left to the data, then fit and rate."""
         method, width = self, None
-        if self.policy is None if check_width is None else true_or_false("check_width", check_width):
-            parts = self.parts(demonstrations)
-            check_memory(parts, sizes_of(demonstrations, parts), self.restarts, chosen)  # of the fit that follows
-            width = self._compared_widths(demonstrations, weighed, stages)
+        if check_width:
+            parts = self.parts(data)
+            check_memory(parts, sizes_of(data, parts), self.restarts, stages.device)  # of the fit that follows
+            width = self._compared_widths(data, weights, stages)
             if self.policy is None and width is not None:
-                method = replace(self, policy=self._head(demonstrations).resized(width.chosen))
+                method = replace(self, policy=self._head(data).resized(width.chosen))
         comparison = None
         if self.demonstrator == AUTO:
-            comparison = method.compare_models(demonstrations, stages, None, weighed)
+            comparison = method.compare_models(data, stages, None, weights)
             method = replace(method, demonstrator=comparison.settings[comparison.chosen])
-        ensemble, ratings = method._fit_and_folds(demonstrations, weighed, stages)
+        ensemble, ratings = method._fit_and_folds(data, weights, stages)
         ensemble = replace(ensemble, method=self)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
         fitted = kept.fitted() if ratings is None else kept.fitted().with_ratings(ratings)
+        _warn(fitted, data)
         return replace(fitted, width=width, comparison=comparison, checkpoints=tuple(stages.checkpoints))
 
     def _fit_and_folds(
         self, data: Demonstrations, weights: Array | None, stages: Stages
     ) -> tuple[Ensemble, Ratings | None]:
-        """Every restart, and everybody's ratings by cross-fitting; at once where each would take one thread of many."""
+        """Every restart, and the ratings by cross-fitting; at the same time if threads and memory suffice for both."""
         start = self._start(data, stages.seed, stages.device, weights)
 
         def fit(progress: fitting.ProgressCallback | None) -> Ensemble:
@@ -228,11 +247,17 @@ class Ileed:
             found = self.fit_folds(data, weights, own)
             return found and found.rate(temperature=self.temperature, progress=own.counter("rating"))
 
-        small = thread_count(start.joint, start.prepared, stages.device) == 1
         alone = processes.current().count == 1  # several speak to each other in one order
-        if small and alone and stages.device.type == "cpu" and torch.get_num_threads() > 1:
+        if stages.threads > 1 and alone and stages.device.type == "cpu" and self._leaves_memory(start):
             return optimise_both(fit, folds, stages.progress)
         return fit(stages.progress), folds(stages.progress)
+
+    def _leaves_memory(self, start: Start) -> bool:
+        """Whether main memory holds a second optimisation of the size of this one."""
+        unique_count = start.prepared.sampler.batch().observations.shape[-1]
+        least = least_memory(start.joint.parts, start.prepared.sizes, self.restarts, unique_count)
+        available = available_memory(torch.device("cpu"))
+        return available is None or _PEAK_OF_TWO * least <= available
 
     def fit_members(
         self, data: Demonstrations, weights: Array | None, stages: Stages, start: Start | None = None
@@ -278,6 +303,7 @@ class Ileed:
         return replace(self, demonstrator=model, restarts=len(weights), ensemble=1).fit_members(data, weights, stages)
 
     @default_modes()
+    @threads(1)
     def cross_fit(
         self,
         demonstrations: Demonstrations,
@@ -295,6 +321,7 @@ class Ileed:
         """
         check_demonstrations(demonstrations)
         text("by", by)
+        callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
         stages = Stages(seed_of(seed), resolve_device(device), progress, None, 0.0, Known.told(gold, demonstrations))
         folds = replace(self, folds=self.folds or FOLDS).fit_folds(demonstrations, None, stages)
         found = folds and folds.rate(temperature=self.temperature, by=by, progress=stages.counter("rating"))
@@ -321,6 +348,7 @@ class Ileed:
         return FoldPolicies(method.fit_members(data, each, stages.stage("cross-fitting", "folds")), fold, assumed)
 
     @default_modes()
+    @threads(1)
     def fit_each(
         self,
         datasets: Sequence[Demonstrations],
@@ -337,6 +365,7 @@ class Ileed:
         episodes) are fitted one after the other. Widths are not compared: where `policy` is None, the network is the
         paper's. `weights` has those of each data set, as in `fit`.
         """
+        callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
         datasets, seeds = list_of("datasets", datasets), list_of("seeds", seeds)
         own_weights = [None] * len(datasets) if weights is None else list_of("weights", weights)
         if not len(datasets) == len(seeds) == len(own_weights):
@@ -381,14 +410,20 @@ class Ileed:
         return Start(prepared, joint)
 
 
-def _checkpoint_file(checkpoint: str | Path) -> Path:
-    """The path of a checkpoint; one that cannot be written is an error now, rather than a warning later."""
-    file = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
-    if os.path.isdir(file):
-        raise SettingsError(f"checkpoint is the folder {brief(str(file))}: pass the path of a file, or None")
-    if processes.current().leads:
-        runs.check_writable(file)
-    return file
+def _warn(fitted: Fitted, data: Demonstrations) -> None:
+    """Warn once of all that makes the results of a fit wrong or meaningless."""
+
+    def preprocess(observations: Array) -> Array:
+        return np.asarray(fitted.normaliser(as_tensor(observations)).T.numpy())
+
+    lost = lost_values(data, fitted.normaliser.kept.numpy(), preprocess)
+    found = [f"{each.about} {each.says}" for each in (*suspicions(data), *lost) if each.serious]
+    if fitted.outcome is fitting.Outcome.WORSE_THAN_GUESSING:
+        found.append(f"{fitted.nats_per_action:.2f} nats per action: {fitted.outcome.value}")
+    if len(found) > _WARNED_OF:
+        found[_WARNED_OF:] = [f"and {len(found) - _WARNED_OF} more, see `ileed inspect`"]
+    if found:
+        warnings.warn("; ".join(found), IleedWarning, stacklevel=4)  # of the caller, behind `default_modes`
 
 
 def _ensemble(
@@ -406,6 +441,7 @@ def _ensemble(
             "episodes": data.episode_count,
             "places": training_data.collapsed.unique_count,
             "fingerprint": data.fingerprint(),
+            **({"anonymised": True} if data.has_pseudonyms else {}),
         },
     }
     return Ensemble(

@@ -121,8 +121,8 @@ def started_by_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
 def several() -> Iterator[Processes]:
     """Share every fit in the block among the processes that `torchrun` started; all must run the same program.
 
-    Each takes its part of the cores for torch's kernels, and a GPU of its own where there are enough. Under any other
-    launcher, and with one process, nothing changes.
+    Each process takes a GPU of its own where there are enough. Under any other launcher, and with one process, nothing
+    changes.
     """
     if not started_by_torchrun():
         yield current()
@@ -133,8 +133,6 @@ def several() -> Iterator[Processes]:
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if gpus:
         torch.cuda.set_device(here % gpus)
-    before = torch.get_num_threads()
-    torch.set_num_threads(_threads_of_each(int(os.environ["LOCAL_WORLD_SIZE"])))
     with _lost_processes_named():
         backend = "cpu:gloo,cuda:nccl" if gpus and dist.is_nccl_available() else "gloo"
         dist.init_process_group(backend, timeout=_PATIENCE)
@@ -143,16 +141,7 @@ def several() -> Iterator[Processes]:
         yield current()
     finally:
         _current.pop()
-        torch.set_num_threads(before)
     dist.destroy_process_group()  # not after an error, where others would be waited for
-
-
-def _threads_of_each(processes: int) -> int:
-    """An equal part of the cores; `torchrun` itself sets OMP_NUM_THREADS to 1, and any other value is the user's."""
-    if (asked := os.environ.get("OMP_NUM_THREADS", "1")) != "1":
-        return max(1, int(asked))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // processes)
 
 
 def _has_own_gpu() -> bool:

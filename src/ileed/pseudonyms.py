@@ -21,9 +21,7 @@ _INITIALS = 2  # characters of a name at most: any text contains these letters
 
 
 def pseudonyms(names: Sequence[str], *, key: str) -> dict[str, str]:
-    """A pseudonym for each name, `person 01` and on, in an order that depends on `key`; pseudonyms stay as they are."""
-    if are_pseudonyms(names):
-        return {name: name for name in names}
+    """A pseudonym for each name, `person 01` and on, in an order that depends on `key`."""
 
     def digest(name: str) -> bytes:
         return hashlib.blake2b(name.encode(errors="surrogatepass"), key=key.encode()[:64]).digest()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
 from ileed._torch import default_modes, stream
-from ileed.checking import instance_of, number, seed_of, shown, whole_number
+from ileed.checking import callable_or_none, instance_of, is_finite, number, seed_of, shown, whole_number
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.model.demonstrators import UniformMixture, VarianceScaling
@@ -183,6 +183,7 @@ def demonstrate(
     """
     instance_of("task", task, AbstractTask, rule="pass a task, as ileed.tasks.task('minigrid/obstacles') gives it")
     steps = whole_number("steps", steps, least=1, rule="everybody plays one or more, a whole number")
+    callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     seed, named = seed_of(seed), _by_name(skill)
     drifting = {env: value for env, value in enumerate(named.values()) if isinstance(value, Drifting)}
     starts = {name: value.first if isinstance(value, Drifting) else value for name, value in named.items()}
@@ -306,7 +307,8 @@ def _quantile(probabilities: Array, chance: Array) -> Array:
 
 
 def _by_name(skill: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
-    if isinstance(skill, str) or not isinstance(skill, Mapping | Sequence | np.ndarray) or not len(skill):
+    are_several = isinstance(skill, Mapping | Sequence | np.ndarray) and not isinstance(skill, str)
+    if not are_several or not np.iterable(skill) or not len(skill):
         rule = "pass a list of skills, or a mapping from names to skills"
         raise SettingsError(f"skill is {shown(skill)}, which names no demonstrator: {rule}")
     if isinstance(skill, Mapping):
@@ -324,15 +326,20 @@ def _by_phase(who: str, skill: Skill, task: AbstractTask) -> list[float]:
             f"of {task.name}: {', '.join(phases)}"
         )
     for phase, value in given.items():
-        if not 0 <= value <= 1:
+        if not is_finite(value) or not 0 <= value <= 1:
             where = f"{who} in {phase}" if isinstance(skill, Mapping) else who
-            raise SettingsError(f"the skill of {where} is {value}, but skill goes from 0 to 1 (the policy's own)")
+            raise SettingsError(
+                f"the skill of {where} is {shown(value)}, but skill goes from 0 to 1 (the policy's own)"
+            )
     return [given[phase] for phase in phases]
 
 
 def _noise(demonstrator: Noise | None, task: AbstractTask) -> Noise:
     default, kind = (VarianceScaling(), "continuous") if task.action_size else (UniformMixture(), "discrete")
-    demonstrator = demonstrator or default
+    demonstrator = default if demonstrator is None else demonstrator
+    if not hasattr(demonstrator, "observed") or not hasattr(demonstrator, "discrete"):
+        rule = f"pass {type(default).__name__}() or another demonstrator model, or None"
+        raise SettingsError(f"demonstrator is {shown(demonstrator)}: {rule}")
     if demonstrator.discrete != default.discrete:
         raise SettingsError(
             f"{demonstrator!r} does not fit the actions of {task.name}, which are {kind}: use {type(default).__name__}"
@@ -348,9 +355,9 @@ def _intention(policy: Any, task: AbstractTask, temperature: float | None) -> An
 
     A recurrent policy begins each episode without a hidden state.
     """
-    if temperature is not None and (task.action_size or not temperature > 0):
+    if temperature is not None and (task.action_size or not is_finite(temperature) or not temperature > 0):
         rule = "it softens discrete actions alone; leave it out" if task.action_size else "it must be above 0"
-        raise SettingsError(f"temperature is {temperature}, but {rule}")
+        raise SettingsError(f"temperature is {shown(temperature)}, but {rule}")
     if task.action_size and not hasattr(policy, "distribution"):
         raise SettingsError(f"{policy!r} has no distribution(observations) to widen; pass a policy that has one")
     if temperature is not None and not hasattr(policy, "probabilities"):

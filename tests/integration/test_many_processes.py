@@ -88,7 +88,7 @@ def test_two_processes_find_what_one_finds(name, two_processes):
     one, two = numbers(FITS[name](device)), load_file(folder / name)
     assert one.keys() == two.keys()
     for each, values in one.items():
-        if name in DEALT_OUT and each != "expertise":  # which numpy computes, with as many threads as it likes
+        if name in DEALT_OUT:
             assert torch.equal(values, two[each]), each
         else:  # sums of 32 bits in another order
             torch.testing.assert_close(values, two[each], rtol=1e-4, atol=1e-5)

@@ -36,10 +36,11 @@ class Convert(OfData):
     overwrite: bool = False
     """Replace an output that exists: a file, or in a folder the files of an earlier call; others stay."""
     fps: Annotated[int | None, arg(metavar="INT")] = None
-    """Frames a second in a LeRobot folder; 10 by default."""
+    """Frames per second in a LeRobot folder; by default those of the data, or 10 where the data state none."""
 
     def __call__(self) -> None:
         from ileed.readers import check_output, format_to_write, write
+        from ileed.readers.lerobot_writer import frame_rate
 
         shown = stores.name_of(self.out)
         check_output(self.out, overwrite=self.overwrite)
@@ -56,11 +57,13 @@ class Convert(OfData):
         data = self.read()
         with bar("writing"):
             write(data, self.out, format=name, overwrite=self.overwrite, **options)
+        rate = {"fps": frame_rate(data, self.fps)} if name == "lerobot" else {}
         if self.json:
             counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": list(data.names)}
-            print_json({"wrote": shown, "format": name} | counts)
+            print_json({"wrote": shown, "format": name} | counts | rate)
         else:
-            Output().say(f"{data!r}\nwrote {shown} ({name})")
+            clock = f", {rate['fps']:g} frames per second" if rate else ""
+            Output().say(f"{data!r}\nwrote {shown} ({name}{clock})")
 
 
 def _part(word: str) -> tuple[str, int]:

@@ -193,7 +193,7 @@ class Inspect(OfData):
         if self.json:
             steps_each = dict(zip(data.names, data.steps_each.tolist(), strict=True))
             counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": steps_each}
-            listed = [{"about": finding.about, "says": finding.says} for finding in findings]
+            listed = [finding._asdict() for finding in findings]
             print_json(counts | column_names(data) | {"findings": listed})
             return
         console = Output()

@@ -18,7 +18,7 @@ import pyarrow as pa
 import torch
 from torch.utils.data import WeightedRandomSampler
 
-from ileed._torch import default_modes, stream
+from ileed._torch import default_modes, stream, threads
 from ileed.checking import callable_or_none, instance_of, path_of, seed_of, true_or_false, whole_number
 from ileed.curation import outputs
 from ileed.curation.rules import Rule
@@ -28,6 +28,7 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.streaming import blocks_of
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
+from ileed.fitted.comparison import rank_correlation
 from ileed.fitted.crossfit import FoldPolicies
 from ileed.fitted.policy import network_inputs
 from ileed.fitted.rated_by import checked_level
@@ -41,6 +42,7 @@ STRETCH = 20
 
 
 @default_modes()
+@threads(1)
 def curate(
     fitted: Fitted,
     data: Demonstrations,
@@ -327,10 +329,10 @@ class Curated:
     @property
     def length_correlation(self) -> Correlation:
         """The rank correlation of the score that decided with the length of episodes."""
-        score, steps = (_ranks(each) for each in (self.scores[self.rule.by].estimate, np.bincount(self.data.episode)))
-        if len(score) < 4 or score.std() == 0 or steps.std() == 0:
+        score, steps = self.scores[self.rule.by].estimate, np.bincount(self.data.episode)
+        value = rank_correlation(score, steps)
+        if len(score) < 4 or np.isnan(value):
             return Correlation(np.nan, np.nan, np.nan)
-        value = float(np.corrcoef(score, steps)[0, 1])
         reach = NormalDist().inv_cdf((1 + self.confidence_level) / 2) / np.sqrt(len(score) - 3)
         low, high = np.tanh(np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12)) + np.array([-reach, reach]))
         return Correlation(value, float(low), float(high))
@@ -365,9 +367,3 @@ class Curated:
 def _text(value: object) -> str:
     """A key or name as a file of UTF-8 holds it."""
     return str(value).encode(errors="replace").decode()
-
-
-def _ranks(values: Array) -> Array:
-    """The rank of each value; equal ones share the mean of theirs."""
-    _, index, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(count) - (count - 1) / 2)[index]

@@ -22,13 +22,13 @@ from ileed import runs
 from ileed.checking import one_of
 from ileed.demonstrations import Array
 from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, RunError, SettingsError, refuse_damage, require
-from ileed.pseudonyms import are_episode_pseudonyms, are_pseudonyms
+from ileed.errors import DemonstrationError, RunError, SettingsError, brief, refuse_damage, require
+from ileed.pseudonyms import are_episode_pseudonyms
 from ileed.readers import write_openpi_filter, write_robomimic
 from ileed.readers.robomimic_writer import copy_robomimic
 from ileed.runs.files import csv_bytes
 from ileed.runs.replacing import Ours, check_local, is_taken, replace_folder
-from ileed.wording import printable
+from ileed.wording import cell_text, printable
 
 if TYPE_CHECKING:
     from ileed.curation import Curated
@@ -47,6 +47,8 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
     writes = None if format is None else _WRITERS[one_of("format", format, _WRITERS)]
     if source is not None and not os.path.exists(source):
         raise DemonstrationError(f"there is no {source}, where the data are said to come from: check the path")
+    _check_keys(curated)
+    _check_source(curated, source)
     check_destination(path, source, overwrite=overwrite)
     with replace_folder(path, _OURS, overwrite=overwrite) as partial:
         pq.write_table(curated.episodes, partial / "episodes.parquet")
@@ -58,6 +60,31 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
         about = {**_MARK, **summary(curated), "files": files, "provenance": runs.provenance()}
         _write_json(partial / _SUMMARY, about)
     return [path / name for name in files]
+
+
+def _check_keys(curated: Curated) -> None:
+    """Refuse keys of episodes that are not one episode's alone in every file, as text, JSON or CSV."""
+    keys = [str(key) for key in curated.data.episode_keys.tolist()]
+    hint = "name the episodes uniquely with source_episode="
+    if broken := next((key for key in keys if key != key.encode(errors="replace").decode()), None):
+        raise DemonstrationError(f"the episode key {brief(broken)} is not valid Unicode: {hint}")
+    first: dict[str, int] = {}
+    for number, key in enumerate(keys):
+        if (other := first.setdefault(cell_text(key), number)) != number:
+            both = f"episodes {other} and {number} have the keys {brief(keys[other])} and {brief(key)}"
+            raise DemonstrationError(f"{both}, which are the same in the files to write: {hint}")
+
+
+def _check_source(curated: Curated, source: Path | None) -> None:
+    """Refuse to write about a file that no longer holds the episodes that were scored."""
+    read_from = curated.data.source
+    if read_from is None or read_from.holds(curated.data, source):
+        return
+    if source is None or source.resolve() == read_from.path.resolve():
+        found = f"{read_from.path} has changed since the demonstrations were read"
+        raise DemonstrationError(f"{found}: read it and curate again")
+    found = f"{source} does not hold the episodes that were read from {read_from.path}"
+    raise DemonstrationError(f"{found}: pass as source= the file that the demonstrations were read from")
 
 
 def check_destination(path: Path, source: Path | None, *, overwrite: bool) -> None:
@@ -147,7 +174,7 @@ def _openpi(curated: Curated, partial: Path, path: Path, source: Path | None) ->
     begins = np.flatnonzero(kept & (new_episode | ~np.append(False, kept[:-1])))
     ends = np.flatnonzero(kept & (np.append(new_episode[1:], True) | ~np.append(kept[1:], False))) + 1
     first, keys = np.searchsorted(data.episode, data.episode[begins]), _plain(data.episode_keys)
-    if are_episode_pseudonyms(keys):
+    if data.has_pseudonyms and are_episode_pseudonyms(keys):
         raise SettingsError(
             "episodes have pseudonyms, since their keys contain names, and openpi finds them by their keys: pass "
             "format=None (at the command: --format tables)"
@@ -230,7 +257,7 @@ def _robomimic(curated: Curated, partial: Path, path: Path, source: Path | None)
     h5py = require("h5py", extra="robot")
     bands = _bands(curated)
     masks = {_KEEP: np.flatnonzero(curated.kept)} | {f"{_BAND}{number + 1}": each for number, each in enumerate(bands)}
-    is_anonymous = are_pseudonyms(curated.data.names)
+    is_anonymous = curated.data.has_pseudonyms
     name = "curated.hdf5" if source is None or is_anonymous else source.name
     if source is None:
         asked = {mask: members.tolist() for mask, members in masks.items()}
@@ -245,6 +272,11 @@ def _robomimic(curated: Curated, partial: Path, path: Path, source: Path | None)
             if missing := [key for key in keys if f"data/{key}" not in file]:
                 raise SettingsError(
                     f"{source} has no episode {missing[0]!r}: pass the file that the data were read from"
+                )
+            lengths = zip(keys, np.bincount(curated.data.episode).tolist(), strict=True)
+            if other := next((key for key, steps in lengths if len(file[f"data/{key}/actions"]) != steps), None):
+                raise SettingsError(
+                    f"{source} has another number of steps in {other!r}: pass the file that the data were read from"
                 )
             for old in [mask for mask in file.get("mask", ()) if mask == _KEEP or mask.startswith(_BAND)]:
                 del file["mask"][old]

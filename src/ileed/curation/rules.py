@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, final
 
 import numpy as np
 
+from ileed._torch import product
 from ileed.checking import number, one_of, true_or_false, whole_number
 from ileed.curation.scores import BOUNDS, Scores
 from ileed.curation.states import Kinds
@@ -120,7 +121,7 @@ class Rule:
         """(unit,) the weight of each: 0 where it is dropped, and with mean 1 over the steps that are kept."""
         score = scores[self.by].estimate if self.weight else np.ones(len(steps))
         weights = np.where(kept, np.maximum(score, 0.0), 0.0)
-        total = weights @ steps
+        total = product(weights, steps)
         return weights * (steps[kept].sum() / total) if total > 0 else kept.astype(np.float64)
 
     @property

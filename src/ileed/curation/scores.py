@@ -21,7 +21,7 @@ from typing import NamedTuple, final
 import numpy as np
 import torch
 
-from ileed._torch import numpy_stream
+from ileed._torch import numpy_stream, product, threads
 from ileed.curation.states import typicality
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted import Fitted
@@ -164,6 +164,7 @@ def _agreement(fit: Fitted, block: Block, temperature: float) -> Array:
     return np.asarray(torch.sigmoid(expert - average).numpy())
 
 
+@threads(1)
 @torch.no_grad()
 def agreement_of_steps(fit: Fitted, data: Demonstrations) -> Array:
     """(step,) the probability that each step was taken by an expert rather than by the average person."""
@@ -198,15 +199,15 @@ def _people(fit: Fitted, data: Demonstrations, by_episode: Array) -> tuple[Array
     known = fit.expertise.ratings
     if known is None or known.shares is None or known.population is None:
         shares = _by_own_steps(data, by_episode, np.arange(len(data.names)))
-        return shares, float((shares @ INSIDE)[present].mean())
+        return shares, float(product(shares, INSIDE)[present].mean())
     rows = dict(zip(known.names, known.shares, strict=True))
     shares = np.stack([on_whole_grid(rows.get(name, known.population.share)) for name in data.names])
     both = np.array([each for each in present if data.names[each] in rows], dtype=np.int64)
     both = both[:: -(-len(both) // _ENOUGH_DEMONSTRATORS)] if len(both) else both
     if not len(both):
         return shares, reference_expertise(fit)
-    relative = (shares[both] @ INSIDE).mean() / reference_expertise(fit)
-    return shares, float((_by_own_steps(data, by_episode, both) @ INSIDE).mean() / relative)
+    relative = product(shares[both], INSIDE).mean() / reference_expertise(fit)
+    return shares, float(product(_by_own_steps(data, by_episode, both), INSIDE).mean() / relative)
 
 
 def _by_own_steps(data: Demonstrations, by_episode: Array, chosen: Array) -> Array:
@@ -251,7 +252,7 @@ def _expertise(curves: Array, who: Array, people: Array, mean: float, settings: 
             part = own[first : first + _UNITS_AT_ONCE]
             shares, _ = posterior(_on_grid(curves[part]), population)
             found[:3, part] = np.stack(mean_and_interval(shares, settings.level)) / mean
-            found[3, part] = shares @ (settings.bounds["expertise"] * mean < INSIDE)
+            found[3, part] = product(shares, settings.bounds["expertise"] * mean < INSIDE)
     return Score(*found)
 
 
@@ -260,7 +261,7 @@ def _on_grid(curves: Array) -> Array:
 
     Nearest in angle, or below `_LOW` in the logarithm.
     """
-    return np.pad(curves @ _INTERPOLATION, ((0, 0), (1, 1)))  # both ends of the grid, which no posterior reads
+    return np.pad(product(curves, _INTERPOLATION), ((0, 0), (1, 1)))  # both ends of the grid, which no posterior reads
 
 
 def _cubic(nodes: Array, at: Array) -> Array:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ileed._torch import numpy_stream
+from ileed._torch import numpy_stream, product
 from ileed.checking import whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.errors import SettingsError
@@ -40,7 +40,7 @@ def _distance_to_others(rows: Array, episode: Array, seed: int) -> Array:
     nearest = np.empty(len(rows))
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         part = slice(first, first + _ROWS_AT_ONCE)
-        apart = (others**2).sum(1) - 2 * rows[part] @ others.T
+        apart = (others**2).sum(1) - 2 * product(rows[part], others.T)
         apart[owner == episode[part, None]] = np.inf
         nearest[part] = apart.min(1) + (rows[part] ** 2).sum(1)
     return nearest
@@ -105,5 +105,5 @@ def k_means(rows: Array, count: int, *, seed: int) -> Array:
 
 
 def _squared_distances(rows: Array, centres: Array) -> Array:
-    apart = (rows**2).sum(1)[:, None] - 2 * rows @ centres.T + (centres**2).sum(1)
+    apart = (rows**2).sum(1)[:, None] - 2 * product(rows, centres.T) + (centres**2).sum(1)
     return np.maximum(apart, 0)

@@ -20,12 +20,13 @@ from ileed.demonstrations.episodes import join_episodes
 from ileed.demonstrations.findings import Finding, findings
 from ileed.demonstrations.mapping import Mapping as ColumnMapping
 from ileed.demonstrations.rules import Array
+from ileed.demonstrations.source import Source
 from ileed.deprecation import renamed_property
 from ileed.errors import DemonstrationError, brief
 from ileed.pseudonyms import are_pseudonyms, episode_pseudonyms, is_named, pseudonyms, refuse_names
 from ileed.wording import counted, did_you_mean
 
-__all__ = ["Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "check_demonstrations"]
+__all__ = ["Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "Source", "check_demonstrations"]
 
 
 @final
@@ -43,6 +44,10 @@ class Demonstrations:
     Episodes are numbered from zero; `source_episode` keeps what each is called where the data came from, by default the
     label in `episode`, through `select` and `by`. `episode_number` says which of the demonstrator's own episodes each
     is, from 0 on, where that is not their order here; `select` and `by` keep it (`own_episode_number`).
+
+    `fps` is the number of steps per second and `timestamps` the time of each step in seconds, where the source states
+    them; formats that have a clock, such as LeRobot, are written with these. `source` is the file that the data were
+    read from. Neither affects a fit, equality or the fingerprint.
 
     Everything is checked here, so whatever holds a `Demonstrations` need not check again. Large arrays are not copied:
     do not write to yours afterwards.
@@ -69,8 +74,13 @@ class Demonstrations:
     encoding: Encoding | None = None
     source_episode: Array | None = None
     episode_number: Array | None = None
+    fps: float | None = None
+    timestamps: Array | None = None
+    source: Source | None = None
     mapping: ColumnMapping | None = None
     """Where the columns are mapped from, of data that were read from a folder, and checked block by block there."""
+    anonymised: bool = False
+    """Whether `names` are the pseudonyms of `anonymise`."""
 
     @default_errors()
     def __post_init__(self) -> None:
@@ -96,8 +106,10 @@ class Demonstrations:
             "skills": rules.skills(self.skills, steps),
             "action_count": action_count,
             "encoding": rules.optional(rules.encoding, self.encoding, observations, actions, action_count),
-            "source_episode": rules.episode_labels(labels, steps),
+            "source_episode": rules.source_labels(labels, steps),
             "episode_number": rules.optional(rules.episode_number, self.episode_number, episode),
+            "fps": rules.optional(rules.fps, self.fps),
+            "timestamps": rules.optional(rules.timestamps, self.timestamps, steps, self.fps),
         }
         for name, value in columns.items():
             object.__setattr__(self, name, rules.read_only(value))
@@ -143,7 +155,8 @@ class Demonstrations:
     def episode_keys(self) -> Array:
         """(episode,) what each episode is called where the data came from: a label or a number."""
         assert self.source_episode is not None
-        return self.source_episode[self.episode_bounds[:-1]]
+        keys = self.source_episode[self.episode_bounds[:-1]]
+        return keys.astype(np.str_) if keys.dtype == object else keys
 
     @property
     def steps_each(self) -> Array:
@@ -242,6 +255,8 @@ class Demonstrations:
 
     def pseudonyms(self) -> dict[str, str]:
         """The pseudonym of each demonstrator, by name; keep this mapping to undo `anonymise`."""
+        if self.has_pseudonyms:
+            return {name: name for name in self.names}
         return pseudonyms(self.names, key=self.fingerprint())
 
     def anonymise(self) -> Demonstrations:
@@ -250,7 +265,7 @@ class Demonstrations:
         If the key of any episode contains a name, all episodes are called `episode 0` and on instead. Features, actions
         and skills whose names or labels contain one are refused. Anonymised data are returned as they are.
         """
-        if are_pseudonyms(self.names):
+        if self.has_pseudonyms:
             return self
         labels = {name: np.unique(values).tolist() for name, values in self.skills.items() if values.dtype.kind == "U"}
         skills = {f"the skill column {name!r}": [name, *labels.get(name, ())] for name in self.skills}
@@ -259,7 +274,12 @@ class Demonstrations:
         if self._keys_name_demonstrators:
             each, on = np.array(episode_pseudonyms(self.episode_count)), self.mapping
             keys = each[self.episode] if on is None else on.derived(self.episode, each.__getitem__, each.dtype)
-        return replace(self, names=tuple(names[name] for name in self.names), source_episode=keys)
+        return replace(self, names=tuple(names[name] for name in self.names), source_episode=keys, anonymised=True)
+
+    @property
+    def has_pseudonyms(self) -> bool:
+        """Whether these data were anonymised, and not renamed since."""
+        return self.anonymised and are_pseudonyms(self.names)
 
     @property
     def _keys_name_demonstrators(self) -> bool:
@@ -328,7 +348,11 @@ class Demonstrations:
         return findings(self)
 
     def fingerprint(self) -> str:
-        """A digest that changes with any value that a fit could depend on."""
+        """A digest that changes with any value that a fit could depend on; computed once."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.names, self.action_count, sorted(self.skills))).encode())
         columns = (self.observations, self.actions, self.demonstrator, self.episode, self.legal, self.episode_number)
@@ -360,8 +384,11 @@ class Demonstrations:
         return told.replace("\n", "\n" + " " * len("Demonstrations("))
 
     def equals(self, other: Demonstrations) -> bool:
-        """Whether both hold the same values and types in every column but `source_episode` and `episode_number`."""
-        apart = ("source_episode", "episode_number", "mapping")
+        """Whether both hold the same values and types in every column that a fit could depend on.
+
+        `source_episode`, `episode_number` and what is known about time and the source are not compared.
+        """
+        apart = ("source_episode", "episode_number", "fps", "timestamps", "source", "mapping", "anonymised")
         names = [item.name for item in fields(self) if item.name not in apart]
         return all(_same(getattr(self, name), getattr(other, name)) for name in names)
 

@@ -8,8 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from ileed.demonstrations.preprocessing import input_dtype
 from ileed.demonstrations.rules import Array
 from ileed.errors import SettingsError
 from ileed.wording import did_you_mean
@@ -41,7 +43,7 @@ class Collapsed:
     """
 
     repeats: ClassVar[bool] = True
-    observations: Array  # (unique observation, varying input)
+    observations: Array  # (unique observation, varying input) in single precision, or double where that is needed
     varying: Array  # (varying input,) index into the flat observation
     skills: Array | None  # (unique observation, skill)
     skill_names: tuple[str, ...]
@@ -53,6 +55,11 @@ class Collapsed:
     step_count_index: Array  # (step,) the count that each step was counted in
     step_observation_index: Array  # (step,) the unique observation that each step was taken at
     context: Mapping[str, Array]  # (count, ...) columns of `step_context`; previous observations by number
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """The type of the inputs until they are standardised."""
+        return self.observations.dtype
 
     @property
     def unique_count(self) -> int:
@@ -74,6 +81,7 @@ class Uncollapsed:
     repeats: ClassVar[bool] = False
     data: Demonstrations
     varying: Array  # (varying input,) index into the flat observation
+    dtype: npt.DTypeLike  # of the inputs until they are standardised
     skill_names: tuple[str, ...] = ()
     skills_at: Callable[[Array | slice], Array] | None = None  # (row, skill) weights at some steps
 
@@ -98,7 +106,8 @@ def collapse(data: Demonstrations, skill: str | None, context: Sequence[str]) ->
         return collapse_mapped(data, skill, context)
     flat = data.observations.reshape(len(data), -1)
     varying = np.flatnonzero((flat != flat[0]).any(axis=0))
-    seen = (flat if len(varying) == flat.shape[1] else np.take(flat, varying, axis=1)).astype(np.float32)
+    seen = flat if len(varying) == flat.shape[1] else np.take(flat, varying, axis=1)
+    seen = seen.astype(input_dtype(seen.dtype, [seen]))
     seen += np.float32(0)  # -0.0 becomes 0.0: equal rows, equal bits
     weights, skill_names = data.skill(skill) if skill is not None else (None, ())
     legal = None if data.legal is None else data.legal.astype(np.float32)

@@ -119,6 +119,14 @@ class Column:
                 f"those rows{otherwise}"
             )
 
+    def check_header(self) -> None:
+        """Refuse text among which the column's own name stands, as where files with a header each were joined."""
+        if is_text(self.values.type) and (count := pc.sum(pc.equal(self.values, self.name)).as_py() or 0):
+            raise DemonstrationError(
+                f"column {self.name!r} holds its own name in {count:,} of {len(self.values):,} rows, like the header "
+                "of a second file: delete every such row"
+            )
+
     def text(self) -> pa.ChunkedArray:
         """Text, categories, whole numbers, or true and false, as text."""
         kind = self.values.type
@@ -132,6 +140,7 @@ class Column:
         """Numbers in double precision, NaN where a value is missing; infinite ones are refused."""
         kind = self.values.type
         if self.categories is not None or not (self.is_number or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+            self.check_header()
             raise DemonstrationError(f"column {self.name!r} holds {kind}, and numbers are needed: convert it first")
         found = np.asarray(pc.cast(self.values, pa.float64(), safe=False).to_numpy(), dtype=np.float64)
         if large := int((np.abs(found) > np.finfo(np.float32).max).sum()):

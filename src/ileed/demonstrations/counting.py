@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 
 from ileed.demonstrations.collapsing import distinct_rows
 from ileed.demonstrations.rules import Array
@@ -14,12 +15,14 @@ _MERGED_AT_ONCE = 1 << 18  # counts: about as many as a cache holds
 
 @final
 class UniqueRows:
-    """Distinct rows of single precision in the order of their first appearance, found by a hash and compared exactly.
+    """Distinct rows of a floating-point type in the order of their first appearance, found by a hash, compared exactly.
 
     Hashes stand sorted, in as many buckets as there are rows or more, so that a row is found in a step or two.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, dtype: npt.DTypeLike = np.float32) -> None:
+        self._dtype = np.dtype(dtype)
+        width *= self._dtype.itemsize // 4
         self._rows, self._count = np.empty((1_024, width), dtype=np.uint32), 0
         self._multiplier = np.random.default_rng(0).integers(1, 2**63, size=(2, max(1, width)), dtype=np.uint64) * 2 + 1
         self._alike: dict[bytes, int] = {}  # rows whose hash another row has
@@ -31,7 +34,7 @@ class UniqueRows:
 
     @property
     def rows(self) -> Array:
-        return self._rows[: self._count].view(np.float32)
+        return self._rows[: self._count].view(self._dtype)
 
     def numbers(self, rows: Array) -> Array:
         """(row,) which distinct row each one is; where those of the last block repeated, equal ones are sought once."""
@@ -42,7 +45,7 @@ class UniqueRows:
         return self._numbers(rows[first])[kind]
 
     def _numbers(self, rows: Array) -> Array:
-        words = np.ascontiguousarray(rows).view(np.uint32).reshape(len(rows), rows.shape[1])
+        words = np.ascontiguousarray(rows).view(np.uint32).reshape(len(rows), self._rows.shape[1])
         hashes = self._hashes(words)
         place = self._places(hashes)
         number = self._number[place]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from ileed.demonstrations.preprocessing import single_holds
 from ileed.demonstrations.rules import Array, listed
 from ileed.errors import DemonstrationError
 from ileed.wording import printable
@@ -52,7 +53,10 @@ class Feature:
         return tuple(f"{self.name} = {'missing' if one is None else one}" for one in self.categories)
 
     def encode(self, column: Column) -> Array:
-        """(row, input) numbers of a column; a missing value or category that the encoding does not know is refused."""
+        """(row, input) numbers of a column; a missing value or category that the encoding does not know is refused.
+
+        Numbers are in single precision where that holds them, and in double precision otherwise.
+        """
         if self.fill is None and None not in (self.categories or ()):
             column.check_present()
         if self.categories is not None:
@@ -60,7 +64,7 @@ class Feature:
         values = column.numbers()
         missing = np.isnan(values)
         inputs = [values] if self.fill is None else [np.where(missing, self.fill, values), missing]
-        return np.stack(inputs, axis=1).astype(np.float32)
+        return np.stack(inputs, axis=1).astype(np.float32 if single_holds(inputs[0]) else np.float64)
 
     def __str__(self) -> str:
         if self.categories is None:

@@ -186,8 +186,44 @@ def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[s
 
 
 def episode_labels(values: Any, steps: int) -> Array:
-    """(step,) labels of episodes, as they are given."""
-    return column("episode labels", values, steps, {1: "biucmMUSTV"}, "one label for each step")
+    """(step,) labels of episodes; bytes and times as text."""
+    array = column("episode labels", values, steps, {1: "biucmMUSTV"}, "one label for each step")
+    if array.dtype.kind == "S":
+        try:
+            return np.char.decode(array, "utf-8")
+        except UnicodeDecodeError as error:
+            found = f"episode labels hold {brief(error.object)}, which is not UTF-8"
+            raise DemonstrationError(f"{found}: decode the labels and pass them as str") from error
+    return array.astype(np.str_) if array.dtype.kind in "mM" else array
+
+
+def source_labels(values: Any, steps: int) -> Array:
+    """(step,) labels of episodes as the source has them; an array of `str` objects, which share a label, stays one."""
+    shared = isinstance(values, np.ndarray) and values.dtype == object and values.shape == (steps,)
+    if not shared or set(map(type, values.tolist())) != {str}:
+        return episode_labels(values, steps)
+    check_words("episode labels", [*set(values.tolist())])
+    return values
+
+
+def timestamps(values: Any, steps: int, fps: float | None) -> Array:
+    """(step,) finite numbers in double precision, which holds LeRobot's single precision exactly."""
+    if fps is None:
+        raise DemonstrationError("timestamps were given without fps: pass fps, the number of frames per second, too")
+    return column("timestamps", values, steps, {1: "iuf"}, "seconds, one number for each step").astype(np.float64)
+
+
+def is_fps(value: Any) -> bool:
+    """Whether a value can be a number of frames per second."""
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return is_number and bool(1e-6 <= value <= 1e6)
+
+
+def fps(value: Any) -> float:
+    """A number of frames per second: an integer where it is whole."""
+    if not is_fps(value):
+        raise DemonstrationError(f"fps is {brief(value)}: pass a number of frames per second above zero, or None")
+    return int(value) if value == int(value) else float(value)
 
 
 def episode(values: Any, demonstrator: Array, names: Sequence[str]) -> Array:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
+import numpy.typing as npt
 
 from ileed.demonstrations.collapsing import NONE, Collapsed, Uncollapsed
 from ileed.demonstrations.counting import Counts, UniqueRows
 from ileed.demonstrations.mapping import ColumnFile
+from ileed.demonstrations.preprocessing import are_codes, input_dtype
 from ileed.demonstrations.rules import Array, numbers_of
 
 if TYPE_CHECKING:
@@ -31,12 +33,12 @@ def blocks_of(data: Demonstrations, *, row_bytes: int | None = None) -> Iterator
     return data.mapping.blocks(len(data), row_bytes or 64 + 12 * data.observation_size)
 
 
-def inputs_at(data: Demonstrations, rows: Array | slice, varying: Array | None = None) -> Array:
-    """(row, varying input) of some steps, in single precision; -0.0 is 0.0."""
+def inputs_at(data: Demonstrations, rows: Array | slice, varying: Array, dtype: npt.DTypeLike) -> Array:
+    """(row, varying input) of some steps, in a floating-point type; -0.0 is 0.0."""
     flat = data.observations[rows].reshape(-1, data.observation_size)
-    if varying is not None and len(varying) < flat.shape[1]:
+    if len(varying) < flat.shape[1]:
         flat = np.take(flat, varying, axis=1)
-    return np.add(flat, np.float32(0), dtype=np.float32, casting="unsafe")  # whole numbers are converted too
+    return np.add(flat, np.float32(0), dtype=dtype, casting="unsafe")  # whole numbers are converted too
 
 
 def varying_inputs(data: Demonstrations) -> Array:
@@ -48,6 +50,18 @@ def varying_inputs(data: Demonstrations) -> Array:
         if varies.all():
             break
     return np.flatnonzero(varies)
+
+
+def input_range(data: Demonstrations, varying: Array) -> tuple[Array, Array]:
+    """The least and the greatest value of each varying input."""
+    ends = [(part.min(axis=0), part.max(axis=0)) for part in _varying_blocks(data, varying)]
+    low, high = zip(*ends, strict=True)
+    return np.min(low, axis=0), np.max(high, axis=0)
+
+
+def _varying_blocks(data: Demonstrations, varying: Array) -> Iterator[Array]:
+    """(row, varying input) of all steps, block by block, in the type of the data."""
+    return (data.observations[block].reshape(-1, data.observation_size)[:, varying] for block in blocks_of(data))
 
 
 def distinct_values(data: Demonstrations, column: Array) -> Array:
@@ -71,11 +85,25 @@ def moments(blocks: Iterable[Array]) -> tuple[Array, Array]:
     return mean, np.sqrt(squares / count)
 
 
-def input_moments_of(data: Demonstrations, varying: Array) -> tuple[Array, Array]:
+def input_moments_of(apart: Uncollapsed) -> tuple[Array, Array]:
     """The mean of each varying input over steps, and its standard deviation."""
-    return moments(
-        inputs_at(data, block, varying) for block in blocks_of(data, row_bytes=64 + 24 * data.observation_size)
-    )
+    data = apart.data
+    blocks = blocks_of(data, row_bytes=64 + 24 * data.observation_size)
+    return moments(inputs_at(data, block, apart.varying, apart.dtype) for block in blocks)
+
+
+def unscaled_inputs(data: Demonstrations, collapsed: Collapsed | Uncollapsed, *, codes: bool = True) -> Array:
+    """(varying input,) which inputs a fit reads as they are: indicators of categories and, with `codes`, codes."""
+    indicators = np.zeros(len(collapsed.varying), dtype=bool)
+    if data.encoding is not None:
+        indicators = data.encoding.indicators[collapsed.varying]
+    if not codes or data.observations.dtype.kind == "f":
+        return indicators
+    if isinstance(collapsed, Collapsed):
+        low, high = (end(collapsed.observations, axis=0) for end in (np.min, np.max))
+    else:
+        low, high = input_range(data, collapsed.varying)
+    return indicators | are_codes(low, high)
 
 
 @final
@@ -144,7 +172,9 @@ class _Key(NamedTuple):
 def uncollapsed(data: Demonstrations, skill: str | None) -> Uncollapsed:
     """Mapped columns, taken step by step."""
     skill_names, skills_at = skill_rows(data, skill) if skill is not None else ((), None)
-    return Uncollapsed(data, varying_inputs(data), skill_names, skills_at)
+    varying = varying_inputs(data)
+    dtype = input_dtype(data.observations.dtype, _varying_blocks(data, varying))
+    return Uncollapsed(data, varying, dtype, skill_names, skills_at)
 
 
 def collapse_mapped(data: Demonstrations, skill: str | None, context: Sequence[str]) -> Collapsed | Uncollapsed:
@@ -154,14 +184,15 @@ def collapse_mapped(data: Demonstrations, skill: str | None, context: Sequence[s
     varying, skills_at = apart.varying, apart.skills_at
     extra = len(apart.skill_names) + (0 if data.legal is None else data.legal.shape[1])
     most_bytes = data.mapping.memory_bytes // _PART_OF_MEMORY
-    most = min(len(data) // 2 if len(data) > FEW_STEPS else len(data), most_bytes // (4 * (len(varying) + extra) + 24))
+    row_bytes = np.dtype(apart.dtype).itemsize * (len(varying) + extra)
+    most = min(len(data) // 2 if len(data) > FEW_STEPS else len(data), most_bytes // (row_bytes + 24))
     key = _Key.of(data, max(1, most), context) if data.discrete else None
     if key is None:
         return apart
-    unique, counted = UniqueRows(len(varying) + extra), Counts(most_bytes // 32)
+    unique, counted = UniqueRows(len(varying) + extra, apart.dtype), Counts(most_bytes // 32)
     at_context, file = StepContext(data, context), ColumnFile(data.mapping)
     for block in blocks_of(data, row_bytes=128 + 12 * (data.observation_size + extra)):
-        rows = inputs_at(data, block, varying)
+        rows = inputs_at(data, block, varying, apart.dtype)
         if extra:
             parts = [] if skills_at is None else [skills_at(block)]
             parts += [] if data.legal is None else [data.legal[block].astype(np.float32)]
@@ -190,7 +221,7 @@ def _collapsed(
     return Collapsed(
         observations=np.ascontiguousarray(rows[:, :inputs]),
         varying=apart.varying,
-        skills=rows[:, inputs : inputs + skills] if skills else None,
+        skills=rows[:, inputs : inputs + skills].astype(np.float32, copy=False) if skills else None,
         skill_names=apart.skill_names,
         legal=None if data.legal is None else rows[:, inputs + skills :].astype(bool),
         observation_index=observation_index,
@@ -240,7 +271,7 @@ def some_steps(apart: Uncollapsed, most: int = 1 << 22) -> Collapsed:
     steps = np.concatenate(chosen)
     number = np.arange(len(steps))
     return Collapsed(
-        observations=inputs_at(data, steps, apart.varying),
+        observations=inputs_at(data, steps, apart.varying, apart.dtype),
         varying=apart.varying,
         skills=None if apart.skills_at is None else apart.skills_at(steps),
         skill_names=apart.skill_names,

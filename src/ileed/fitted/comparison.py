@@ -50,7 +50,10 @@ class ModelComparison:
 
     @property
     def rank_correlations(self) -> tuple[float, ...]:
-        """Of everybody's expertise by each model with that by the one that is chosen; NaN where there is none."""
+        """Rank correlation of demonstrators' expertise by each model with that by the chosen one.
+
+        NaN where a model does not rate demonstrators by one number, or gives all of them the same.
+        """
         chosen = self.expertise[self.chosen]
         return tuple(rank_correlation(own, chosen) if own and chosen else nan for own in self.expertise)
 
@@ -94,19 +97,39 @@ class ModelComparison:
         return f"{words}; {self._order()}"
 
     def _order(self) -> str:
-        near = [
-            correlation
-            for number, correlation in enumerate(self.rank_correlations)
-            if number != self.chosen and not isnan(correlation)
-        ]
-        if not near:
+        chosen = self.expertise[self.chosen]
+        others = [own for number, own in enumerate(self.expertise) if number != self.chosen and own]
+        if not (chosen and others):
             return "the order of people is of one model alone"
-        if min(near) >= ALIKE:
+        alike = all(orders_alike(own, chosen) for own in others)
+        near = [each for own in others if not isnan(each := rank_correlation(own, chosen))]
+        if not near:
+            return "no model tells people apart" if alike else "whether people are told apart depends on the model"
+        if alike:
             return f"all models order people alike (rank correlations of {min(near):.2f} and more)"
         return f"the order of people depends on the model (rank correlations from {min(near):.2f} on)"
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Spearman's rank correlation of everybody's expertise by two fits; NaN for one person."""
-    ranks = np.stack([np.argsort(np.argsort(np.asarray(each))) for each in (first, second)])
-    return float(np.atleast_2d(np.corrcoef(ranks))[0, 1]) if ranks.shape[1] > 1 else nan
+    """Spearman's rank correlation; equal values share the mean of their ranks.
+
+    NaN where all values of either argument are equal, because a constant has no order. Comparisons with NaN are false:
+    use `orders_alike` to decide whether two orders agree.
+    """
+    one, other = (_centred_ranks(each) for each in (first, second))
+    scale = np.sqrt((one**2).sum() * (other**2).sum())
+    return float(np.clip((one * other).sum() / scale, -1, 1)) if scale > 0 else nan
+
+
+def orders_alike(first: npt.ArrayLike, second: npt.ArrayLike) -> bool:
+    """Whether two fits order demonstrators alike: a rank correlation of `ALIKE` or more, or no order in either."""
+    correlation = rank_correlation(first, second)
+    if isnan(correlation):
+        return not _centred_ranks(first).any() and not _centred_ranks(second).any()
+    return correlation >= ALIKE
+
+
+def _centred_ranks(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The rank of each value minus the mean rank; equal values share the mean of their ranks."""
+    _, index, count = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count + len(index)) / 2)[index])

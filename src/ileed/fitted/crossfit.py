@@ -13,7 +13,7 @@ from typing import final
 
 import numpy as np
 
-from ileed._torch import numpy_stream
+from ileed._torch import numpy_stream, product
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.fitted.ensemble import Ensemble
 from ileed.fitted.identification import free_scales
@@ -208,4 +208,4 @@ def _free_scales(ensemble: Ensemble, member: int) -> int | None:
     if (embedding := counts.skills) is None:
         return None
     skill = ensemble.joint.expertise.skill[member].double().numpy()  # (skill, demonstrator)
-    return free_scales(embedding, 1 / (1 + np.exp(-(embedding @ skill).T)))
+    return free_scales(embedding, 1 / (1 + np.exp(-product(embedding, skill).T)))

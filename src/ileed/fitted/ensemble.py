@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import mode
 from typing import Any, final
 
 import numpy as np
@@ -15,13 +14,13 @@ import torch
 from torch import Tensor
 
 from ileed import runs
-from ileed._torch import default_modes
+from ileed._torch import default_modes, threads
 from ileed.checking import instance_of, path_of, true_or_false, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError, brief
-from ileed.fitted.comparison import ALIKE, ModelComparison, rank_correlation
+from ileed.fitted.comparison import ModelComparison, orders_alike
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
 from ileed.fitted.ratings import Ratings
@@ -73,7 +72,7 @@ class Fitted:
     """The cost of these members together, on the data that restarts are compared by: fitted or held-out episodes."""
     history: History
     outcome: Outcome
-    """How most of the members ended; the likeliest of them where there is no majority."""
+    """How most of the members ended, the likeliest of them where there is no majority; or worse than guessing."""
     method: Any
     provenance: Mapping[str, Any]
     joint: Joint
@@ -116,6 +115,7 @@ class Fitted:
         return {name: values.mean(0).numpy() for name, values in found.items()}
 
     @default_modes()
+    @threads(1)
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
         """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
@@ -160,6 +160,11 @@ class Fitted:
         ratings = replace(ratings, in_sample=np.array([own[name] for name in ratings.names]))
         return replace(self, expertise=replace(self.expertise, ratings=ratings))
 
+    @property
+    def has_pseudonyms(self) -> bool:
+        """Whether this fit knows its demonstrators by the pseudonyms of `Demonstrations.anonymise`."""
+        return bool(self.provenance.get("data", {}).get("anonymised")) and are_pseudonyms(self.expertise.names)
+
     def match_names(self, data: Demonstrations, *, allow_new: bool) -> Demonstrations:
         """`data` with the names by which this fit knows its demonstrators.
 
@@ -168,13 +173,17 @@ class Fitted:
         as new, with a warning. The name of no demonstrator is in either message.
         """
         known = self.expertise.names
-        if not are_pseudonyms(known) or not set(known).isdisjoint(data.names):
+        if not are_pseudonyms(known) or data.has_pseudonyms:
             return data
         data = self.policy.match(data)
-        names = data.pseudonyms()
+        names, is_apart = data.pseudonyms(), set(known).isdisjoint(data.names)
         hidden = replace(data, names=tuple(names[name] for name in data.names))
-        if self.provenance.get("data", {}).get("fingerprint") in (hidden.fingerprint(), data.fingerprint()):
+        learned = self.provenance.get("data", {}).get("fingerprint")
+        was_renamed = self.has_pseudonyms or is_apart  # after the fit: its fingerprint is that of the data with names
+        if learned == hidden.fingerprint() or (was_renamed and learned == data.fingerprint()):
             return data.anonymise()
+        if not (self.has_pseudonyms and is_apart):
+            return data
         found = "this fit knows its demonstrators by pseudonyms, and only the data that it was fitted to lead to them"
         if not allow_new:
             raise DemonstrationError(f"{found}: pass those data, read with the options of the fit")
@@ -183,6 +192,8 @@ class Fitted:
 
     def anonymise(self) -> Fitted:
         """This fit with the pseudonyms that `Demonstrations.anonymise` gives its demonstrators."""
+        if self.has_pseudonyms:
+            return self
         return self._anonymise(pseudonyms(self.expertise.names, key=str(self.provenance["data"]["fingerprint"])))
 
     def anonymise_with(self, data: Demonstrations) -> tuple[Fitted, Demonstrations]:
@@ -190,20 +201,22 @@ class Fitted:
 
         Demonstrators of the fit who are not in `data` are called `other 01` and on.
         """
-        data, learned = self.match_names(data, allow_new=True), self.provenance["data"]
+        data = self.match_names(data, allow_new=True)
         known, hidden = data.pseudonyms(), data.anonymise()
         others = {name: f"other {number:02}" for number, name in enumerate(self.expertise.names, start=1)}
+        found = self._anonymise(others | known)
+        learned = found.provenance["data"]
         if learned.get("fingerprint") == data.fingerprint():
             learned = {**learned, "fingerprint": hidden.fingerprint()}
-        found = self._anonymise(others | known)
-        return replace(found, provenance={**self.provenance, "data": learned}), hidden
+        return replace(found, provenance={**found.provenance, "data": learned}), hidden
 
     def _anonymise(self, names: Mapping[str, str]) -> Fitted:
         columns = {f"the skill {name!r}": [name] for name in self.expertise.skill_names}
         encoded = {} if self.policy.encoding is None else self.policy.encoding.words
-        if not are_pseudonyms(self.expertise.names):
+        if not self.has_pseudonyms:
             refuse_names(columns | encoded, self.expertise.names)
-        return self.renamed(names)
+        learned = {**self.provenance["data"], "anonymised": True}
+        return replace(self.renamed(names), provenance={**self.provenance, "data": learned})
 
     def renamed(self, names: Mapping[str, str]) -> Fitted:
         """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
@@ -370,6 +383,7 @@ class Ensemble:
         return count
 
     @default_modes()
+    @threads(1)
     @torch.no_grad()
     def spread(self) -> Spread:
         """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
@@ -388,10 +402,11 @@ class Ensemble:
         )
 
     def alternatives(self) -> list[dict[str, float]]:
-        """Everybody's expertise by members about as likely as the likeliest that order people otherwise.
+        """Expertise of demonstrators by members that are about as likely as the likeliest and order them differently.
 
-        As likely is a member within 1.92 nats of all steps together, and orders differ where their rank correlation is
-        below 0.9. The likeliest member of each order is taken, and the order of the likeliest of all left out.
+        A member is as likely within 1.92 nats of all steps together. Orders differ if their rank correlation is below
+        0.9, or if one of the two gives all demonstrators the same expertise. The result has the likeliest member of
+        each order, without that of the likeliest of all.
         """
         if not self.comparable or not self.learned_from.all():
             return []
@@ -402,7 +417,7 @@ class Ensemble:
         found: list[Tensor] = []
         for member in likely if len(likely) > 1 and len(self.data.names) > 1 else ():
             own = self.member(int(member))._summary().by_demonstrator
-            if all(rank_correlation(own, other) < ALIKE for other in found):
+            if not any(orders_alike(own, other) for other in found):
                 found.append(own)
         return [dict(zip(self.data.names, each.tolist(), strict=True)) for each in found[1:]]
 
@@ -430,7 +445,7 @@ class Ensemble:
             restarts=Restarts(result.nats_per_action, self.restarts, alternatives),
             nats_per_action=float(costs[0]),
             history=result.history,
-            outcome=mode(result.history.outcome(member, result.guessing_nats) for member in self.restarts),
+            outcome=result.outcome_of(self.restarts),
             method=self.method,
             provenance={**runs.provenance(), **self.provenance},
             joint=joint,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ileed._torch import default_modes
+from ileed._torch import default_modes, threads
 from ileed.checking import shown, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations, Encoding
 from ileed.demonstrations.rules import listed
@@ -116,6 +116,7 @@ class Expertise:
         return [*learned_from, *((name, nan) for name, _ in rated if isnan(own[name]))]
 
     @default_modes()
+    @threads(1)
     @torch.no_grad()
     def by_skill(self) -> dict[str, dict[str, float]]:
         """Each demonstrator's expertise in each named skill; for fits with `Skills` alone."""
@@ -129,6 +130,7 @@ class Expertise:
         return found
 
     @default_modes()
+    @threads(1)
     @torch.no_grad()
     def __call__(
         self,
@@ -184,6 +186,7 @@ def members_that_know(learned_from: Tensor | None, demonstrator: Tensor) -> Tens
     return (learned_from | ~learned_from.any(0))[:, demonstrator]
 
 
+@threads(1)
 @torch.no_grad()
 def summarise(
     joint: Joint, normaliser: Normaliser, collapsed: Collapsed, data: Demonstrations, learned_from: Array

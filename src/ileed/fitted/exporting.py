@@ -90,12 +90,13 @@ class _WithAction(nn.Module):
 
 
 def _onnx_bytes(policy: PolicyModule) -> bytes:
-    batch = torch.export.Dim("batch")
+    batch, inputs = torch.export.Dim("batch"), policy.inputs
     rows = 3  # of the example that is traced; any number but 0 and 1, which torch takes for constants
+    example = torch.zeros(rows, *inputs.shape, dtype=inputs.input_precision(TOLERANCE))
     with _quiet():
         program = torch.onnx.export(
             _WithAction(policy).eval(),
-            (torch.zeros(rows, *policy.inputs.shape), policy.initial_state(rows) or None),
+            (example, policy.initial_state(rows) or None),
             input_names=["observations", *policy.state_names],
             output_names=["action", *policy.output_names, *(f"next_{name}" for name in policy.state_names)],
             dynamic_shapes=({0: batch}, [{0: batch} for _ in policy.state_names] or None),
@@ -129,9 +130,9 @@ def _check(content: bytes, policy: PolicyModule) -> None:
     generator, inputs, rows = stream(0, "onnx"), policy.inputs, 4
     state = policy.initial_state(rows)
     for _ in range(policy.length + 2 if state else 1):
-        observations = torch.zeros(rows, *inputs.shape)
+        observations = torch.zeros(rows, *inputs.shape, dtype=inputs.input_precision(TOLERANCE))
         drawn = 2 * torch.randn(rows, len(inputs.kept), generator=generator)
-        observations.view(rows, -1)[:, inputs.kept] = inputs.shift + inputs.scale * drawn
+        observations.view(rows, -1)[:, inputs.kept] = (inputs.shift + inputs.scale * drawn).to(observations.dtype)
         fed = {name: part.numpy() for name, part in zip(policy.state_names, state, strict=True)}
         action, *found = session.run(None, {"observations": observations.numpy(), **fed})
         expected = torch.utils._pytree.tree_leaves(policy(observations, state or None))

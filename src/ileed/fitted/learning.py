@@ -21,6 +21,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from ileed._torch import product
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted.likelihood import COARSE_POINTS, Block, curves, dispersion_of
 from ileed.fitted.posterior import tails
@@ -184,7 +185,7 @@ def learning_curves(
     np.minimum.at(first, who, number)
     np.maximum.at(last, who, number)
     kept = np.stack(draws, axis=1).astype(np.float32)
-    alone = likelihood @ ((_CHANGES > 0) + (_CHANGES == 0) / 2) / likelihood.sum(1)
+    alone = product(likelihood, (_CHANGES > 0) + (_CHANGES == 0) / 2) / likelihood.sum(1)
     return LearningCurves(data.names, episodes, np.stack([first, last]), kept, alone, population)
 
 
@@ -261,10 +262,10 @@ def _log_density(judged: Array, place: Array, level: Array, change: Array) -> Ar
 def _population(likelihood: Array) -> Array:
     """(change,) the distribution of changes, averaged over Gaussian populations by how likely they make everybody."""
     shares, log_before = _possible_populations()
-    evidence = np.maximum(likelihood @ shares.T, np.finfo(np.float64).tiny)  # (person, possible population)
+    evidence = np.maximum(product(likelihood, shares.T), np.finfo(np.float64).tiny)  # (person, possible population)
     log_after = log_before + np.log(evidence).sum(0)
     after = np.exp(log_after - log_after.max())
-    return np.asarray((after / after.sum()) @ shares)
+    return product(after / after.sum(), shares)
 
 
 @cache

@@ -199,7 +199,8 @@ def tabulated(block: Block, group: Array, temperature: float) -> Block:
 
     def at(points: Tensor, asked: float) -> Tensor:
         assert asked == temperature
-        return torch.from_numpy(_polynomial_weights(_LOG_NODES, np.log(points.clamp_min(_LEAST).numpy()))) @ summed
+        # a copy in torch's own memory: MKL rounds by the alignment of its operands
+        return torch.tensor(_polynomial_weights(_LOG_NODES, np.log(points.clamp_min(_LEAST).numpy()))) @ summed
 
     return Block(block.steps[first], at)
 

@@ -15,6 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
+from ileed._torch import threads
 from ileed.checking import instance_of, list_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.streaming import held_in_memory
@@ -145,6 +146,7 @@ def compare_models(
     return folds.compared(candidates, *zip(*tried, strict=True))
 
 
+@threads(1)
 def _try_model(folds: Folds, fit: FitFolds, model: Model, stage: Stages) -> tuple[Array, tuple[float, ...]]:
     """(episode,) costs of held-out episodes, and everybody's expertise where the model has any."""
     return judged(folds, fit(model, folds.data, folds.weights, stage), model, stage.counter("rating"))

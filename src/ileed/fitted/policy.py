@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily
 
-from ileed._torch import default_modes, stream
+from ileed._torch import default_modes, stream, threads
 from ileed.checking import path_of, seed_of, true_or_false
 from ileed.demonstrations import Array, Demonstrations, Encoding, check_demonstrations
 from ileed.demonstrations.encoding import is_table
@@ -135,12 +135,14 @@ class Policy:
     def to_onnx(self, path: str | Path) -> None:
         """Write the policy as an ONNX file, for any number of observations at a time; needs the extra `onnx`.
 
-        Its input is `observations`, in 32 bits; its outputs are `action`, the most likely one, and what `to_module`
-        returns. A recurrent policy has its state as further inputs and, as `next_...`, outputs. Nothing is written
-        unless onnxruntime's answers agree with the policy's within 1e-4.
+        Its input is `observations`, in float32, or in float64 where float32 cannot resolve them; its outputs are
+        `action`, the most likely one, and what `to_module` returns. A recurrent policy has its state as further inputs
+        and, as `next_...`, outputs. Nothing is written unless onnxruntime's answers agree with the policy's within
+        1e-4.
         """
         write_onnx(self.to_module(), path_of("path", path))
 
+    @threads(1)
     @torch.no_grad()
     def _next(
         self, observations: Any, state: State | None, starts: Array | None, *, legal: Array | Tensor | None = None

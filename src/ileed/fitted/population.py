@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ileed._torch import product
 from ileed.demonstrations import Array
 from ileed.fitted.posterior import INSIDE, mean_and_interval, points_of
 
@@ -56,7 +57,7 @@ def placed(shares: Array, level: float, *, relative: bool, reference: float | No
 def apart_from_mean(shares: Array, probability: float) -> str:
     """How many people are above the mean over people, and how many below it, in words."""
     points = points_of(shares.shape[1])
-    own = shares[:, points > (shares @ points).mean()].sum(1)
+    own = shares[:, points > product(shares, points).mean()].sum(1)
     above_it, below_it = int((own >= probability).sum()), int((own <= 1 - probability).sum())
     who = f"{above_it:,} of {len(shares):,} demonstrators are above the mean over people and {below_it:,} below it"
     return f"{who}, each with probability {probability:.2f} or more"
@@ -64,7 +65,7 @@ def apart_from_mean(shares: Array, probability: float) -> str:
 
 def above(first: Array, second: Array) -> Array:
     """(person, other) the probability that one's expertise is above the other's, from their shares."""
-    return np.asarray(first @ (np.cumsum(second, axis=1) - second / 2).T)
+    return product(first, (np.cumsum(second, axis=1) - second / 2).T)
 
 
 def boundaries(shares: Array, probability: float) -> tuple[Array, Array]:
@@ -73,7 +74,7 @@ def boundaries(shares: Array, probability: float) -> tuple[Array, Array]:
     It is never above the probability that neighbours in this order have, so that all pairs are compared only where
     that reaches `probability`; elsewhere the neighbours' is given, and 0 where all would be too many pairs.
     """
-    order = np.argsort(-(shares @ points_of(shares.shape[1])), kind="stable")
+    order = np.argsort(-product(shares, points_of(shares.shape[1])), kind="stable")
     ordered = shares[order]
     before, after = ordered[:-1], ordered[1:]
     least = np.concatenate(

@@ -14,6 +14,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from ileed._torch import product
 from ileed.demonstrations import Array
 from ileed.errors import SettingsError
 
@@ -57,12 +58,12 @@ class Population:
 
     @property
     def mean(self) -> float:
-        return float(self.share @ INSIDE)
+        return float(product(self.share, INSIDE))
 
     @property
     def spread(self) -> float:
         """Standard deviation of expertise between people."""
-        return float(np.sqrt(self.share @ (INSIDE - self.mean) ** 2))
+        return float(np.sqrt(product(self.share, (INSIDE - self.mean) ** 2)))
 
 
 def tails(level: float) -> tuple[float, float]:
@@ -143,13 +144,14 @@ def population_of(curves: Array, *, mean: Array | None = None) -> LearnedPopulat
     if mean is not None:
         known = np.interp(_MEANS, _ANGLES, mean)
         log_before = np.log(np.maximum(known, np.finfo(np.float64).tiny)).repeat(len(shares) // len(known))
-    evidence = np.maximum(likelihood @ shares.T, np.finfo(np.float64).tiny)  # (demonstrator, possible population)
+    # (demonstrator, possible population)
+    evidence = np.maximum(product(likelihood, shares.T), np.finfo(np.float64).tiny)
     log_after = log_before + np.log(evidence).sum(0)
     after = np.exp(log_after - log_after.max())
     log_evidence = float(log_after.max() + np.log(after.sum()) + top.sum())
     after /= after.sum()
-    found = likelihood * ((after / evidence) @ shares)
-    return LearnedPopulation(found / found.sum(1, keepdims=True), Population(after @ shares), log_evidence)
+    found = likelihood * product(after / evidence, shares)
+    return LearnedPopulation(found / found.sum(1, keepdims=True), Population(product(after, shares)), log_evidence)
 
 
 _MEANS = (np.arange(60) + 0.5) * (np.pi / 2 / 60)  # of possible populations, as angles
@@ -175,7 +177,7 @@ def mean_and_interval(shares: Array, level: float) -> Interval:
     """Mean and equal-tailed interval of each row of shares over the inner points of the grid."""
     below, points = np.cumsum(shares, axis=1) - shares / 2, points_of(shares.shape[1])
     low, high = np.array([np.interp(tails(level), row, points) for row in below]).T
-    return Interval(shares @ points, low, high)
+    return Interval(product(shares, points), low, high)
 
 
 def draws(shares: Array) -> Array:

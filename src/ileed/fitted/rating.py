@@ -14,7 +14,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from ileed._torch import default_modes, numpy_stream
+from ileed._torch import default_modes, numpy_stream, product, threads
 from ileed.checking import callable_or_none, instance_of, one_of, text
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations, rules
 from ileed.demonstrations.streaming import held_in_memory
@@ -56,6 +56,7 @@ PEOPLE_AT_ONCE = 4_000
 
 @renamed_arguments(certainty="confidence_level", fitted="policy")
 @default_modes()
+@threads(1)
 def rate(
     policy: Any,
     demonstrations: Demonstrations,
@@ -104,6 +105,7 @@ def rate(
 
 
 @default_modes()
+@threads(1)
 def assess(
     fit: Fitted,
     demonstrations: Demonstrations,
@@ -383,5 +385,5 @@ def _resampled(alone: Estimates, by_episode: Array, who: Array, level: float) ->
         drawn = numpy_stream(0, "rating", len(each)).multinomial(
             len(each), np.full(len(each), 1 / len(each)), size=RESAMPLES
         )
-        low[person], high[person] = np.quantile(peak(drawn.astype(np.float64) @ each), tails(level))
+        low[person], high[person] = np.quantile(peak(product(drawn.astype(np.float64), each)), tails(level))
     return Estimates(alone.expertise, low, high)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ileed._numpy import default_errors
+from ileed._torch import product
 from ileed.checking import true_or_false
 from ileed.demonstrations import Array, rules
 from ileed.demonstrations.rules import listed
@@ -211,7 +212,7 @@ class Ratings:
         """Expertise, both ends of its interval, and both of the rank's."""
         if self._are_many:
             return placed(self._posterior, level, relative=relative, reference=self.reference)
-        drawn, own = self._draws, self._posterior @ INSIDE
+        drawn, own = self._draws, product(self._posterior, INSIDE)
         if relative:
             reference = drawn.mean(1, keepdims=True) if self.reference is None else self.reference
             drawn = drawn / reference
@@ -366,12 +367,12 @@ class Ratings:
     def _above(self) -> Array:
         """(person, person) the probability that one's expertise is above the other's."""
         shares = self._posterior
-        return shares @ (np.cumsum(shares, axis=1) - shares / 2).T
+        return product(shares, (np.cumsum(shares, axis=1) - shares / 2).T)
 
     @cached_property
     def _boundaries(self) -> tuple[Array, Array]:
         """People by falling expertise, and after each but the last the least probability that one before is better."""
-        order = np.argsort(-(self._posterior @ INSIDE), kind="stable")
+        order = np.argsort(-product(self._posterior, INSIDE), kind="stable")
         least = np.minimum.accumulate(self._above[np.ix_(order, order)], axis=0)
         least = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1]
         return order, np.diagonal(least, offset=1)
@@ -386,8 +387,8 @@ class Ratings:
         checked_level(probability, "probability")
         people = [self._index(first), self._index(second)]
         points = points_of(shares.shape[1])
-        mean = shares[people] @ points
-        variance = shares[people] @ points**2 - mean**2
+        mean = product(shares[people], points)
+        variance = product(shares[people], points**2) - mean**2
         distance, wanted = abs(mean[0] - mean[1]), NormalDist().inv_cdf(probability)
         times = wanted**2 * variance.sum() / max(distance, 1e-12) ** 2
         more = (times - 1) * self.episodes[people].max()

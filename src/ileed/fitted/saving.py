@@ -287,7 +287,8 @@ def _checked_weights(
     states = weights["survey.states"].shape[-1]
     _expect(states > 0, "the shape of survey.states", states, "one state or more")
     with torch.device("meta"):
-        places, units = torch.empty(inputs, dtype=torch.int64), torch.empty(inputs)
+        precision = torch.float64 if weights["lens.shift"].dtype == torch.float64 else torch.float32
+        places, units = torch.empty(inputs, dtype=torch.int64), torch.empty(inputs, dtype=precision)
         summary = ExpertiseSummary(
             by_demonstrator=torch.empty(people, dtype=torch.float64),
             quantiles=torch.empty(people, QUANTILES, dtype=torch.float64),

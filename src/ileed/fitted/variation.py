@@ -20,6 +20,7 @@ from functools import cache
 
 import numpy as np
 
+from ileed._torch import product
 from ileed.demonstrations import Array
 from ileed.fitted.posterior import INSIDE, Population, population_of, possible
 
@@ -63,7 +64,7 @@ def marginal_curves(curves: Array, by_episode: Array, owner: Array) -> Array:
         top = by_episode[part].max(1, keepdims=True)
         likelihood = np.exp(by_episode[part] - top)
         for total, (kernel, _) in zip(summed, kernels, strict=True):
-            np.add.at(total, owner[part], np.log(np.maximum(likelihood @ kernel.T, _TINY)) + top)
+            np.add.at(total, owner[part], np.log(np.maximum(product(likelihood, kernel.T), _TINY)) + top)
     at = np.arcsin(np.sqrt(INSIDE))
     for place, (total, (_, mean)) in enumerate(zip(summed, kernels, strict=True), start=1):
         found[place] = [np.interp(at, mean, row) for row in total]
@@ -81,7 +82,7 @@ def _kernels(count: int) -> list[tuple[Array, Array]]:
     for spread in SPREADS[1:]:
         kernel = np.exp(-0.5 * ((logit[:, None] - logit) / spread) ** 2) * step
         kernel /= kernel.sum(1, keepdims=True)
-        found.append((kernel, np.arcsin(np.sqrt(kernel @ expertise))))
+        found.append((kernel, np.arcsin(np.sqrt(product(kernel, expertise)))))
     return found
 
 
@@ -113,5 +114,5 @@ def _rough_weights(curves: Array) -> Array:
     """(spread,) log posterior of each spread below the greatest, with uniformly distributed means."""
     top = curves.max(2, keepdims=True)
     density = np.sin(2 * _angles(curves.shape[2]))
-    found = _PRIOR + (np.log(np.exp(curves - top) @ (density / density.sum())) + top[..., 0]).sum(1)
+    found = _PRIOR + (np.log(product(np.exp(curves - top), density / density.sum())) + top[..., 0]).sum(1)
     return np.asarray(found - found.max())

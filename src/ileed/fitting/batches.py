@@ -308,7 +308,8 @@ class MiniBatches(Sampler):
             index = torch.cat([index, self._observation_index[following]])
         context = {name: column[..., steps] for name, column in self._context.items()}
         if (before := context.get("previous_policy")) is not None:  # the observations before follow too
-            context["previous_policy"] = torch.where(before < 0, -1, torch.arange(len(steps)).to(index) + len(index))
+            here = torch.arange(len(steps), device=index.device)
+            context["previous_policy"] = torch.where(before < 0, -1, here + len(index))
             index = torch.cat([index, before.clamp_min(0)])
         rows = Rows(
             observations=self._seen.index_select(1, index),

@@ -90,14 +90,14 @@ def _deal(
     found: OptimisationResult,
     callback: ProgressCallback | None,
 ) -> None:
-    """Have the workers of an executor compute all blocks, with as many threads as would be used here."""
+    """Have the workers of an executor compute all blocks."""
     if start.prepared.training_data.data.mapping is not None:
         found_in = "the columns of a folder are on this machine's disk, and no worker is sent them"
         raise SettingsError(f"{found_in}: leave the executor out, or share the fit by torchrun")
-    size, threads = settings.member_block or start.members, torch.get_num_threads()
+    size = settings.member_block or start.members
     firsts = range(0, start.members, size)
     calls = {
-        executor.submit(_learn, _part(start, first, size, settings), settings, str(device), file, threads): first
+        executor.submit(_learn, _part(start, first, size, settings), settings, str(device), file): first
         for first, file in zip(firsts, files, strict=True)
     }
     tell = callback or (lambda progress: None)
@@ -110,11 +110,8 @@ def _deal(
         tell(Progress(done, len(calls), float(np.nanmin(found.nats_per_action)), unit="blocks of restarts"))
 
 
-def _learn(
-    part: Start, settings: OptimiserSettings, device: str, file: Checkpoint | None, threads: int
-) -> OptimisationResult:
+def _learn(part: Start, settings: OptimiserSettings, device: str, file: Checkpoint | None) -> OptimisationResult:
     """What a worker learns of a block."""
-    torch.set_num_threads(threads)
     joint = part.joint.to(device)
     return optimise(joint, part.prepared, settings, checkpoint=file, callback=None, may_diverge=True)
 

@@ -15,8 +15,6 @@ from torch import Tensor
 from ileed import runs
 from ileed.errors import RunError
 
-_MOST_THREADS = 4096
-
 
 @final
 class Checkpoint:
@@ -34,9 +32,9 @@ class Checkpoint:
     def due(self) -> bool:
         return time.monotonic() - self._written >= self.seconds
 
-    def write(self, step: int, thread_count: int, tensors: Mapping[str, Tensor]) -> None:
+    def write(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """Write the file; on a full disk, say, warn once and keep the last one, since the fit itself can go on."""
-        notes = {"step": str(step), "threads": str(thread_count), "fingerprint": self.fingerprint}
+        notes = {"step": str(step), "fingerprint": self.fingerprint}
         try:
             runs.write_tensors(self.path, {name: value.detach().cpu() for name, value in tensors.items()}, notes)
             self._failed = False
@@ -48,8 +46,8 @@ class Checkpoint:
             self._failed = True
         self._written = time.monotonic()
 
-    def read(self) -> tuple[int, int, dict[str, Tensor]] | None:
-        """The step reached, the threads in use and the tensors; nothing where no optimisation was interrupted."""
+    def read(self) -> tuple[int, dict[str, Tensor]] | None:
+        """The step reached and the tensors, or None where no optimisation was interrupted."""
         if not os.path.exists(self.path):
             return None
         tensors, notes = runs.read_tensors(self.path)
@@ -59,12 +57,12 @@ class Checkpoint:
                 "remove it to start anew, or fit with what it was started with"
             )
         try:
-            step, thread_count = int(notes["step"]), int(notes["threads"])
+            step = int(notes["step"])
         except (KeyError, ValueError) as error:
             raise self._damaged("it does not say which step it was written at") from error
-        if step < 1 or not 1 <= thread_count <= _MOST_THREADS:
-            raise self._damaged(f"it was written at step {step} with {thread_count} threads, which cannot be")
-        return step, thread_count, tensors
+        if step < 1:
+            raise self._damaged(f"it was written at step {step}, which cannot be")
+        return step, tensors
 
     def check(self, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], step: int, recorded: list[int]) -> None:
         """Refuse tensors that cannot be those of the optimisation with this state, at one of its recorded steps."""

@@ -1,4 +1,4 @@
-"""Two optimisations at once, for kernels that are too small for several threads."""
+"""Two optimisations at the same time, each on one thread."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
 from typing import TypeVar
 
+from ileed._torch import threads
 from ileed.fitting.results import Progress, ProgressCallback
 
 _First = TypeVar("_First")
@@ -42,7 +43,7 @@ def optimise_both(
             report(latest.pop(stage))
 
     with ThreadPoolExecutor(1) as thread:
-        beside = thread.submit(second, note)
+        beside = thread.submit(threads(1)(second), note)
         try:
             found = first(report)
             while not wait([beside], timeout=0.1).done:

@@ -26,7 +26,6 @@ from ileed.processes import Team
 DIVERGED = "every restart became non-finite: lower learning_rate, or set clip"
 _RECORDS = 200  # how many points of the learning curve are kept
 _SMOOTHED_BATCHES = 100  # a cost of mini-batches is the running mean over so many, or over an epoch where it is shorter
-_ONE_THREAD_PRODUCTS = 1e9  # multiplications in one pass through all networks: some 50 ms of one core
 _AT_ONCE = {"cpu": 400_000, "cuda": 200_000_000}  # members x counts: what a cache holds, and what a GPU's memory does
 
 
@@ -51,10 +50,10 @@ def optimise(
     if checkpoint is not None and writes:
         checkpoint.remove_partial()
     device = next(joint.parameters()).device
-    start, count, tensors = resumed or (0, thread_count(joint, prepared, device), {})
+    start, tensors = resumed or (0, {})
     if device.type == "cpu":
         keep_freed_memory()
-    with threads(count):
+    with threads(1):
         optimisation = _Optimisation(joint, prepared, settings, team)
         if checkpoint is not None and resumed is not None:
             checkpoint.check(tensors, optimisation.state, start, optimisation.recorded)
@@ -64,7 +63,7 @@ def optimise(
             if callback is not None and (done < settings.steps or optimisation.best):
                 callback(Progress(done, settings.steps, cost))
             if checkpoint is not None and writes and (done == settings.steps or checkpoint.due()):
-                checkpoint.write(done, count, optimisation.state)
+                checkpoint.write(done, optimisation.state)
         result = optimisation.result()
         if not may_diverge and not np.isfinite(result.nats_per_action).any():
             if checkpoint is not None:
@@ -79,18 +78,6 @@ def recorded_steps(steps: int) -> list[int]:
     """The steps after which the learning curve has a record, and a checkpoint may be written."""
     every = max(1, steps // _RECORDS)
     return [min(step + every, steps) for step in range(0, steps, every)]
-
-
-def thread_count(joint: Joint, prepared: Prepared, device: torch.device) -> int:
-    """One thread but for very large networks, which take as many as torch may use.
-
-    Threads meet after every kernel, and one that waits for a core keeps the others waiting: beside one busy process on
-    two cores, a fit of small networks takes ten times as long with two threads as with one.
-    """
-    multiplied = joint.parameters() if prepared.sampler.people_at_once is None else joint.network_parameters()
-    parameters = sum(parameter.numel() for parameter in multiplied)
-    products = parameters * prepared.sampler.batch().observations.shape[-1]
-    return 1 if device.type == "cuda" or products < _ONE_THREAD_PRODUCTS else torch.get_num_threads()
 
 
 @final

@@ -15,7 +15,15 @@ from ileed._torch import available_memory, numpy_stream
 from ileed.checking import number, shown, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
-from ileed.demonstrations.streaming import FEW_STEPS, blocks_of, input_moments_of, moments, skill_rows, uncollapsed
+from ileed.demonstrations.streaming import (
+    FEW_STEPS,
+    blocks_of,
+    input_moments_of,
+    moments,
+    skill_rows,
+    uncollapsed,
+    unscaled_inputs,
+)
 from ileed.errors import SettingsError
 from ileed.fitting.batches import MiniBatches, Sampler, TrainingData, WholeBatch
 from ileed.fitting.people import PeopleBatches
@@ -176,16 +184,17 @@ def _unique_observations(collapsed: Collapsed | Uncollapsed) -> torch.Tensor:
 
 def _normaliser(data: Demonstrations, collapsed: Collapsed | Uncollapsed, normalise: bool | None) -> Normaliser:
     shape, varying = data.observations.shape[1:], torch.from_numpy(collapsed.varying)
-    normalise = data.observations.dtype.kind == "f" if normalise is None else normalise
-    indicators = None if data.encoding is None else torch.from_numpy(data.encoding.indicators[collapsed.varying])
+    if normalise is False:
+        return normaliser_for(shape, varying, None)
+    unscaled = torch.from_numpy(unscaled_inputs(data, collapsed, codes=normalise is None))
     if isinstance(collapsed, Collapsed):
         steps_at = np.bincount(collapsed.observation_index, collapsed.count, minlength=collapsed.unique_count)
-        seen, weight = _unique_observations(collapsed), torch.from_numpy(steps_at)
-        return normaliser_for(shape, varying, input_moments(seen, weight) if normalise else None, indicators)
-    if not normalise:
-        return normaliser_for(shape, varying, None)
-    mean, deviation = input_moments_of(data, collapsed.varying)
-    return normaliser_for(shape, varying, (torch.from_numpy(mean), torch.from_numpy(deviation)), indicators)
+        found = input_moments(_unique_observations(collapsed), torch.from_numpy(steps_at))
+    else:
+        mean, deviation = input_moments_of(collapsed)
+        found = torch.from_numpy(mean), torch.from_numpy(deviation)
+    dtype = torch.float32 if collapsed.dtype == np.float32 else torch.float64
+    return normaliser_for(shape, varying, found, unscaled, dtype)
 
 
 def _action_scale(data: Demonstrations) -> ActionScale:
@@ -201,16 +210,23 @@ def _action_scale(data: Demonstrations) -> ActionScale:
 
 
 def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
-    """The cost of the same guess for every observation: any legal action alike, or one Gaussian over all actions."""
+    """The cost of the best guess that ignores the observation, in nats per action.
+
+    For discrete actions the guess is how often each is taken, or any legal action alike where that costs less; for
+    continuous ones it is one Gaussian over all actions.
+    """
     if scale is not None:
         return float((scale.spread.double().log() + 0.5 * math.log(2 * math.pi * math.e)).sum())
-    if data.mapping is not None:
-        if data.legal is None:
-            return math.log(data.action_count)
-        blocks = blocks_of(data, row_bytes=8 + 2 * data.action_count)
-        return float(sum(np.log(data.legal[block].sum(1)).sum() for block in blocks) / len(data))
-    choices = np.full(len(data), data.action_count) if data.legal is None else data.legal.sum(1)
-    return float(np.log(choices).mean())
+    mapped = data.mapping is not None
+    blocks = [*blocks_of(data, row_bytes=16 + 2 * data.action_count)] if mapped else [slice(None)]
+    taken = np.zeros(data.action_count)
+    for block in blocks:
+        taken += np.bincount(data.actions[block], minlength=data.action_count)
+    share = taken[taken > 0] / len(data)
+    entropy = -float((share * np.log(share)).sum())
+    if data.legal is None:
+        return entropy
+    return min(entropy, float(sum(np.log(data.legal[block].sum(1)).sum() for block in blocks) / len(data)))
 
 
 def checked_weights(given: npt.ArrayLike, data: Demonstrations, members: int) -> Array:
@@ -252,21 +268,24 @@ def _episode_weights(
     return by_episode * kept, out.astype(np.float64)
 
 
-def check_memory(parts: Parts, sizes: Sizes, members: int, device: torch.device, unique_count: int = 1) -> None:
-    """Refuse a model that the device cannot hold, along with parts that do not go together.
+def least_memory(parts: Parts, sizes: Sizes, members: int, unique_count: int = 1) -> float:
+    """Bytes that an optimisation takes at least; parts that do not go together are refused.
 
-    It takes at least four numbers for each parameter (its value, its gradient and Adam's two moments), and one for
-    each output of a layer at each of the `unique_count` observations that a step reads.
+    Each parameter takes four numbers (its value, its gradient and Adam's two moments), and each output of a layer takes
+    one for each of the `unique_count` observations that a step reads.
     """
-    available = available_memory(device)
     try:
         shapes = dict(Joint(parts, sizes, []).named_parameters())  # no members, so no memory either
     except RuntimeError:  # more numbers than 64 bits can count
-        least = math.inf
-    else:
-        parameters = sum(math.prod(each.shape[1:]) for each in shapes.values())
-        outputs = sum(each.shape[1] for name, each in shapes.items() if name.endswith("bias"))
-        least = members * (4 * parameters + unique_count * outputs) * torch.float32.itemsize
+        return math.inf
+    parameters = sum(math.prod(each.shape[1:]) for each in shapes.values())
+    outputs = sum(each.shape[1] for name, each in shapes.items() if name.endswith("bias"))
+    return float(members * (4 * parameters + unique_count * outputs) * torch.float32.itemsize)
+
+
+def check_memory(parts: Parts, sizes: Sizes, members: int, device: torch.device, unique_count: int = 1) -> None:
+    """Refuse a model that the device cannot hold, along with parts that do not go together."""
+    available, least = available_memory(device), least_memory(parts, sizes, members, unique_count)
     if available is not None and least > available:
         found = "more than a billion" if least > 1e18 else f"{least / 1e9:,.2f}"
         raise SettingsError(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
+from statistics import mode
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from ileed.demonstrations import Array
 from ileed.model.joint import Joint
+
+_ENOUGH_STEPS = 200  # of gradient descent, to learn how often each action is taken
+_WORSE, _FAR_WORSE = 0.01, 1.0  # nats per dimension of an action
+_WRONG_END = 8.0  # nats of the wrong end of a binary dimension, whose standard deviation is fixed at a quarter
 
 
 class Outcome(StrEnum):
@@ -21,6 +27,10 @@ class Outcome(StrEnum):
     NO_BETTER_THAN_GUESSING = (
         "the best restart stopped improving and explains the actions no better than guessing: "
         "check that observations, actions and demonstrators belong together"
+    )
+    WORSE_THAN_GUESSING = (
+        "the fit is worse than guessing the action without looking at the observation: check `ileed inspect`, lower "
+        "learning_rate, or leave normalise at its default"
     )
 
 
@@ -60,7 +70,7 @@ class History:
         It converged where its mean cost over the last tenth of the steps is below that of the tenth before by less than
         0.001 nats, and by less than a twentieth of its whole improvement; where costs are noisy, less than two standard
         errors of that difference count as none. It learned something where its cost is below `guessing_nats`, the cost
-        of the same guess for every observation, by more than 0.001 nats.
+        of the best guess that ignores the observation, by more than 0.001 nats.
         """
         costs = self.nats_per_action[:, member]
         late, last = (
@@ -100,7 +110,7 @@ class OptimisationResult:
     joint: Joint
     nats_per_action: Array  # (member,) of the whole data set, or of the held-out episodes
     history: History
-    guessing_nats: float  # the cost of the same guess for every observation
+    guessing_nats: float  # the cost of the best guess that ignores the observation
 
     @property
     def chosen(self) -> int:
@@ -110,7 +120,23 @@ class OptimisationResult:
     @property
     def outcome(self) -> Outcome:
         """How the fit of the member of least cost ended."""
-        return self.history.outcome(self.chosen, self.guessing_nats)
+        return self.outcome_of([self.chosen])
+
+    def outcome_of(self, members: Sequence[int]) -> Outcome:
+        """How most of some members ended, the likeliest first, or whether they are worse than guessing.
+
+        They are where their mean cost, on held-out episodes if there are any, is above `guessing_nats` by 0.01 nats per
+        dimension of the action after 200 steps or more. Fewer steps may not be enough to learn anything: then it takes
+        1 nat, and continuous actions, whose density has no bound, are not judged.
+        """
+        sizes, is_short = self.joint.sizes, self.history.step[-1] < _ENOUGH_STEPS
+        if sizes.discrete:
+            margin = _FAR_WORSE if is_short else _WORSE
+        else:
+            margin = inf if is_short else sizes.actions * _WORSE + len(sizes.binary_dimensions) * _WRONG_END
+        if self.nats_per_action[list(members)].mean() > self.guessing_nats + margin:
+            return Outcome.WORSE_THAN_GUESSING
+        return mode(self.history.outcome(member, self.guessing_nats) for member in members)
 
     def part(self, joint: Joint, first: int, guessing_nats: float) -> OptimisationResult:
         """What was found for the members of one model among several that were optimised side by side."""

@@ -38,6 +38,8 @@ class Stages:
     """Where stages that do not need one another run; None for here, one after the other."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
+    threads: int = field(default_factory=torch.get_num_threads)
+    """CPU threads that the caller may use: they run stages at the same time, never one kernel together."""
 
     def stage(self, words: str, suffix: str) -> Stages:
         """A stage, in words and as the suffix of a file."""
@@ -70,7 +72,7 @@ class Stages:
         return checkpoint
 
     def fingerprint(self, method: Any, data: Demonstrations, weights: Array | None) -> str:
-        """Names everything that a fit's bits depend on, but the number of threads, which its checkpoint holds."""
+        """A digest of everything that the bits of a fit depend on."""
         about = [runs.plain(method), data.fingerprint(), self.seed, self.device.type]
         if self.known is not None:
             about.append(self.known.provenance(data))

@@ -114,7 +114,8 @@ class StreamedBatches(Sampler):
     def __init__(self, training_data: TrainingData, normaliser: Normaliser, *, device: torch.device) -> None:
         data, parts = training_data.data, training_data.parts
         self._data, self._sizes, self._device = data, training_data.sizes, device
-        self._normaliser, self._varying = normaliser, training_data.collapsed.varying
+        self._normaliser = normaliser
+        self._varying, self._dtype = training_data.collapsed.varying, training_data.collapsed.dtype
         self._has_dynamics = parts.dynamics is not None
         self._context = StepContext(data, parts.context)
         column = parts.expertise.skill_column
@@ -185,7 +186,7 @@ class StreamedBatches(Sampler):
         )
 
     def _inputs(self, steps: Array) -> Tensor:
-        rows = torch.from_numpy(inputs_at(self._data, steps, self._varying))
+        rows = torch.from_numpy(inputs_at(self._data, steps, self._varying, self._dtype))
         return self._normaliser.normalise(rows.T).to(self._device)
 
     def _context_tensors(self, columns: Mapping[str, Array]) -> Mapping[str, Tensor]:

@@ -9,14 +9,15 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ileed._torch import Float
+from ileed._torch import Float, Shaped
 
 
 @final
 class Normaliser(nn.Module):
-    """Inputs that varied in the data, centred and scaled; an input that never varied carries no information.
+    """Selects the inputs that varied in the data, centres and scales them, and returns them in single precision.
 
-    Part of the policy, so that whoever holds one passes observations as they come.
+    It is part of the policy, which therefore takes observations in their own units. `shift` and `scale` are float64
+    where the data need double precision: inputs are then standardised in it before they are cast to float32.
     """
 
     kept: Tensor
@@ -32,11 +33,17 @@ class Normaliser(nn.Module):
 
     def forward(self, observations: Tensor) -> Float[Tensor, "input observation"]:
         """What the networks see of (unique observation, *shape) observations."""
-        return self.normalise(observations.flatten(1)[:, self.kept].float().T)
+        return self.normalise(observations.flatten(1)[:, self.kept].T)
 
-    def normalise(self, varying: Float[Tensor, "input observation"]) -> Float[Tensor, "input observation"]:
+    def input_precision(self, tolerance: float) -> torch.dtype:
+        """float32, unless rounding observations to it moves a standardised input by more than `tolerance`."""
+        error = torch.finfo(torch.float32).eps * self.shift.abs() / self.scale
+        return torch.float64 if bool((error > tolerance).any()) else torch.float32
+
+    def normalise(self, varying: Shaped[Tensor, "input observation"]) -> Float[Tensor, "input observation"]:
         """Centre and scale inputs that are already only the varying ones."""
-        return ((varying - self.shift[:, None]) / self.scale[:, None]).contiguous()
+        varying = varying.to(self.shift.dtype)
+        return ((varying - self.shift[:, None]) / self.scale[:, None]).float().contiguous()
 
 
 @final
@@ -63,17 +70,21 @@ def normaliser_for(
     shape: Sequence[int],
     varying: Tensor,
     moments: tuple[Float[Tensor, " input"], Float[Tensor, " input"]] | None,
-    indicators: Tensor | None = None,
+    unscaled: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Normaliser:
-    """The normaliser of a data set: each input in units of its own spread over steps, or as it comes.
+    """The normaliser of a data set: each input in units of its standard deviation over steps, or as it is.
 
-    `indicators` marks the inputs that are one in a row's own category and zero elsewhere. These are never scaled: in
-    units of its own spread, a category of one row in a hundred would be ten, and of one in ten thousand a hundred.
+    `unscaled` marks indicators (one in a row's own category, zero elsewhere) and codes, which are not scaled: in units
+    of its standard deviation, a category of one row in a hundred would be ten, and of one in ten thousand a hundred.
+    `dtype` is the precision in which inputs are standardised. A standard deviation below its rounding error at the mean
+    is replaced by that error, so that rounding is not magnified, and values that differ stay half a unit apart or more.
     """
-    if moments is None:
+    if moments is None or (unscaled is not None and unscaled.all()):
         ones = torch.ones(len(varying))
         return Normaliser(shape, varying, torch.zeros_like(ones), ones)
     mean, spread = moments
-    if indicators is not None:
-        mean, spread = mean.masked_fill(indicators, 0.0), spread.masked_fill(indicators, 1.0)
-    return Normaliser(shape, varying, mean.float(), spread.clamp_min(1e-6).float())
+    if unscaled is not None:
+        mean, spread = mean.masked_fill(unscaled, 0.0), spread.masked_fill(unscaled, 1.0)
+    spread = torch.maximum(spread, torch.finfo(dtype).eps * mean.abs()).to(dtype)
+    return Normaliser(shape, varying, mean.to(dtype), torch.where(spread > 0, spread, 1.0))

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ileed import memory
 from ileed.checking import path_of
-from ileed.demonstrations import Array, Demonstrations
+from ileed.demonstrations import Array, Demonstrations, Source
 from ileed.demonstrations.episodes import join_episodes
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, UnnamedDemonstratorError, brief, refuse_damage
@@ -53,6 +53,7 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
     those need `by_one`. The observation after the last action is left out, since nobody acted on it.
     """
     path = path_of("path", path, error=DemonstrationError)
+    source = Source.of(path, read_imitation, demonstrator=demonstrator)
     found = _read_folder(path) if path.is_dir() else _read_npz(path)
     if not found.episodes:
         raise DemonstrationError(f"{path} holds no trajectories: choose one that has some")
@@ -60,13 +61,13 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
     columns = join_episodes(found.episodes, labels) | {"encoding": read_encoding(found.notes.get("encoding"))}
     if is_absent("terminals", found.notes):
         columns["terminals"] = None
-    legal, skills = _ours(found)
     return Demonstrations(
         **columns,
+        **_ours(found),
         names=names,
-        legal=legal,
-        skills=skills,
         action_count=found.notes.get("action_count", 0),
+        fps=found.notes.get("fps"),
+        source=source,
     )
 
 
@@ -244,16 +245,17 @@ def _info(text: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _ours(found: _Trajectories) -> tuple[Array | None, dict[str, Array]]:
-    """The legal actions and the skills that our writer put into the infos."""
+def _ours(found: _Trajectories) -> dict[str, Any]:
+    """The legal actions, the timestamps and the skills that our writer put into the infos."""
     kinds = found.notes.get("skills", {})
     if found.infos is None or not found.notes:
-        return None, {}
+        return {}
     infos = [_info(text) for texts in found.infos for text in texts]
+    names = {"legal", "timestamps"} if "fps" in found.notes else {"legal"}
     try:
-        legal = [info["legal"] for info in infos] if infos and "legal" in infos[0] else None
+        columns = {name: np.array([info[name] for info in infos]) for name in names if infos and name in infos[0]}
         skills = {name: np.array([info["skill"][name] for info in infos]) for name in kinds}
-        return None if legal is None else np.array(legal), skills_as_noted(skills, found.notes)
+        return columns | {"skills": skills_as_noted(skills, found.notes)}
     except (LookupError, TypeError, ValueError) as error:
         raise DemonstrationError(f"the infos lack what the notes announce ({brief(error)}): write it again") from error
 
@@ -322,11 +324,11 @@ def _lists(values: Array, bounds: Array) -> pa.Array:
 
 
 def _infos(data: Demonstrations) -> list[str]:
-    """The info of each step: who demonstrated, which actions were legal, and which skills the step called for."""
+    """The info of each step: who demonstrated, which actions were legal, its time, and the skills it called for."""
     infos: list[dict[str, Any]] = [{_DEMONSTRATOR: data.names[person]} for person in data.demonstrator]
-    if data.legal is not None:
-        for info, legal in zip(infos, data.legal.tolist(), strict=True):
-            info["legal"] = legal
+    for name, column in (("legal", data.legal), ("timestamps", data.timestamps)):
+        for info, value in zip(infos, column.tolist(), strict=True) if column is not None else ():
+            info[name] = value
     skills: Mapping[str, Sequence[Any]] = {name: values.tolist() for name, values in data.skills.items()}
     for number, info in enumerate(infos if skills else ()):
         info["skill"] = {name: values[number] for name, values in skills.items()}

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ileed import memory
 from ileed.checking import path_of, texts_or_none
-from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations import Array, Demonstrations, Encoding, Source
 from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.encoding import numbered_names
 from ileed.demonstrations.rules import listed
@@ -36,8 +36,8 @@ SKILL = "skill."
 NOTES = "meta/ileed.json"
 TASK = "task"
 _IMAGES = ("video", "image")
-_OPTIONAL = {"next.reward": "rewards", "next.done": "terminals", "legal": "legal"}
-_OWN = ("index", "episode_index", "frame_index", "task_index", "timestamp", "action", *_OPTIONAL)
+_OPTIONAL = {"next.reward": "rewards", "next.done": "terminals", "legal": "legal", "timestamp": "timestamps"}
+_OWN = ("index", "episode_index", "frame_index", "task_index", "action", *_OPTIONAL)
 _OWN_OF_EPISODES = re.compile(r"episode_index|tasks|length|dataset_.*|(stats|videos|data|meta)/.*")
 
 
@@ -52,15 +52,20 @@ def read_lerobot(
 
     `observations` names features, whose numbers are joined in that order. None takes those that our writer noted, or
     `observation.state` and `observation.environment_state`; videos and images are then left out, with a warning. A
-    whole number as action is discrete. Where a folder has several tasks, they are the skill column `task`.
+    whole number as action is discrete. Where a folder has several tasks, they are the skill column `task`. The folder's
+    `fps` and timestamps are kept, for `write_lerobot`.
     """
-    folder = _Folder(path_of("path", path, error=DemonstrationError))
+    path = path_of("path", path, error=DemonstrationError)
     asked = texts_or_none("observations", observations, error=DemonstrationError)
+    source = Source.of(path, read_lerobot, demonstrator=demonstrator, observations=asked)
+    folder = _Folder(path)
     keys = folder.observation_keys(asked)
     who = _place_of_demonstrator(folder, demonstrator)
     of_frames = [who.column] if isinstance(who, by_column) and who.column in folder.columns else []
     skills = [name for name in folder.columns if name.startswith(SKILL)]
     optional = [name for name in (*_OPTIONAL, "task_index") if name in folder.columns]
+    if folder.info.get("fps") is None:
+        optional = [name for name in optional if name != "timestamp"]
     frames = folder.frames([*keys, "action", "episode_index", *optional, *skills, *of_frames])
     episode, acted = frames("episode_index"), frames("action")
     counts = _check_episodes(folder, episode)
@@ -83,6 +88,8 @@ def read_lerobot(
         skills={name.removeprefix(SKILL): _weights(frames(name)) for name in skills} | folder.tasks(frames, optional),
         action_count=count,
         encoding=encoding,
+        fps=folder.info.get("fps"),
+        source=source,
     )
 
 

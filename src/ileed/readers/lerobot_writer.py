@@ -22,6 +22,7 @@ from ileed.readers.lerobot import NOTES, SKILL, STATES, TASK, VERSIONS
 from ileed.readers.parquet import as_arrow
 
 OPERATOR = "operator"
+_FPS = 10
 _FILES_IN_CHUNK = 1000
 _FILE_BYTES = 100 << 20  # of a data file, beyond which the next begins, as lerobot has it
 _QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
@@ -37,7 +38,7 @@ def write_lerobot(
     *,
     observations: Mapping[str, int] | None = None,
     version: str = "v3.0",
-    fps: int = 10,
+    fps: int | None = None,
     task: str = "demonstration",
     robot_type: str | None = None,
 ) -> None:
@@ -45,18 +46,22 @@ def write_lerobot(
 
     `observations` divides the numbers of an observation among features, by how many each takes in order (None: all in
     `observation.state`). ACT and Diffusion, without images, need `observation.environment_state`. Who demonstrated is
-    the feature `operator` of every frame, which lerobot's own tools keep when they delete or split. `fps` is the clock
-    of the frames, which demonstrations do not have. `task` describes the task in words; where the skill column `task`
-    has labels, these do.
+    the feature `operator` of every frame, which lerobot's own tools keep when they delete or split.
+
+    Frame rate and timestamps are those of `data`. Another `fps` gives frame k of an episode the timestamp k / `fps`;
+    data without a frame rate have 10 frames per second unless it is passed. `task` describes the task in words; where
+    the skill column `task` has labels, these do.
     """
     path = path_of("path", path, error=DemonstrationError)
     one_of("version", version, VERSIONS)
-    whole_number("fps", fps, least=1, rule="pass a whole number of frames a second, one or more")
+    if fps is not None:
+        whole_number("fps", fps, least=1, rule="pass a whole number of frames per second, one or more")
+    rate = frame_rate(data, fps)
     if os.path.lexists(path):
         raise DemonstrationError(f"{path} exists already: choose another place, or remove it first")
     keys = {STATES[0]: data.observation_size} if observations is None else dict(observations)
     labels, tasks = _tasks(data, task)
-    columns = _columns(data, keys, tasks, fps)
+    columns = _columns(data, keys, tasks, rate)
     bounds = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
     features = {name: _feature(values) for name, values in columns.items()}
     if data.encoding is not None and len(keys) == 1:
@@ -68,7 +73,7 @@ def write_lerobot(
         "total_frames": len(data),
         "total_tasks": len(labels),
         "chunks_size": _FILES_IN_CHUNK,
-        "fps": fps,
+        "fps": rate,
         "splits": {"train": f"0:{data.episode_count}"},
         "data_path": _DATA[version],
         "video_path": None,
@@ -78,6 +83,11 @@ def write_lerobot(
         (folder / "meta").mkdir()
         _FORMATS[version](folder, info, columns, bounds, labels)
         (folder / NOTES).write_text(json.dumps(_notes(data, keys)) + "\n", "utf-8")
+
+
+def frame_rate(data: Demonstrations, asked: int | None) -> float:
+    """Frames per second in the folder: as asked for, or that of the data, or 10 for data that state none."""
+    return next(rate for rate in (asked, data.fps, _FPS) if rate is not None)
 
 
 def _notes(data: Demonstrations, keys: Mapping[str, int]) -> dict[str, Any]:
@@ -103,7 +113,7 @@ def _tasks(data: Demonstrations, task: str) -> tuple[list[str], Array]:
     return labels.tolist(), index.astype(np.int64)
 
 
-def _columns(data: Demonstrations, keys: Mapping[str, int], tasks: Array, fps: int) -> dict[str, Array]:
+def _columns(data: Demonstrations, keys: Mapping[str, int], tasks: Array, fps: float) -> dict[str, Array]:
     """Every feature of the folder: (frame,) values, or (frame, number)."""
     if (taken := sum(keys.values())) != data.observation_size or min(keys.values(), default=0) < 1:
         found = f"the features {dict(keys)} take {taken} numbers but an observation has {data.observation_size}"
@@ -113,6 +123,7 @@ def _columns(data: Demonstrations, keys: Mapping[str, int], tasks: Array, fps: i
     columns: dict[str, Array] = dict(zip(keys, parts, strict=True))
     _, first = np.unique(data.episode, return_index=True)
     frame = np.arange(len(data)) - first[data.episode]
+    seconds = frame / fps if data.timestamps is None or fps != data.fps else data.timestamps
     others = {
         "action": data.actions,
         OPERATOR: np.array(data.names)[data.demonstrator],
@@ -120,7 +131,7 @@ def _columns(data: Demonstrations, keys: Mapping[str, int], tasks: Array, fps: i
         "next.done": data.terminals,
         "legal": data.legal,
         **{SKILL + name: each for name, each in data.skills.items() if name != TASK or each.dtype.kind != "U"},
-        "timestamp": (frame / fps).astype(np.float32),
+        "timestamp": seconds.astype(np.float32),
         "frame_index": frame,
         "episode_index": data.episode,
         "index": np.arange(len(data)),

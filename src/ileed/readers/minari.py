@@ -19,7 +19,7 @@ import numpy as np
 
 from ileed import memory
 from ileed.checking import path_of, texts_or_none, whole_number
-from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations import Array, Demonstrations, Encoding, Source
 from ileed.demonstrations.encoding import numbered_names
 from ileed.demonstrations.episodes import join_episodes, join_parts
 from ileed.demonstrations.rules import listed
@@ -33,6 +33,7 @@ from ileed.wording import did_you_mean
 
 DEMONSTRATOR = "demonstrator"
 LEGAL, SKILL = "infos/legal", "infos/skill/"  # where our writer puts what Minari has no column for
+TIMESTAMPS = "infos/timestamps"
 _BOOKKEEPING = ("id", "total_steps", "seed")  # metadata of every episode that Minari itself writes
 _OPTIONAL = {"rewards": "rewards", "terminations": "terminals"}
 
@@ -50,8 +51,10 @@ def read_minari(
     `goal/position`; None takes all that are numbers, in the order of their names, and warns of those it leaves out.
     Discrete actions are numbered from zero, whatever the space starts from. Images in JPEG are not read.
     """
-    folder = _data_folder(path_of("path", path, error=DemonstrationError))
+    path = path_of("path", path, error=DemonstrationError)
     observations = texts_or_none("observations", observations, error=DemonstrationError)
+    source = Source.of(path, read_minari, demonstrator=demonstrator, observations=observations)
+    folder = _data_folder(path)
     about = read_json(file_in(folder, "metadata.json"))
     notes = read_notes(about.get("ileed", "{}"), f"{folder / 'metadata.json'} under 'ileed'")
     space = _space(about, "action_space")
@@ -64,11 +67,11 @@ def read_minari(
             raise DemonstrationError(f"the actions of {path} are {brief(kind)}: they must be one array of numbers")
         names, labels = _who(storage, demonstrator, notes, folder)
         seen = _observation_places(there, observations, about)
-        kept = [name for name in there if notes and (name == LEGAL or name.startswith(SKILL))]
-        kept += [name for name, ours in _OPTIONAL.items() if name in there and not is_absent(ours, notes)]
+        kept = _optional_places(there, notes)
         wanted = [*seen, "actions", *kept]
         memory.check_fits(folder, sum(storage.decoded_bytes(each, wanted) for each in storage.episodes))
         episodes = [storage.read(each, wanted) for each in storage.episodes]
+        numbers = np.array(storage.episodes)
     shapes = [_entry(_space(about, "observation_space"), name).get("shape") for name in seen]
     for episode in episodes:
         parts = [_reshape(episode.pop(name), shape) for name, shape in zip(seen, shapes, strict=True)]
@@ -79,18 +82,36 @@ def read_minari(
     if notes:
         columns["encoding"] = read_encoding(notes.get("encoding"))
     elif seen != ["observations"]:
-        widths = {name.removeprefix("observations/"): part[0].size for name, part in zip(seen, parts, strict=True)}
-        inputs = [each for name, width in widths.items() for each in numbered_names(name, width)]
-        columns["encoding"] = Encoding.of_numbers(inputs, columns["actions"], action_count=action_count)
+        columns["encoding"] = Encoding.of_numbers(
+            _input_names(seen, parts), columns["actions"], action_count=action_count
+        )
     extra = {name: _beside(name, episodes) for name in kept if name not in _OPTIONAL}
-    skills = {name.removeprefix(SKILL): values for name, values in extra.items() if name != LEGAL}
+    skills = {name.removeprefix(SKILL): values for name, values in extra.items() if name.startswith(SKILL)}
     return Demonstrations(
         **columns,
+        source_episode=numbers[columns["episode"]],
         names=names,
         legal=extra.get(LEGAL),
         skills=skills_as_noted(skills, notes),
         action_count=action_count,
+        fps=notes.get("fps"),
+        timestamps=extra.get(TIMESTAMPS),
+        source=source,
     )
+
+
+def _input_names(seen: Sequence[str], parts: Sequence[Array]) -> list[str]:
+    """The name of each number of an observation, from the entries that are joined and one episode's part of each."""
+    entries = (name.removeprefix("observations/") for name in seen)
+    widths = (math.prod(part.shape[1:]) for part in parts)
+    return [each for entry in zip(entries, widths, strict=True) for each in numbered_names(*entry)]
+
+
+def _optional_places(there: Mapping[str, bool], notes: Mapping[str, Any]) -> list[str]:
+    """The places to read beside observations and actions: rewards, terminations, and what our writer added."""
+    kept = [name for name in there if notes and (name == LEGAL or name.startswith(SKILL))]
+    kept += [TIMESTAMPS] if "fps" in notes and TIMESTAMPS in there else []
+    return kept + [name for name, ours in _OPTIONAL.items() if name in there and not is_absent(ours, notes)]
 
 
 def _data_folder(path: Path) -> Path:
@@ -281,7 +302,8 @@ def _candidates(path: Path) -> list[Candidate]:
     folder, found = _data_folder(path), dict[str, list[str | int]]()
     with open_storage(folder, read_json(file_in(folder, "metadata.json")).get("data_format")) as storage:
         places = storage.places(storage.episodes[0]) if storage.episodes else {}
-        infos = [name for name in places if name.startswith("infos/") and name != LEGAL and not name.startswith(SKILL)]
+        others = [name for name in places if name not in (LEGAL, TIMESTAMPS) and not name.startswith(SKILL)]
+        infos = [name for name in others if name.startswith("infos/")]
         for episode in storage.episodes:
             told = {name: [value] for name, value in storage.metadata(episode).items() if name not in _BOOKKEEPING}
             for name in infos:

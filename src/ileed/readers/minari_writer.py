@@ -16,7 +16,7 @@ from ileed.checking import path_of
 from ileed.demonstrations import Array, Demonstrations
 from ileed.errors import DemonstrationError, require
 from ileed.readers.folders import write_folder
-from ileed.readers.minari import DEMONSTRATOR, LEGAL, SKILL
+from ileed.readers.minari import DEMONSTRATOR, LEGAL, SKILL, TIMESTAMPS
 from ileed.readers.minari_storage import MAIN
 from ileed.readers.notes import notes_of
 
@@ -97,6 +97,8 @@ def _episodes(data: Demonstrations, bounds: Array) -> bytes:
     longer = {"observations": data.observations}  # by one row, as in Minari
     if data.legal is not None:
         longer[LEGAL] = data.legal
+    if data.timestamps is not None:
+        longer[TIMESTAMPS] = data.timestamps
     for name, values in data.skills.items():
         longer[SKILL + name] = np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
     content = io.BytesIO()

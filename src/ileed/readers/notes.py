@@ -14,7 +14,7 @@ _LABEL_TYPE = re.compile(r"[<>|=]?(?P<kind>[biufU])(?P<size>\d{1,6})")
 
 
 def notes_of(data: Demonstrations) -> dict[str, Any]:
-    """The order of names, the number of actions, the types of skills and the encoding, as plain JSON values."""
+    """The order of names, the number of actions, the types of skills, fps and the encoding, as plain JSON values."""
     notes: dict[str, Any] = {
         "format": 1,
         "observation_shape": list(data.observations.shape[1:]),
@@ -25,6 +25,8 @@ def notes_of(data: Demonstrations) -> dict[str, Any]:
     }
     if data.encoding is not None:
         notes["encoding"] = runs.plain(data.encoding)
+    if data.fps is not None:
+        notes["fps"] = data.fps
     return notes
 
 

@@ -10,11 +10,12 @@
 | terminal     | boolean (optional)                      | whether the task ended there                         |
 | legal        | list of booleans (optional)             | which actions were allowed                           |
 | episode_number | integer (optional)                    | which of the demonstrator's own episodes it is, from 0 on |
+| timestamp    | float (optional)                        | time of the step in seconds, where the metadata state `fps` |
 | skill.NAME   | string, integer or list of floats (opt.)| which skills the step called for                     |
 
 The file's metadata may hold, under the key `ileed`, a JSON object with `observation_shape`, `names` (the order of
-demonstrators, also of those without a step), `action_count`, and `encoding` (the names of features and actions of data
-that came from a table). Files without it are read as well. Other columns are not looked at.
+demonstrators, also of those without a step), `action_count`, `fps` (steps per second), and `encoding` (the names of
+features and actions of data that came from a table). Files without it are read as well. Other columns are ignored.
 
 A file's footer states how many values each column has and of which type, so that what it decodes to is known before
 anything is decoded. Text is read as a dictionary: a long word that stands in every row is held once.
@@ -25,7 +26,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -35,7 +36,7 @@ import pyarrow.parquet as pq
 
 from ileed import memory, runs
 from ileed.checking import instance_of, path_of
-from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations import Array, Demonstrations, Encoding, Source
 from ileed.demonstrations.columns import is_text, longest_word
 from ileed.demonstrations.encoding import Feature
 from ileed.demonstrations.rules import listed
@@ -44,9 +45,13 @@ from ileed.readers.reader import Labeller, Reader, by_column, flat_table, read_n
 from ileed.wording import did_you_mean
 
 _NEEDED = {"observation": "observations", "action": "actions", "demonstrator": "demonstrator", "episode": "episode"}
-_COLUMNS = (
-    _NEEDED | {"reward": "rewards", "terminal": "terminals", "legal": "legal"} | {"episode_number": "episode_number"}
-)  # as Demonstrations calls them
+_COLUMNS = _NEEDED | {
+    "reward": "rewards",
+    "terminal": "terminals",
+    "legal": "legal",
+    "episode_number": "episode_number",
+    "timestamp": "timestamps",
+}  # as Demonstrations calls them
 _SKILL = "skill."
 WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}  # bytes of a value
 
@@ -66,6 +71,8 @@ def write_parquet(data: Demonstrations, path: str | Path, *, steps: slice = slic
     }
     if data.encoding is not None:
         notes["encoding"] = runs.plain(data.encoding)
+    if data.fps is not None:
+        notes["fps"] = data.fps
     table = pa.table(written).replace_schema_metadata({"ileed": json.dumps(notes)})
     content = io.BytesIO()
     pq.write_table(table, content, compression="zstd", compression_level=9)
@@ -83,10 +90,11 @@ def as_arrow(values: Array) -> pa.Array:
 def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
     """Read demonstrations from a parquet file of our schema; `by_column` names another column for who did it."""
     path = path_of("path", path, error=DemonstrationError)
+    source = Source.of(path, read_parquet, demonstrator=demonstrator)
     file = ParquetFile(path)
-    columns = columns_to_read(path, file.schema.names, demonstrator)
     place = f"the metadata 'ileed' of {path}"
     notes = read_notes((file.schema.metadata or {}).get(b"ileed", b"{}"), place)
+    columns = columns_to_read(path, file.schema.names, demonstrator, notes)
     table = file.read(columns.wanted)
     if not len(table):
         raise DemonstrationError(f"there are no steps in {path}: at least one is needed")
@@ -97,6 +105,8 @@ def read_parquet(path: str | Path, *, demonstrator: Labeller | None = None) -> D
         names=notes.get("names", ()) if columns.has_own_names else (),
         action_count=notes.get("action_count", 0),
         encoding=read_encoding(notes.get("encoding")),
+        fps=notes.get("fps"),
+        source=source,
     )
 
 
@@ -112,8 +122,13 @@ class ColumnsToRead(NamedTuple):
         return self.who == "demonstrator"
 
 
-def columns_to_read(path: Path, present: Sequence[str], demonstrator: Labeller | None) -> ColumnsToRead:
-    """Which of the columns that are present are ours; what is needed must be there, and nothing twice."""
+def columns_to_read(
+    path: Path, present: Sequence[str], demonstrator: Labeller | None, notes: Mapping[str, Any]
+) -> ColumnsToRead:
+    """Which of the columns that are present are ours; what is needed must be there, and nothing twice.
+
+    A column `timestamp` is ours where the notes state `fps`, and otherwise one of the user's own.
+    """
     if demonstrator is not None and not isinstance(demonstrator, by_column):
         raise DemonstrationError(
             f"{demonstrator!r} does not apply to parquet files: use by_column(...) (at the command: --who COLUMN)"
@@ -128,7 +143,7 @@ def columns_to_read(path: Path, present: Sequence[str], demonstrator: Labeller |
             f"{path} has no column {missing!r}{did_you_mean(missing, present)}: it has {listed(present, most=20)}; "
             f"rename a column{other if missing == who else ''}"
         )
-    ours = {*needed, *(_COLUMNS.keys() - _NEEDED.keys())}
+    ours = {*needed, *(_COLUMNS.keys() - _NEEDED.keys())} - ({"timestamp"} if notes.get("fps") is None else set())
     wanted = [name for name in dict.fromkeys(present) if name in ours or name.startswith(_SKILL)]
     if repeated := next((name for name in wanted if present.count(name) > 1), None):
         raise DemonstrationError(f"{path} has {present.count(repeated)} columns {repeated!r}: keep one of them")

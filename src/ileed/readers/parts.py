@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ileed.checking import callable_or_none, number, path_of, whole_number
-from ileed.demonstrations import Array, Demonstrations, rules
+from ileed.demonstrations import Array, Demonstrations, Source, rules
 from ileed.demonstrations.columns import is_text
 from ileed.demonstrations.mapping import ColumnFile
 from ileed.demonstrations.mapping import Mapping as ColumnMapping
@@ -58,7 +58,9 @@ def read_parts(
     if not folder.is_dir():
         raise DemonstrationError(f"there is no folder {folder} to keep columns in: make it, or choose another")
     mapping = ColumnMapping(folder, int(memory_gib * 2**30))
-    parts = _Parts([_Part(file, demonstrator) for file in _files(path_of("path", path, error=DemonstrationError))])
+    path = path_of("path", path, error=DemonstrationError)
+    source = Source.of(path, read_parts, demonstrator=demonstrator, memory_gib=memory_gib, cache=cache)
+    parts = _Parts([_Part(file, demonstrator) for file in _files(path)])
     columns = _Columns(mapping, parts)
     done, total, tell = 0, sum(part.bytes for part in parts.files), progress or (lambda done, total: None)
     for part in parts.files:
@@ -67,7 +69,7 @@ def read_parts(
             tell(done + int(share * part.bytes), total)
         done += part.bytes
     tell(done, total)
-    return columns.demonstrations()
+    return columns.demonstrations(source)
 
 
 def write_parts(data: Demonstrations, path: str | Path, *, steps_of_a_file: int = STEPS_OF_A_FILE) -> None:
@@ -97,11 +99,11 @@ class _Part:
         self.path, self.is_parquet, self.bytes = path, path.suffix.lower() == ".parquet", path.stat().st_size
         with refuse_damage(path, self._kind, pa.ArrowException):
             schema = (pq.read_schema if self.is_parquet else _arrow_schema)(arrow_source(path))
-        self.columns = columns_to_read(path, schema.names, demonstrator)
-        self.types = {name: _plain(schema.field(name).type) for name in self.columns.wanted}
-        self.words = [name for name in self.columns.wanted if is_text(schema.field(name).type)]
         self.place = f"the metadata 'ileed' of {path}"
         self.notes = read_notes((schema.metadata or {}).get(b"ileed", b"{}"), self.place)
+        self.columns = columns_to_read(path, schema.names, demonstrator, self.notes)
+        self.types = {name: _plain(schema.field(name).type) for name in self.columns.wanted}
+        self.words = [name for name in self.columns.wanted if is_text(schema.field(name).type)]
 
     @property
     def _kind(self) -> str:
@@ -188,7 +190,7 @@ class _Parts:
                 found = f"column {differs[0]!r} is {first.types.get(differs[0], 'absent')} in {first.path.name} and "
                 found += f"{other.types.get(differs[0], 'absent')} in {other.path.name}"
                 raise DemonstrationError(f"{found}: give all files of a folder the same columns")
-            for note in ("observation_shape", "encoding"):
+            for note in ("observation_shape", "encoding", "fps"):
                 if first.notes.get(note) != other.notes.get(note):
                     found = f"the notes on {note!r} differ between {first.path.name} and {other.path.name}"
                     raise DemonstrationError(f"{found}: write all files of a folder alike")
@@ -220,7 +222,8 @@ class _Columns:
             values = kept_columns(table, part.columns, part.notes, part.place)
             width = np.shape(values["legal"])[-1] if "legal" in values else 0
             most = np.max(values["actions"], initial=1) if values["actions"].dtype.kind in "iu" else 1
-            block = Demonstrations(**values, names=self._parts.names, action_count=max(width, int(most) + 1))
+            known: dict[str, Any] = {"action_count": max(width, int(most) + 1), "fps": part.notes.get("fps")}
+            block = Demonstrations(**values, **known, names=self._parts.names)
             self._check_episodes(block, values["episode"])
         except DemonstrationError as error:
             rows = f"rows {first:,} to {first + len(table) - 1:,}"
@@ -233,7 +236,7 @@ class _Columns:
         episode = block.episode + self._episodes - continues
         self._write("demonstrator", np.array(own)[block.demonstrator], part)
         self._write("episode", episode, part)
-        for name in ("observations", "actions", "rewards", "terminals", "legal", "episode_number"):
+        for name in ("observations", "actions", "rewards", "terminals", "legal", "episode_number", "timestamps"):
             if (column := getattr(block, name)) is not None:
                 self._write(name, column, part)
         for name, column in block.skills.items():
@@ -275,8 +278,8 @@ class _Columns:
             self._files[name] = ColumnFile(self._mapping)
         self._files[name].append(column)
 
-    def demonstrations(self) -> Demonstrations:
-        """Everything that was read."""
+    def demonstrations(self, source: Source) -> Demonstrations:
+        """Everything that was read from the source."""
         if not self._rows:
             raise DemonstrationError("there are no steps: pass at least one observation")
         labels = self._checked_labels()
@@ -294,7 +297,8 @@ class _Columns:
         notes = self._parts.files[0].notes
         seen, acted = columns["observations"], columns["actions"]
         encoding = rules.optional(rules.encoding, read_encoding(notes.get("encoding")), seen, acted, action_count)
-        return Demonstrations(**columns, names=names, action_count=action_count, encoding=encoding, mapping=mapping)
+        known = {"encoding": encoding, "fps": notes.get("fps"), "source": source}
+        return Demonstrations(**columns, **known, names=names, action_count=action_count, mapping=mapping)
 
     def _checked_labels(self) -> Array:
         """The label of every episode, after a check that each stands together."""

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, final
 
 from ileed import plugins
-from ileed.checking import instance_of, one_of, text
+from ileed.checking import instance_of, text
 from ileed.demonstrations import Array, Demonstrations
-from ileed.demonstrations.rules import listed
+from ileed.demonstrations.rules import is_fps, listed
 from ileed.errors import DemonstrationError, IleedError, brief
 
 _OURS = ("parquet", "robomimic", "tables", "lerobot", "minari", "imitation_trajectories", "crowd", "parts")
@@ -166,7 +166,8 @@ class by_mask(Labeller):  # noqa: N801
     unmatched: Literal["error", "drop"]
 
     def __init__(self, *names: str, unmatched: Literal["error", "drop"] = "error") -> None:
-        one_of("unmatched", unmatched, ("error", "drop"), error=DemonstrationError)
+        if not isinstance(unmatched, str) or unmatched not in ("error", "drop"):
+            raise DemonstrationError(f"unmatched is {brief(unmatched)}: pass 'error' or 'drop'")
         for name in names:
             text("name", name, error=DemonstrationError)
         if repeated := [name for name in names if names.count(name) > 1]:
@@ -191,6 +192,7 @@ _NOTES = {
         lambda value: isinstance(value, list) and value and all(map(_is_count, value)),
     ),
     "action_count": ("a whole number, zero or more", _is_count),
+    "fps": ("a number of frames per second above zero", is_fps),
     "skills": ("an object of strings", lambda value: isinstance(value, dict) and _are_words([*value.values()])),
 }
 

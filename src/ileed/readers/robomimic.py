@@ -19,7 +19,7 @@ import numpy as np
 
 from ileed import memory, runs
 from ileed.checking import path_of, texts_or_none
-from ileed.demonstrations import Array, Demonstrations, Encoding, rules
+from ileed.demonstrations import Array, Demonstrations, Encoding, Source, rules
 from ileed.demonstrations.encoding import numbered_names
 from ileed.demonstrations.episodes import join_parts
 from ileed.demonstrations.rules import listed
@@ -35,7 +35,7 @@ _ROBOT = ("eef_pos", "eef_quat", "gripper_qpos")
 _LOW_DIMENSIONAL = ("object", *(f"robot0_{part}" for part in _ROBOT))
 _SECOND_ARM = tuple(f"robot1_{part}" for part in _ROBOT)
 OPERATOR = re.compile(r"(worse|okay|better)_operator_(\d+)")
-DEMONSTRATOR = "demonstrator"
+DEMONSTRATOR, TIMESTAMPS = "demonstrator", "timestamps"
 _NOTES = "the attribute 'ileed' of 'data'"
 
 
@@ -59,6 +59,8 @@ def read_robomimic(
     """
     path = path_of("path", path, error=DemonstrationError)
     observations = texts_or_none("observations", observations, error=DemonstrationError)
+    options: dict[str, Any] = {"demonstrator": demonstrator, "observations": observations, "filter_key": filter_key}
+    source = Source.of(path, read_robomimic, **options)
     with hdf5.open_file(path) as opened:
         file = _File(opened, path, filter_key)
         names, labels = _who(file, demonstrator)
@@ -82,6 +84,9 @@ def read_robomimic(
             terminals=file.join(episodes, "dones", optional=True),
             skills=file.skills(episodes),
             encoding=encoding,
+            fps=file.fps,
+            timestamps=file.join(episodes, TIMESTAMPS, optional=True) if "fps" in file.notes else None,
+            source=source,
         )
 
 
@@ -176,6 +181,17 @@ class _File:
         found = "is a group" if hdf5.is_group(mask) else "is empty"
         found = found if members is None else f"holds {members.dtype} of shape {members.shape}"
         raise DemonstrationError(f"mask {name!r} {found}: it must be a data set that lists names of episodes")
+
+    @property
+    def fps(self) -> float | None:
+        """Steps per second: as our writer noted, or the control frequency of robosuite's environment in `env_args`."""
+        if "fps" in self.notes:
+            return self.notes["fps"]
+        try:
+            found = json.loads(self.group.attrs.get("env_args", "{}"))["env_kwargs"]["control_freq"]
+            return rules.fps(found)
+        except (TypeError, ValueError, LookupError, RecursionError, DemonstrationError):
+            return None
 
     def observation_keys(self, episode: str, asked: Sequence[str] | None) -> list[str]:
         """The keys of the observations to join, as `read_robomimic` says."""

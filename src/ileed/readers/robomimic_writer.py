@@ -19,9 +19,9 @@ from ileed.demonstrations.rules import as_array, optional
 from ileed.errors import DemonstrationError, SettingsError, brief, require
 from ileed.readers import hdf5
 from ileed.readers.reader import read_notes
-from ileed.readers.robomimic import DEMONSTRATOR, OPERATOR
+from ileed.readers.robomimic import DEMONSTRATOR, OPERATOR, TIMESTAMPS
 
-_COPIED = ("actions", "rewards", "dones", "states", "obs", "next_obs")
+_COPIED = ("actions", "rewards", "dones", "states", "obs", "next_obs", TIMESTAMPS)
 _ENVIRONMENT = ("env_name", "env_version", "type", "env_kwargs")
 _TIERS = ("worse", "okay", "better")
 _COMPRESSED = {"compression": "gzip", "compression_opts": 4, "shuffle": True}
@@ -56,14 +56,7 @@ def write_robomimic(
         instance_of(name, given, Mapping | None, rule="pass a mapping, or None", error=DemonstrationError)
     if data.discrete:
         raise DemonstrationError("actions are discrete: robomimic's are continuous; use write_parquet for these data")
-    keys = {"flat": data.observation_size} if observations is None else dict(observations)
-    rule = "it takes a whole number of the numbers of an observation"
-    for key, size in keys.items():
-        text("a key of observations", key, error=DemonstrationError)
-        whole_number(f"the key {key!r} of observations", size, rule=rule, error=DemonstrationError)
-    if (taken := sum(keys.values())) != data.observation_size or min(keys.values(), default=0) < 0:
-        found = f"the keys {keys} take {taken} numbers but an observation has {data.observation_size}"
-        raise DemonstrationError(f"{found}: they must take them all")
+    keys = _keys(observations, data.observation_size)
     next_observations = optional(_rows, next_observations, "next_observations", len(data))
     states = optional(_rows, states, "states", len(data))
     columns = {
@@ -72,24 +65,18 @@ def write_robomimic(
         "dones": None if data.terminals is None else data.terminals.astype(np.int64),
         "states": states,
         DEMONSTRATOR: data.demonstrator,
+        TIMESTAMPS: data.timestamps,
         **_by_key("obs", data.observations, keys),
         **({} if next_observations is None else _by_key("next_obs", next_observations, keys)),
     }
     for name, values in data.skills.items():
         columns[f"skill/{name}"] = np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
-    notes = {
-        "format": 1,
-        "observations": list(keys),
-        "observation_shape": list(data.observations.shape[1:]),
-        "names": list(data.names),
-        "skills": {name: values.dtype.str for name, values in data.skills.items()},
-        "encoding": None if data.encoding is None else runs.plain(data.encoding),
-    }
     named = _masks(data, masks or {}, valid)
     for name in (*keys, *named, *data.skills):
         if name in ("", ".") or "/" in name or "\0" in name:
             raise DemonstrationError(f"{name!r} cannot name a part of an HDF5 file: rename it, without '/'")
-    attributes = {"total": len(data), "env_args": json.dumps(dict(env_args or {})), "ileed": json.dumps(notes)}
+    attributes = {"total": len(data), "env_args": json.dumps(dict(env_args or {}))}
+    attributes["ileed"] = json.dumps(_notes(data, keys))
     bounds = np.searchsorted(data.episode, np.arange(data.episode_count + 1))
     _write(path, attributes, {name: each for name, each in columns.items() if each is not None}, bounds, named)
 
@@ -107,7 +94,7 @@ def copy_robomimic(source: Path, path: Path, data: Demonstrations) -> None:
         if missing := [key for key in keys if f"data/{key}" not in old]:
             raise SettingsError(f"{source} has no episode {missing[0]!r}: pass the file that the data were read from")
         made, notes = (read_notes(old["data"].attrs.get(name, "{}"), repr(name)) for name in ("env_args", "ileed"))
-        kept = {name: notes[name] for name in ("observations", "observation_shape", "skills") if name in notes}
+        kept = {name: notes[name] for name in ("observations", "observation_shape", "skills", "fps") if name in notes}
         group.attrs["total"] = len(data)
         group.attrs["env_args"] = json.dumps({name: made[name] for name in _ENVIRONMENT if name in made})
         group.attrs["ileed"] = json.dumps({"format": 1, "names": list(data.names), **kept})
@@ -138,6 +125,19 @@ def _copy_numbers(item: Any, target: Any, name: str, *, with_text: bool) -> None
         item.file.copy(item, target, name=name, without_attrs=True)
 
 
+def _keys(observations: Mapping[str, int] | None, size: int) -> dict[str, int]:
+    """How many of the numbers of an observation each key takes."""
+    keys = {"flat": size} if observations is None else dict(observations)
+    for key, taken in keys.items():
+        text("a key of observations", key, error=DemonstrationError)
+        rule = "it takes a whole number of the numbers of an observation"
+        whole_number(f"the key {key!r} of observations", taken, rule=rule, error=DemonstrationError)
+    if (total := sum(keys.values())) != size or min(keys.values(), default=0) < 0:
+        found = f"the keys {keys} take {total} numbers but an observation has {size}"
+        raise DemonstrationError(f"{found}: they must take them all")
+    return keys
+
+
 def _rows(values: Any, name: str, steps: int) -> Array:
     array = as_array(name, values, "a row of numbers for each step")
     if array.dtype.kind not in "biuf" or array.ndim < 2:
@@ -147,6 +147,18 @@ def _rows(values: Any, name: str, steps: int) -> Array:
     if len(array) != steps:
         raise DemonstrationError(f"{steps:,} steps but {len(array):,} {name}: pass one for each step")
     return array
+
+
+def _notes(data: Demonstrations, keys: Mapping[str, int]) -> dict[str, Any]:
+    """What a robomimic file has no place for."""
+    return {
+        "format": 1,
+        "observations": list(keys),
+        "observation_shape": list(data.observations.shape[1:]),
+        "names": list(data.names),
+        "skills": {name: values.dtype.str for name, values in data.skills.items()},
+        "encoding": None if data.encoding is None else runs.plain(data.encoding),
+    } | ({} if data.fps is None else {"fps": data.fps})
 
 
 def _by_key(group: str, observations: Array, keys: Mapping[str, int]) -> dict[str, Array]:

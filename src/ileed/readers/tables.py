@@ -18,19 +18,20 @@ import pyarrow.compute as pc
 
 from ileed import stores
 from ileed.checking import instance_of, one_of, path_of
-from ileed.demonstrations import Array, Demonstrations, Encoding
+from ileed.demonstrations import Array, Demonstrations, Encoding, Source
 from ileed.demonstrations.columns import Column, as_table, check_names
 from ileed.demonstrations.encoding import Feature, Label
+from ileed.demonstrations.preprocessing import single_holds
 from ileed.errors import DemonstrationError, brief, refuse_damage
 from ileed.readers.hub import local_copy
 from ileed.readers.parquet import ParquetFile
 from ileed.readers.reader import Labeller, Reader, flat_table
+from ileed.wording import printable
 
 _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"  # not a code such as 007
 _TRUE_OR_FALSE = "(?i)^(true|false)$"
-_LONGEST_KEY = 100  # characters of an episode's label; longer ones are numbered, since every row would hold them
 _MOST_CATEGORIES = 1000  # of a feature or an action: a table of (rows, categories) numbers must fit in memory
 _LEAVE_OUT = "leave it out by naming the others with features=[...]"
 _FEW_CATEGORIES = 20  # so many never count as too many, however few rows there are
@@ -52,7 +53,9 @@ def from_table(
     `table` is the path of a CSV or parquet file, a DataFrame of pandas or polars, an Arrow table, or a mapping of
     columns; the other arguments name its columns. An `action` of fractions, or of several columns, is continuous; any
     other is discrete, and its values are kept as labels. Rows of one `episode`, of one column or several, are brought
-    together in the order of the table; None makes each row an episode, a decision independent of the others.
+    together in the order of the table; None makes each row an episode, a decision independent of the others. The key of
+    an episode is its label as the table has it; labels of several columns are joined by ", ", after a backslash was put
+    before each comma and backslash inside a label, so that no two episodes share a key.
 
     `features` were seen before acting; None takes every column without another role. `skills` are labels for `Skills`.
     Missing values are refused; with `missing="category"` those of a feature become a category or, in a column of
@@ -82,8 +85,12 @@ def from_table(
         found = f"demonstrator is {demonstrator!r} and action is {action!r}"
         raise DemonstrationError(f"{found}: name one column that says who acted, and what")
     copy = local_copy(table)
+    source = None
+    if isinstance(copy, str | Path):
+        columns = {"action": action, "demonstrator": demonstrator, "episode": episode, "features": features}
+        source = Source.of(copy, from_table, **columns, skills=skills, missing=missing, encoding=encoding)
     with stores.name_address_in_errors(table, copy):
-        return _from_roles(copy, roles, missing, encoding, continuous=not isinstance(action, str))
+        return _from_roles(copy, roles, missing, encoding, source, continuous=not isinstance(action, str))
 
 
 def _as_names(role: str, names: Any) -> tuple[str, ...]:
@@ -97,7 +104,13 @@ def _as_names(role: str, names: Any) -> tuple[str, ...]:
 
 
 def _from_roles(
-    table: Any, roles: dict[str, tuple[str, ...]], missing: str, encoding: Encoding | None, *, continuous: bool
+    table: Any,
+    roles: dict[str, tuple[str, ...]],
+    missing: str,
+    encoding: Encoding | None,
+    source: Source | None,
+    *,
+    continuous: bool,
 ) -> Demonstrations:
     """Demonstrations from a table of which each role's columns are named; without features, all others are."""
     known = roles["feature"] if encoding is None else tuple(feature.name for feature in encoding.features)
@@ -127,6 +140,7 @@ def _from_roles(
         skills={name: np.array(words)[index][rows] for name, (words, index) in skills.items()},
         action_count=len(labels),
         encoding=encoding,
+        source=source,
     )
 
 
@@ -139,7 +153,7 @@ def open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[st
         return as_table(table)
     path = path_of("table", table, rule="pass the path of a CSV or parquet file", error=DemonstrationError)
     if not os.path.isfile(path):
-        raise DemonstrationError(f"there is no file {brief(str(path))}: check the path")
+        raise DemonstrationError(f"there is no file {printable(str(path), 300)}: check the path")
     if path.suffix.lower() not in _SUFFIXES:
         raise DemonstrationError(f"{path.name} is of no known format of tables: there are {', '.join(_SUFFIXES)}")
     if path.suffix.lower() == ".parquet":
@@ -232,10 +246,15 @@ def _feature(column: Column, missing: str, *, named: bool) -> Feature:
     if missing == "error":
         column.check_present(otherwise=", leave the column out of features, or pass missing='category' to keep them")
     if not column.is_category:
-        return Feature(name, fill=float(np.float32(np.nanmean(column.numbers()))) if column.missing else None)
+        if not column.missing:
+            return Feature(name)
+        values = column.numbers()
+        mean = np.nanmean(values)
+        return Feature(name, fill=float(np.float32(mean) if single_holds(values[~np.isnan(values)]) else mean))
     rows, found = len(column.values), sorted(pc.unique(column.text().drop_null()).to_pylist())
     hardly_repeat = len(found) > max(rows // 2, _FEW_CATEGORIES) or (len(found) == rows and rows > 1)
     if (hardly_repeat and not named) or len(found) > _MOST_CATEGORIES:
+        column.check_header()
         texts = f"{len(found):,} different texts in {rows:,} rows, like an identifier"
         raise DemonstrationError(f"column {name!r} has {texts}: group its values, or {_LEAVE_OUT}")
     if any("," in one for one in found) and all(re.fullmatch(r"[+-]?\d+(,\d+)?", one) for one in found):
@@ -260,7 +279,7 @@ def _actions(columns: Sequence[Column], known: Encoding | None, *, continuous: b
     if decide and (values == np.round(values)).all():
         found = f"the action column {names[0]!r} holds whole numbers such as {values[0, 0]:g} as floating-point ones"
         raise DemonstrationError(f"{found}: convert them to integers if they are labels, or pass action=[{names[0]!r}]")
-    return (), values.astype(np.float32)
+    return (), values.astype(np.float32 if single_holds(values) else np.float64)
 
 
 def _labels_of_action(column: Column) -> tuple[Label, ...]:
@@ -298,19 +317,17 @@ def _labels(column: Column, role: str) -> tuple[list[str], Array]:
 
 
 def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Array, Array]:
-    """Rows in the order of their episodes' first appearance, stable within each; the episode of each, and its label."""
+    """Rows in the order of their episodes' first appearance, stable within each; the episode of each, and its key."""
     rows = np.arange(len(person))
     if not columns:
         return rows, rows, rows
-    episode, called = np.zeros(len(person), dtype=np.int64), np.array([""])
+    episode, labels = np.zeros(len(person), dtype=np.int64), []
     for column in columns:
         found, index = _labels(column, "the episode")
-        words = np.array(found if max(map(len, found)) <= _LONGEST_KEY else np.arange(len(found)).astype(np.str_))[
-            index
-        ]
-        called = words if column is columns[0] else np.char.add(np.char.add(called, ", "), words)
+        labels.append((found, index))
         episode = np.unique(episode * len(found) + index, return_inverse=True)[1]
     _, first, number = np.unique(episode, return_index=True, return_inverse=True)
+    keys = [_key([found[index[row]] for found, index in labels]) for row in first.tolist()]
     appearance = np.argsort(np.argsort(first))[number]
     rows = np.argsort(appearance, kind="stable")
     changed = (appearance[rows][1:] == appearance[rows][:-1]) & (person[rows][1:] != person[rows][:-1])
@@ -319,7 +336,14 @@ def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Arr
         label = ", ".join(f"{column.name} {column.values[row].as_py()!s}" for column in columns)
         rule = "if each demonstrator's are counted from one, name both columns: episode=[demonstrator, episode]"
         raise DemonstrationError(f"the episode of {label} has two demonstrators, and belongs to one: {rule}")
-    return rows, appearance[rows], called[rows]
+    return rows, appearance[rows], np.array(keys, dtype=object)[number[rows]]
+
+
+def _key(labels: Sequence[str]) -> str:
+    """The key of an episode: its label as it is, or those of several columns joined so that each can be recovered."""
+    if len(labels) == 1:
+        return labels[0]
+    return ", ".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in labels)
 
 
 def _read_table(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:

@@ -12,13 +12,13 @@ from pyarrow import parquet
 
 from ileed import runs, stores
 from ileed._torch import default_modes
-from ileed.checking import path_of
+from ileed.checking import instance_of, one_of, path_of, true_or_false
 from ileed.demonstrations import Demonstrations, check_demonstrations
-from ileed.errors import RunError, SettingsError
+from ileed.errors import RunError, SettingsError, brief
 from ileed.evaluation import Scores
 from ileed.fitted import Fitted
 from ileed.methods import load
-from ileed.pseudonyms import are_pseudonyms, pseudonyms
+from ileed.pseudonyms import pseudonyms
 from ileed.report.charts import file_of
 from ileed.report.comparison import comparison_page
 from ileed.report.evidence import data_of_run
@@ -62,6 +62,7 @@ def report(
     """
     run = path_of("path", path, rule=_RULE)
     target = run / "report.html" if out is None else path_of("out", out)
+    _check_options(title=title, truth=truth, scores=scores, command=command, anonymise=anonymise)
     runs.check_page(target)
     fitted, known, data = _load(run, truth or {}, anonymise, data)
     title = title or f"Demonstrator report: {labels_of([stores.base_name(run)])[0]}"
@@ -87,6 +88,7 @@ def compare_runs(
     """
     run, second = (path_of(name, each, rule=_RULE) for name, each in (("path", path), ("other", other)))
     target = run / "comparison.html" if out is None else path_of("out", out)
+    _check_options(title=title, anonymise=anonymise)
     runs.check_page(target)
     one, two, data = _load_both(run, second, anonymise, data)
     names = (stores.base_name(run), stores.base_name(second))
@@ -112,8 +114,8 @@ def figures(
     data have them. An existing chart is replaced; any other file is an error before a chart is written. PNG files need
     the extra `report`.
     """
-    if format not in _MARKS:
-        raise SettingsError(f"format is {format!r}: choose 'svg' or 'png'")
+    one_of("format", format, _MARKS)
+    _check_options(truth=truth, scores=scores, anonymise=anonymise)
     fitted, truth, data = _load(path, truth or {}, anonymise, data)
     charts = Content.of(fitted, truth, scores or {}, data).figures
     drawn = {chart.name: file_of(chart, format) for chart in charts}
@@ -161,6 +163,26 @@ def check_table(out: str | Path) -> Path:
     return target
 
 
+def _check_options(
+    *,
+    title: str | None = None,
+    truth: Mapping[str, float] | None = None,
+    scores: Mapping[str, Scores] | None = None,
+    command: str | None = None,
+    anonymise: bool = False,
+) -> None:
+    for name, value in (("title", title), ("command", command)):
+        instance_of(name, value, str | None, rule="pass text, or None")
+    instance_of("truth", truth, Mapping | None, rule="pass the known skill of demonstrators by name, or None")
+    instance_of("scores", scores, Mapping | None, rule="pass what ileed.evaluate returns for policies by name, or None")
+    for policy, found in (scores or {}).items():
+        if not isinstance(policy, str) or not (hasattr(found, "mean") and hasattr(found, "interval")):
+            raise SettingsError(
+                f"scores has {brief(found)} for {brief(policy)}: pass what ileed.evaluate returns by name"
+            )
+    true_or_false("anonymise", anonymise)
+
+
 def _load(
     path: str | Path, truth: Mapping[str, float], anonymise: bool, data: Demonstrations | None = None
 ) -> tuple[Fitted, Mapping[str, float], Demonstrations | None]:
@@ -184,7 +206,7 @@ def _load_both(
 ) -> tuple[Fitted, Fitted, Demonstrations | None]:
     """Two fits and the data of both; all with the same pseudonyms if `anonymise`, or if a fit has pseudonyms."""
     fits = load(one), load(other)
-    have_pseudonyms = [are_pseudonyms(fitted.expertise.names) for fitted in fits]
+    have_pseudonyms = [fitted.has_pseudonyms for fitted in fits]
     if data is not None:
         check_demonstrations(data)
         found = [fitted.match_names(fitted.policy.match(data), allow_new=False) for fitted in fits]
@@ -200,7 +222,7 @@ def _load_both(
             "a run has pseudonyms, which stand for other demonstrators in a run of other data or with names: pass the "
             "data of both runs (at the command: --data), by which they are matched"
         )
-    if not anonymise:
+    if not anonymise or all(have_pseudonyms):
         return *fits, None
     names = tuple(dict.fromkeys([*fits[0].expertise.names, *fits[1].expertise.names]))
     shown = pseudonyms(names, key=str(fits[0].provenance["data"]["fingerprint"]))

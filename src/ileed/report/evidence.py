@@ -9,6 +9,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from ileed._torch import product
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError
@@ -85,7 +86,7 @@ class Evidence:
         owner, count = self.data.episode_demonstrator[self.episode], len(self.data.names)
         present = np.bincount(owner, minlength=count) > 0
         shares, _ = posterior(self._summed(owner, count) / _dispersion(self.fitted), None)
-        return float((shares @ INSIDE)[present].mean())
+        return float(product(shares, INSIDE)[present].mean())
 
     def _summed(self, owner: Array, count: int) -> Array:
         summed = np.zeros((count, self.log_likelihood.shape[1]))

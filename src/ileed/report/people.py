@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from ileed.checking import is_finite
 from ileed.demonstrations import Demonstrations
-from ileed.errors import SettingsError
+from ileed.errors import SettingsError, brief
 from ileed.fitted import Fitted
 from ileed.fitted.population import places_to_show
 from ileed.wording import printable
@@ -70,8 +71,8 @@ def people_of(fitted: Fitted, truth: Mapping[str, float], data: Demonstrations |
     for name, value in truth.items():
         if name not in known_names:
             raise SettingsError(f"truth names {name!r}, who is not in this run: it has {names}")
-        if not 0 <= value <= 1:
-            raise SettingsError(f"the known skill of {name!r} is {value}: it must be from 0 to 1")
+        if not is_finite(value) or not 0 <= value <= 1:
+            raise SettingsError(f"the known skill of {name!r} is {brief(value)}: it must be from 0 to 1")
     labels, expertise = labels_of(names), summary.by_demonstrator.tolist()
     low, high = summary.quantiles[:, 2].tolist(), summary.quantiles[:, -3].tolist()  # 10 and 90 % of 21 quantiles
     found = _ratings(fitted)

@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
+from ileed._torch import product
 from ileed.demonstrations import Array
 from ileed.report.charts import Chart, Rows, Scale, path
 from ileed.report.evidence import Evidence
@@ -86,12 +87,12 @@ class Plane(NamedTuple):
             return None
         mean, scale = values.mean(0), np.where((deviation := values.std(0)) > 0, deviation, 1)
         scaled = (values - mean) / scale
-        _, axes = np.linalg.eigh(scaled.T @ scaled / len(scaled))
+        _, axes = np.linalg.eigh(product(scaled.T, scaled) / len(scaled))
         return cls(kept, mean, scale, axes[:, :-3:-1])
 
     def at(self, observations: Array) -> Array:
         """(step, 2) where states lie."""
-        return np.asarray((_features(observations, self.kept) - self.mean) / self.scale @ self.axes)
+        return product((_features(observations, self.kept) - self.mean) / self.scale, self.axes)
 
 
 def _features(observations: Array, kept: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from ileed._torch import numpy_stream
+from ileed._torch import numpy_stream, product
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted import Fitted
 from ileed.fitted.policy import as_tensor
@@ -93,7 +93,7 @@ def _k_means(rows: Array) -> Array:
 
 def _distances(rows: Array, centres: Array) -> Array:
     """(row, centre) squared distances."""
-    found = (rows**2).sum(1)[:, None] - 2 * rows @ centres.T + (centres**2).sum(1)
+    found = (rows**2).sum(1)[:, None] - 2 * product(rows, centres.T) + (centres**2).sum(1)
     return np.asarray(found.clip(min=0))
 
 
