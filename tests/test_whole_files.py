@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from functools import cache
 from itertools import count
@@ -232,6 +233,8 @@ def in_a_process(work) -> int:
     try:
         work()
         code = 0
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 
@@ -241,10 +244,11 @@ def test_processes_that_overwrite_one_run_leave_one_whole_run_and_no_load_mixes_
     """Two processes save different fits for two seconds, while this one loads them."""
     if not exchanges:
         monkeypatch.setattr("ileed.runs.replacing.exchange", unsupported)
-    run, end = tmp_path / "run", time.monotonic() + 2
-    both = [fitted(0), fitted(1)]
+    run, both = tmp_path / "run", [fitted(0), fitted(1)]
     both[0].save(run)
     (run / "thesis.tex").write_text(WORK)
+    ileed.load(run)  # the first load imports modules, which takes seconds
+    end = time.monotonic() + 2
 
     def save(own: ileed.Fitted) -> None:
         while time.monotonic() < end:

@@ -94,9 +94,11 @@ def writers(folder: Path) -> dict[str, Writer]:
     ileed.write(data[True], folder / "set", format="lerobot")
     ileed.write(data[True], folder / "set-v0", format="minari")
     share = {"old": 0.5, "new": 0.3}
+    sources = {name: ileed.read(folder / name) for name in ("data.parquet", "data.hdf5", "set", "set-v0")}
     chosen = {
-        kind: {name: ileed.curate(found[kind]["old"], each, keep=share[name], stretch=5) for name in share}
-        for kind, each in data.items()
+        (source, name): ileed.curate(found[each.discrete]["old"], each, keep=share[name], stretch=5)
+        for source, each in sources.items()
+        for name in share
     }
     parts = {kind: {"old": each.select(each.episode < 6), "new": each} for kind, each in data.items()}
 
@@ -107,9 +109,9 @@ def writers(folder: Path) -> dict[str, Writer]:
         replacing.exchange = unsupported
         save(place, version)
 
-    def curate(kind: bool, format_: str | None, source: str | None, place: Path, version: str) -> None:
-        read_from = None if source is None else folder / source
-        chosen[kind][version].write(place, format=format_, source=read_from, overwrite=True)
+    def curate(source: str, format_: str | None, place: Path, version: str) -> None:
+        read_from = None if source == "data.parquet" else folder / source
+        chosen[source, version].write(place, format=format_, source=read_from, overwrite=True)
 
     def curate_command(place: Path, version: str) -> None:
         words = ["curate", folder / "run-old", folder / "data.parquet", "--out", place, "--overwrite"]
@@ -147,11 +149,11 @@ def writers(folder: Path) -> dict[str, Writer]:
     every = {
         "save a run": Writer(save, run_of),
         "save a run, without exchange of folders": Writer(save_in_place, run_of),
-        "curate, tables": Writer(partial(curate, True, None, None), folder_of),
-        "curate, openpi": Writer(partial(curate, True, "openpi", None), folder_of),
-        "curate, lerobot": Writer(partial(curate, True, "lerobot", "set"), folder_of),
-        "curate, minari": Writer(partial(curate, True, "minari", "set-v0"), folder_of),
-        "curate, robomimic": Writer(partial(curate, False, "robomimic", "data.hdf5"), folder_of),
+        "curate, tables": Writer(partial(curate, "data.parquet", None), folder_of),
+        "curate, openpi": Writer(partial(curate, "data.parquet", "openpi"), folder_of),
+        "curate, lerobot": Writer(partial(curate, "set", "lerobot"), folder_of),
+        "curate, minari": Writer(partial(curate, "set-v0", "minari"), folder_of),
+        "curate, robomimic": Writer(partial(curate, "data.hdf5", "robomimic"), folder_of),
         "the command curate --overwrite": Writer(curate_command, folder_of),
         "the command convert --overwrite": Writer(convert_command, folder_of),
         "convert, parquet": Writer(partial(convert, True, "parquet", {}), file_of, is_folder=False),

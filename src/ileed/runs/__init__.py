@@ -242,7 +242,8 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
         others = sorted(item.name for item in path.iterdir() if not item.name.startswith(f".{REPLACEMENT}{PARTIAL}"))
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror or error}): choose another place") from error
-    settings = _read_object(_current_file(path, _SETTINGS))
+    with alone_in(path):  # else another process may move the file meanwhile
+        settings = _read_object(_current_file(path, _SETTINGS))
     unmarked = (  # a run from before runs had a mark: all files of a run, with their fields, and no other file
         set(_FILES) <= set(others) <= {*_FILES, _REPORT}
         and {"method", "parts", "sizes", "demonstrators", "outcome"} <= settings.keys()
