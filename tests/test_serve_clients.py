@@ -207,14 +207,12 @@ def test_a_damaged_file_of_marks_is_still_to_be_moved_away(session, tmp_path):
 
 @pytest.mark.parametrize("name", ["settings.json", "weights.safetensors"])
 def test_a_run_that_cannot_be_read_for_the_moment_is_not_said_to_be_damaged(session, monkeypatch, name):
-    from ileed.runs import files
-
     def fail(path, *_, **__):
-        if Path(path).name == name:
+        if path.name == name:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
-        return read(path, *_, **__)
+        return opened(path, *_, **__)
 
-    read = Path.read_text if name.endswith("json") else files.safe_open
-    monkeypatch.setattr(*((Path, "read_text") if name.endswith("json") else (files, "safe_open")), fail)
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", fail)
     with pytest.raises(RunError, match="try again"):
         ileed.load(session.run)

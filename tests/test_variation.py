@@ -11,7 +11,7 @@ from scipy.stats import norm
 import ileed
 from ileed import Demonstrations, rate
 from ileed.fitted.posterior import GRID, INSIDE, posterior
-from ileed.fitted.variation import SPREADS, marginal_curves, points_for, posterior_of_means
+from ileed.fitted.variation import SPREADS, MarginalCurves, points_for, posterior_of_means
 
 ACTIONS = 7
 
@@ -61,7 +61,7 @@ def curves_of(counts, owner):
 
 def test_the_marginal_likelihood_is_the_integral_over_each_episodes_expertise():
     counts, owner = [(30, 20), (45, 5)], np.array([0, 0])
-    found = marginal_curves(*curves_of(counts, owner), owner)
+    found = MarginalCurves.of(*curves_of(counts, owner), owner)
     spread, center = 5, 0.4  # of SPREADS; on the logit scale
     mean = quad(lambda x: sigmoid(x) * norm.pdf(x, center, SPREADS[spread]), -10, 10)[0]
 
@@ -70,13 +70,13 @@ def test_the_marginal_likelihood_is_the_integral_over_each_episodes_expertise():
 
     by_hand = sum(np.log(episode(*each)) for each in counts)
     # 250 points of expertise and linear interpolation between means: to a thousandth of a nat here
-    assert np.interp(mean, INSIDE, found[spread, 0]) == pytest.approx(by_hand, abs=2e-3)
+    assert np.interp(mean, INSIDE, found.at(spread)[0]) == pytest.approx(by_hand, abs=2e-3)
 
 
 def test_without_variation_the_curve_is_the_sum_over_episodes():
     owner = np.array([0, 0, 1])
     whole, by_episode = curves_of([(30, 20), (45, 5), (9, 1)], owner)
-    assert np.array_equal(marginal_curves(whole, by_episode, owner)[0], whole[:, 1:-1])
+    assert np.array_equal(MarginalCurves.of(whole, by_episode, owner).at(0), whole[:, 1:-1])
 
 
 def test_one_step_episodes_say_as_much_as_independent_steps():
@@ -132,7 +132,7 @@ def test_a_newcomer_is_rated_alike_alone_and_among_others_when_episodes_vary():
 def test_spreads_that_are_ruled_out_do_not_matter():
     owner = np.repeat(np.arange(4), 30)
     counts = np.stack([np.full(120, 40), np.full(120, 10)], axis=1)  # episodes more alike than chance
-    shares, population = posterior_of_means(marginal_curves(*curves_of(counts, owner), owner), None)
+    shares, population = posterior_of_means(MarginalCurves.of(*curves_of(counts, owner), owner), None)
     assert population.episode_spread.sum() == pytest.approx(1)
     assert population.episode_spread[-1] == 0
     assert shares.sum(1) == pytest.approx(np.ones(4))

@@ -150,6 +150,7 @@ def test_files_that_are_no_data_are_refused(tmp_path, capsys):
     refused(capsys, "there is no file")
 
 
+@pytest.mark.filterwarnings("default:the checkpoint")
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, capsys):
     """The kernel refuses to let any file grow beyond 2,000 bytes: the weights need more."""
     data = written(tmp_path / "data.parquet")

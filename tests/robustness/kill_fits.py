@@ -18,6 +18,7 @@ The record is written as trials go by; the same command goes on where it was, wi
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import random
@@ -311,7 +312,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("results/robustness/kills.json"))
     asked = parser.parse_args(words)
     torch.set_num_threads(1)  # a process that has started threads must not be forked
-    ileed.Ileed.fit.__kwdefaults__["checkpoint_seconds"] = CHECKPOINT_SECONDS
+    inspect.unwrap(ileed.Ileed.fit).__kwdefaults__["checkpoint_seconds"] = CHECKPOINT_SECONDS
     record = Record.read(asked.out, asked.seed)
     with tempfile.TemporaryDirectory(prefix="ileed-kills-") as made:
         folder = Path(made)

@@ -67,7 +67,7 @@ class Source:
 
 def _states(path: Path) -> dict[Path, _FileState]:
     """The state of a file, or of every file in a folder that a reader may open, by its path relative to `path`."""
-    files = [] if path.is_dir() else [path]
+    files = [] if os.path.isdir(path) else [path]
     for folder, inner, names in os.walk(path):
         inner[:] = [name for name in inner if name not in _NOT_READ]
         files += [Path(folder, name) for name in names]

@@ -43,7 +43,7 @@ from ileed.fitted.population import thinned
 from ileed.fitted.posterior import GRID, Population, likeliest, mean_and_interval, peak, posterior, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
 from ileed.fitted.ratings import Estimates, Rating, Ratings, Units
-from ileed.fitted.variation import marginal_curves, points_for, posterior_of_means
+from ileed.fitted.variation import MarginalCurves, points_for, posterior_of_means
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.joint import Joint
 
@@ -254,11 +254,11 @@ def rate_blocks(
     return replace(ratings, pooled=Estimates(*mean_and_interval(shares, level)), population=population, shares=shares)
 
 
-def _by_spread(blocks: Iterable[Block], data: Demonstrations, found: Array, temperature: float) -> Array:
-    """(spread, demonstrator, point) what `marginal_curves` makes of the episodes of all demonstrators."""
+def _by_spread(blocks: Iterable[Block], data: Demonstrations, found: Array, temperature: float) -> MarginalCurves:
+    """The curves of all demonstrators, from those of their episodes."""
     points = points_for(data.episode_count)
     by_episode = curves(blocks, data.episode, data.episode_count, temperature=temperature, points=points)
-    return marginal_curves(found, by_episode, data.episode_demonstrator)
+    return MarginalCurves.of(found, by_episode, data.episode_demonstrator)
 
 
 def _episodes_each(owner: Array, people: int, data: Demonstrations) -> Array:
@@ -334,7 +334,7 @@ def _of_some_people(
     of_people = curves(blocks, owner, len(some), temperature=chosen)
     points = points_for(len(episodes))
     by_episode = curves(blocks, number[data.episode], len(episodes), temperature=chosen, points=points)
-    by_spread = marginal_curves(of_people, by_episode, owner[np.searchsorted(data.episode, episodes)])
+    by_spread = MarginalCurves.of(of_people, by_episode, owner[np.searchsorted(data.episode, episodes)])
     return _Common(chosen, spread, posterior_of_means(by_spread, None)[1]), found
 
 
@@ -360,7 +360,7 @@ def _rate_parts(
             points = points_for(len(episodes))
             by_episode = curves(now, of_step, len(episodes), temperature=common.temperature, points=points)
             owner = data.episode_demonstrator[episodes] - first
-            share, _ = posterior_of_means(marginal_curves(curve, by_episode, owner), common.population)
+            share, _ = posterior_of_means(MarginalCurves.of(curve, by_episode, owner), common.population)
         pooled.append(mean_and_interval(share, level))
         shares.append(thinned(share))
     return Ratings(

@@ -16,7 +16,9 @@ distribution of tau.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
+from typing import final
 
 import numpy as np
 
@@ -46,29 +48,46 @@ def _angles(count: int) -> Array:
     return np.asarray((np.arange(count) + 0.5) * (np.pi / 2 / count))
 
 
-def marginal_curves(curves: Array, by_episode: Array, owner: Array) -> Array:
-    """(spread, demonstrator, point) log-likelihood of each demonstrator's mean expertise, for every spread of episodes.
+@final
+@dataclass(frozen=True, eq=False)
+class MarginalCurves:
+    """Log-likelihood of each demonstrator's mean expertise, for every spread of their episodes."""
 
-    Args:
-        curves: (demonstrator, point of GRID) log-likelihood of all steps if episodes did not vary.
-        by_episode: (episode, point of `points_for`) log-likelihood of the steps of each episode.
-        owner: (episode,) the demonstrator of each episode.
-    """
-    inside = curves[:, 1:-1]
-    found = np.empty((len(SPREADS), *inside.shape))
-    found[0] = inside
-    kernels = _kernels(by_episode.shape[1])
-    summed = np.zeros((len(kernels), len(inside), by_episode.shape[1]))
-    for first in range(0, len(by_episode), _AT_ONCE):
-        part = slice(first, first + _AT_ONCE)
-        top = by_episode[part].max(1, keepdims=True)
-        likelihood = np.exp(by_episode[part] - top)
-        for total, (kernel, _) in zip(summed, kernels, strict=True):
-            np.add.at(total, owner[part], np.log(np.maximum(product(likelihood, kernel.T), _TINY)) + top)
-    at = np.arcsin(np.sqrt(INSIDE))
-    for place, (total, (_, mean)) in enumerate(zip(summed, kernels, strict=True), start=1):
-        found[place] = [np.interp(at, mean, row) for row in total]
-    return found
+    whole: Array
+    """(demonstrator, inner point of GRID) if episodes do not vary."""
+    varied: Array
+    """(spread above zero, demonstrator, mean) at the means of `_kernels`."""
+
+    @classmethod
+    def of(cls, curves: Array, by_episode: Array, owner: Array) -> MarginalCurves:
+        """Integrate over the expertise of each episode.
+
+        Args:
+            curves: (demonstrator, point of GRID) log-likelihood of all steps if episodes do not vary.
+            by_episode: (episode, point of `points_for`) log-likelihood of the steps of each episode.
+            owner: (episode,) the demonstrator of each episode.
+        """
+        kernels = _kernels(by_episode.shape[1])
+        varied = np.zeros((len(kernels), len(curves), by_episode.shape[1]))
+        for first in range(0, len(by_episode), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            top = by_episode[part].max(1, keepdims=True)
+            likelihood = np.exp(by_episode[part] - top)
+            for total, (kernel, _) in zip(varied, kernels, strict=True):
+                np.add.at(total, owner[part], np.log(np.maximum(product(likelihood, kernel.T), _TINY)) + top)
+        return cls(curves[:, 1:-1], varied)
+
+    def at(self, spread: int) -> Array:
+        """(demonstrator, inner point of GRID) the curves for one of `SPREADS`, by its index."""
+        if spread == 0:
+            return self.whole
+        mean = _kernels(self.varied.shape[2])[spread - 1][1]
+        return np.array([np.interp(np.arcsin(np.sqrt(INSIDE)), mean, row) for row in self.varied[spread - 1]])
+
+    @property
+    def greatest(self) -> Array:
+        """(demonstrator, 1) the greatest log-likelihood over all spreads."""
+        return np.maximum(self.whole.max(1), self.varied.max((0, 2)))[:, None]
 
 
 @cache
@@ -86,33 +105,35 @@ def _kernels(count: int) -> list[tuple[Array, Array]]:
     return found
 
 
-def posterior_of_means(curves: Array, population: Population | None) -> tuple[Array, Population]:
+def posterior_of_means(curves: MarginalCurves, population: Population | None) -> tuple[Array, Population]:
     """(demonstrator, point) the posterior of each demonstrator's mean expertise, and the population that is its prior.
 
-    Args:
-        curves: (spread, demonstrator, point) from `marginal_curves`.
-        population: the prior, with the distribution of spreads; learned from these demonstrators where it is None.
+    The population, with the distribution of spreads, is learned from these demonstrators unless it is passed.
     """
     if population is not None:
-        top = curves.max((0, 2), keepdims=True)
         assert population.episode_spread is not None
-        found = np.einsum("s,sdp->dp", population.episode_spread, np.exp(curves - top)) * population.share
-        return possible(found), population
-    kept = np.flatnonzero(_rough_weights(curves) > -_NEGLIGIBLE)
-    each = [population_of(curves[spread]) for spread in kept]
-    log_weight = _PRIOR[kept] + np.array([own.log_evidence for own in each])
-    weight = np.exp(log_weight - log_weight.max())
-    weight /= weight.sum()
-    spreads = np.zeros(len(SPREADS))
-    spreads[kept] = weight
-    shares = sum(part * own.shares for part, own in zip(weight, each, strict=True))
-    share = sum(part * own.population.share for part, own in zip(weight, each, strict=True))
-    return np.asarray(shares), Population(np.asarray(share), spreads)
+        found, top = np.zeros_like(curves.whole), curves.greatest
+        for spread in np.flatnonzero(population.episode_spread).tolist():
+            found += population.episode_spread[spread] * np.exp(curves.at(spread) - top)
+        return possible(found * population.share), population
+    rough = _PRIOR + [_rough_evidence(curves.at(spread)) for spread in range(len(SPREADS))]
+    kept = np.flatnonzero(rough > rough.max() - _NEGLIGIBLE)
+    shares, share, spreads = np.zeros_like(curves.whole), np.zeros(len(INSIDE)), np.zeros(len(SPREADS))
+    greatest = -np.inf
+    for spread in kept.tolist():  # sums that are scaled again whenever a likelier spread follows
+        learned = population_of(curves.at(spread))
+        log_weight = _PRIOR[spread] + learned.log_evidence
+        scale, weight = np.exp(min(greatest - log_weight, 0.0)), np.exp(min(log_weight - greatest, 0.0))
+        greatest = max(greatest, log_weight)
+        shares, share, spreads = shares * scale + weight * learned.shares, share * scale, spreads * scale
+        share += weight * learned.population.share
+        spreads[spread] = weight
+    total = spreads.sum()
+    return shares / total, Population(share / total, spreads / total)
 
 
-def _rough_weights(curves: Array) -> Array:
-    """(spread,) log posterior of each spread below the greatest, with uniformly distributed means."""
-    top = curves.max(2, keepdims=True)
-    density = np.sin(2 * _angles(curves.shape[2]))
-    found = _PRIOR + (np.log(product(np.exp(curves - top), density / density.sum())) + top[..., 0]).sum(1)
-    return np.asarray(found - found.max())
+def _rough_evidence(curves: Array) -> float:
+    """The log of the marginal likelihood of curves (demonstrator, inner point) with uniformly distributed means."""
+    top = curves.max(1, keepdims=True)
+    density = np.sin(2 * _angles(curves.shape[1]))
+    return float(np.log(product(np.exp(curves - top), density / density.sum())).sum() + top.sum())

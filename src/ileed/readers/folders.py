@@ -17,7 +17,7 @@ from ileed.runs.replacing import Ours, replace_folder
 from ileed.wording import printable
 
 _LONGEST_JSON = 64 << 20  # bytes
-_LIST = "ileed-files.json"
+_LIST = "_ileed_files.json"  # Arrow and Spark skip names that begin with an underscore
 
 
 def file_in(folder: Path, *parts: str) -> Path:

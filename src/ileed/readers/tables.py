@@ -87,6 +87,7 @@ def from_table(
     copy = local_copy(table)
     source = None
     if isinstance(copy, str | Path):
+        copy = path_of("table", copy, error=DemonstrationError)
         columns = {"action": action, "demonstrator": demonstrator, "episode": episode, "features": features}
         source = Source.of(copy, from_table, **columns, skills=skills, missing=missing, encoding=encoding)
     with stores.name_address_in_errors(table, copy):
