@@ -41,7 +41,7 @@ class Checkpoint:
         except RunError as error:
             if not self._failed:
                 reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
-                found = f"the checkpoint {self.path} cannot be written ({reason}): free some space"
+                found = f"a checkpoint in {self.path.parent} cannot be written ({reason}): free some space"
                 warnings.warn(f"{found}; the fit goes on and will try again", RuntimeWarning, stacklevel=2)
             self._failed = True
         self._written = time.monotonic()
