@@ -12,6 +12,8 @@ import ileed
 from ileed import Demonstrations, rate
 from ileed.fitted.posterior import GRID, INSIDE, posterior
 from ileed.fitted.variation import SPREADS, MarginalCurves, points_for, posterior_of_means
+from ileed.report.advice import next_steps
+from ileed.report.people import Person, people_of
 
 ACTIONS = 7
 
@@ -180,3 +182,14 @@ def test_two_long_episodes_do_not_make_a_narrow_interval():
     data, _, _ = play(7, demonstrators=2, episodes=2, steps=370, level=[0.8, 0.4])
     table = rate(policy_for(data), data).table(confidence_level=0.95)
     assert (table["high"].to_numpy() - table["low"].to_numpy()).min() > 0.3
+
+
+def test_a_report_advises_no_demonstrator_to_train_where_no_order_is_identified():
+    class Kinds:
+        def gaps(self):
+            return [], [Person(0, 1, "operator 0", 0.5, 0.4, 0.6, None)]
+
+    for demonstrators, episodes, is_identified in ((2, 6, False), (3, 2, False), (3, 3, True)):
+        fitted = fitted_to(demonstrators, episodes)
+        advice = dict(next_steps(fitted, people_of(fitted, {}), Kinds(), None))
+        assert ("Train" in advice) is is_identified

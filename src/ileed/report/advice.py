@@ -24,7 +24,8 @@ def next_steps(
 ) -> list[tuple[str, str]]:
     """What to do next: a word for the kind of advice, and a sentence."""
     advice = [("Ask", text) for text in _ask_for_more(fitted, people)]
-    if kinds is not None:
+    ratings = fitted.expertise.ratings
+    if kinds is not None and not (ratings is not None and ratings.not_identified):
         advice += [("Train", text) for text in _train(kinds)]
     if episodes is not None:
         if look := episodes.low_for_them:
