@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 from pathlib import Path
 
 import pytest
+from others_work import WORK, add_work, hidden, tree, unsupported
 
 from ileed import RunError
 from ileed.runs import replacing
 from ileed.runs.replacing import Ours, is_taken, remove_partial, replace_folder
-
-WORK = "years of work"
 
 
 def listed(folder: Path) -> list[str]:
@@ -24,28 +22,6 @@ def listed(folder: Path) -> list[str]:
 
 
 OURS = Ours("mark", listed)
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(item.relative_to(folder)): item.read_bytes() for item in sorted(folder.rglob("*")) if item.is_file()}
-
-
-def hidden(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob(".*")]
-
-
-def unsupported(*folders: Path) -> None:
-    raise OSError(errno.ENOSYS, "Function not implemented")
-
-
-def add_work(folder: Path) -> dict[str, bytes]:
-    """Files, a folder and a link of somebody else."""
-    (folder / "deep" / "er").mkdir(parents=True)
-    (folder / "empty").mkdir()
-    for name in ("model.ckpt", "deep/er/notes.txt"):
-        (folder / name).write_text(WORK)
-    (folder / "link").symlink_to("deep")
-    return {"model.ckpt": WORK.encode(), "deep/er/notes.txt": WORK.encode()}
 
 
 def write_ours(path: Path, content: str, *names: str) -> None:

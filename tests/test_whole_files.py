@@ -12,18 +12,17 @@ import traceback
 from collections.abc import Callable
 from functools import cache
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from others_work import WORK, add_work, hidden, tree, unsupported
 from strategies import world
 
 import ileed
 from ileed import DemonstrationError, RunError
 from ileed.cli import run as command
 
-WORK = "years of work"
 TINY = {"policy": ileed.CategoricalMLP(hidden=(4,)), "restarts": 1, "steps": 20, "folds": 0}
 
 
@@ -34,28 +33,6 @@ def fitted(seed: int = 0) -> ileed.Fitted:
 
 def curated(keep: float = 0.5) -> ileed.Curated:
     return ileed.curate(fitted(), world(), keep=keep)
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(item.relative_to(folder)): item.read_bytes() for item in sorted(folder.rglob("*")) if item.is_file()}
-
-
-def hidden(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob(".*")]
-
-
-def unsupported(*folders: Path) -> None:
-    raise OSError(errno.ENOSYS, "Function not implemented")
-
-
-def add_work(folder: Path) -> dict[str, bytes]:
-    """Files, a folder and a link of somebody else."""
-    (folder / "deep" / "er").mkdir(parents=True)
-    (folder / "empty").mkdir()
-    for name in ("model.ckpt", "deep/er/notes.txt"):
-        (folder / name).write_text(WORK)
-    (folder / "link").symlink_to("deep")
-    return {"model.ckpt": WORK.encode(), "deep/er/notes.txt": WORK.encode()}
 
 
 # --- files of others
