@@ -96,10 +96,10 @@ Designs, and the settings of the fits, were committed before coverage was measur
 tuned (the prior of the dispersion, that continuous policies are bootstrap replicates, the steps of the recurrent fits,
 which temperature is taken) was tuned on seeds from 100,000. An earlier version took another temperature,
 and in the recurrent design its intervals were too low for the best demonstrators; the seeds from 0, on which this was
-seen, are not used again. The prior of episode-to-episode variation was chosen on seeds from 100,000 and from 200,000 with a
-known policy, and checked with fits on seeds from 100,500. Of the designs without such variation, "constant", "few
-episodes" and "250 steps" were recorded again with the new intervals; the others were recorded before. "Where the
-numbers come from" names the commits.
+seen, are not used again. The prior of episode-to-episode variation was chosen on seeds from 100,000 and from
+200,000 with a known policy, and checked with fits on seeds from 100,500. Of the designs without such variation,
+"constant", "few episodes" and "250 steps" were recorded again with the new intervals; the others were recorded
+before. "Where the numbers come from" names the commits.
 """
 
 
