@@ -17,7 +17,7 @@ from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import Constant, Difficulty, Drift, Embedded, Perfect, Skills
 from ileed.model.knowledge import Known
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
-from ileed.model.scaling import BiasedScaling, PersistentScaling
+from ileed.model.scaling import SignalScaling
 from ileed.model.slips import BiasedMixture, Confusion, Persistent
 from ileed.readers import (
     by_column,

@@ -35,23 +35,25 @@ from ileed.errors import IleedWarning, SettingsError, brief
 from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
-from ileed.fitted.crossfit import FoldPolicies, deal_episodes, fold_weights
+from ileed.fitted.crossfit import FoldPolicies, SignalFolds, deal_episodes, fold_weights
 from ileed.fitted.model_choice import Model, applicable, compare_models
 from ileed.fitted.policy import as_tensor
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.saving import load, register
+from ileed.fitted.signal import Rater, actions_ahead
 from ileed.fitting.blocks import optimise_blocks
 from ileed.fitting.concurrency import optimise_both
 from ileed.fitting.knowing import start_with
 from ileed.fitting.loop import Start, optimise_each
 from ileed.fitting.preparing import check_memory, least_memory, sizes_of
 from ileed.fitting.stages import Stages
-from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
+from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
 from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import AbstractExpertise, Embedded, Perfect
+from ileed.model.expertise import AbstractExpertise, Constant, Embedded, Perfect
 from ileed.model.joint import Joint, Parts
 from ileed.model.knowledge import Known
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, MixtureLSTM, MixtureMLP
+from ileed.model.scaling import SignalScaling
 from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
 
 __all__ = ["Ileed", "bc", "bc_rnn", "load"]
@@ -60,12 +62,16 @@ _PARTS: dict[str, tuple[Any, str]] = {
     "policy": (AbstractPolicyHead | None, "CategoricalMLP(...), MixtureMLP(...) or MixtureLSTM(...), or None"),
     "demonstrator": (
         AbstractDemonstratorModel | None,
-        'UniformMixture(), BiasedMixture(), VarianceScaling() or the like, "auto", or None for the usual one',
+        'UniformMixture(), BiasedMixture(), SignalScaling() or the like, "auto", or None for the usual one',
     ),
-    "expertise": (AbstractExpertise, "Embedded(), Constant(), Skills(column), Drift() or the like, or Perfect()"),
+    "expertise": (
+        AbstractExpertise | None,
+        "Embedded(), Constant(), Skills(column), Drift() or the like, Perfect(), or None for the usual one",
+    ),
     "dynamics": (LatentDynamics | None, "LatentDynamics(), or None"),
 }
 AUTO = "auto"
+Rated = tuple[Ratings, Rater | None]
 _WARNED_OF = 3  # findings that a warning states
 _PEAK_OF_TWO = 8  # peak memory of two optimisations, in units of the least that one takes: activations and gradients
 FOLDS = 5
@@ -85,10 +91,12 @@ class Ileed:
     policy: AbstractPolicyHead | None = None
     """The policy's network; None follows the kind of actions, and `fit` chooses its width by held-out episodes."""
     demonstrator: AbstractDemonstratorModel[Any] | Literal["auto"] | None = None
-    """How a person of given expertise acts; None is UniformMixture or VarianceScaling, by the kind of actions. "auto"
-    takes the simplest of `ileed.comparing.CANDIDATES` within one standard error of the best on held-out episodes."""
-    expertise: AbstractExpertise = Embedded()  # noqa: RUF009 (frozen)
-    """What expertise depends on; Perfect makes this behaviour cloning."""
+    """How a demonstrator of given expertise acts; None is UniformMixture or SignalScaling, by the kind of actions.
+    "auto" takes the simplest of `ileed.comparing.CANDIDATES` within one standard error of the best on held-out
+    episodes."""
+    expertise: AbstractExpertise | None = None
+    """What expertise depends on; None is Embedded where actions are discrete and Constant where they are continuous.
+    Perfect makes this behaviour cloning."""
     dynamics: LatentDynamics | None = None
     """An auxiliary cost that shapes the embedding of states."""
     restarts: int = 20
@@ -152,8 +160,9 @@ class Ileed:
     def parts(self, data: Demonstrations) -> Parts:
         """The model's parts, with what was left to the data filled in."""
         policy = self._head(data)
-        chosen = self.model or (UniformMixture() if data.discrete else VarianceScaling())
-        return Parts(policy, chosen.for_data(data), self.expertise.for_data(data), self.dynamics)
+        chosen = self.model or (UniformMixture() if data.discrete else SignalScaling())
+        expertise = self.expertise or (Embedded() if data.discrete or self.dynamics else Constant())
+        return Parts(policy, chosen.for_data(data), expertise.for_data(data), self.dynamics)
 
     @property
     def model(self) -> AbstractDemonstratorModel[Any] | None:
@@ -226,26 +235,27 @@ class Ileed:
         if self.demonstrator == AUTO:
             comparison = method.compare_models(data, stages, None, weights)
             method = replace(method, demonstrator=comparison.settings[comparison.chosen])
-        ensemble, ratings = method._fit_and_folds(data, weights, stages)
+        ensemble, rated = method._fit_and_folds(data, weights, stages)
         ensemble = replace(ensemble, method=self)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
-        fitted = kept.fitted() if ratings is None else kept.fitted().with_ratings(ratings)
+        fitted = kept.fitted() if rated is None else kept.fitted().with_ratings(*rated)
         _warn(fitted, data)
         return replace(fitted, width=width, comparison=comparison, checkpoints=tuple(stages.checkpoints))
 
     def _fit_and_folds(
         self, data: Demonstrations, weights: Array | None, stages: Stages
-    ) -> tuple[Ensemble, Ratings | None]:
+    ) -> tuple[Ensemble, Rated | None]:
         """Every restart, and the ratings by cross-fitting; at the same time if threads and memory suffice for both."""
         start = self._start(data, stages.seed, stages.device, weights)
 
         def fit(progress: fitting.ProgressCallback | None) -> Ensemble:
             return self.fit_members(data, weights, replace(stages, progress=progress), start)
 
-        def folds(progress: fitting.ProgressCallback | None) -> Ratings | None:
+        def folds(progress: fitting.ProgressCallback | None) -> Rated | None:
             own = replace(stages, progress=progress)
             found = self.fit_folds(data, weights, own)
-            return found and found.rate(temperature=self.temperature, progress=own.counter("rating"))
+            ratings = found and found.rate(temperature=self.temperature, progress=own.counter("rating"))
+            return None if found is None or ratings is None else (ratings, found.rater)
 
         alone = processes.current().count == 1  # several speak to each other in one order
         if stages.threads > 1 and alone and stages.device.type == "cpu" and self._leaves_memory(start):
@@ -329,11 +339,14 @@ class Ileed:
             raise SettingsError("cross-fitting needs two episodes, and a model under which expertise is one number")
         return found
 
-    def fit_folds(self, data: Demonstrations, weights: Array | None, stages: Stages) -> FoldPolicies | None:
+    def fit_folds(
+        self, data: Demonstrations, weights: Array | None, stages: Stages
+    ) -> FoldPolicies | SignalFolds | None:
         """Policies of each fold, which have not seen its episodes; None where that cannot be, or is not asked."""
         data, weights = (data, weights) if self.folds == 0 else held_in_memory(data, weights)
         parts = self.parts(data)
-        usual = FOLDS if parts.policy.length == 1 else 0
+        horizons = () if data.discrete else parts.demonstrator.horizons(data)
+        usual = FOLDS if parts.policy.length == 1 or horizons else 0
         count = min(usual if self.folds is None else self.folds, data.episode_count)
         by_episode = np.ones(data.episode_count) if weights is None else weights
         rates = parts.expertise.estimates_expertise and not parts.demonstrator.defines_expertise
@@ -343,9 +356,24 @@ class Ileed:
         each = fold_weights(data, fold, by_episode, members=min(FOLD_RESTARTS, self.restarts), seed=stages.seed)
         if (each.sum(1) == 0).any():
             return None
-        method = replace(self, restarts=len(each), ensemble=1)
+        method, stage = replace(self, restarts=len(each), ensemble=1), stages.stage("cross-fitting", "folds")
         assumed = None if stages.known is None else stages.known.assumed_of_demonstrators(data)
-        return FoldPolicies(method.fit_members(data, each, stages.stage("cross-fitting", "folds")), fold, assumed)
+        if not horizons:
+            return FoldPolicies(method.fit_members(data, each, stage), fold, assumed)
+        model: Any = parts.demonstrator
+        count = len(horizons)
+        exempt = tuple(each + k * data.actions.shape[1] for k in range(count) for each in model.exempt)
+        hidden = parts.policy.hidden if parts.policy.compares_widths else MixtureMLP().hidden
+        method = replace(
+            method,
+            policy=MixtureMLP(hidden=hidden, modes=1),
+            demonstrator=replace(model, exempt=exempt, centre=None, spread=None),
+            expertise=Constant(),
+            dynamics=None,
+        )
+        found = method.fit_members(actions_ahead(data, horizons), each, stage)
+        practice = parts.expertise.practice_episodes
+        return SignalFolds(found, data, fold, horizons, model, practice, assumed)
 
     @default_modes()
     @threads(1)

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from ileed import (
     BiasedMixture,
-    BiasedScaling,
     Boltzmann,
     CategoricalMLP,
     Confusion,
@@ -28,8 +27,9 @@ from ileed import (
     MixtureMLP,
     OneVersusRest,
     Persistent,
-    PersistentScaling,
+    SignalScaling,
     UniformMixture,
+    VarianceScaling,
 )
 from ileed.model.demonstrators import AbstractDemonstratorModel
 
@@ -261,7 +261,7 @@ class Continuous(AbstractDesign):
     offset: float = 0.0
     gain: float = 0.0
     correlation: float = 0.0
-    demonstrator: AbstractDemonstratorModel[Any] | None = None
+    demonstrator: AbstractDemonstratorModel[Any] = VarianceScaling()  # noqa: RUF009 (frozen)
 
     @property
     def method(self) -> Ileed:
@@ -311,7 +311,14 @@ class Recurrent(AbstractDesign):
     @property
     def method(self) -> Ileed:
         policy = MixtureLSTM(hidden=(16,), length=self.length, modes=1, shared_standard_deviations=True)
-        return Ileed(policy=policy, expertise=Constant(), restarts=4, steps=1000, batch_size=64)
+        return Ileed(
+            policy=policy,
+            demonstrator=VarianceScaling(),
+            expertise=Constant(),
+            restarts=4,
+            steps=1000,
+            batch_size=64,
+        )
 
     def population(self, seed: int) -> Population:
         chance = np.random.default_rng(seed)
@@ -341,8 +348,8 @@ DESIGNS: dict[str, AbstractDesign] = {
     "habits": Tabular(bias=0.5, demonstrator=BiasedMixture()),
     "persistent": Tabular(persistence=0.5, demonstrator=Persistent()),
     "confusion": Tabular(mistakes=0.5, demonstrator=Confusion()),
-    "offsets and gains": Continuous(offset=0.2, gain=0.2, demonstrator=BiasedScaling()),
-    "lasting noise": Continuous(correlation=0.6, demonstrator=PersistentScaling()),
+    "gains": Continuous(gain=0.2, demonstrator=SignalScaling()),
+    "lasting noise": Continuous(correlation=0.6, demonstrator=SignalScaling()),
     "drift": Tabular(drift=1.0, episodes=(20, 20), length=25),
     "2 varying episodes": Tabular(variation=VARIATION, episodes=(2, 2)),
     "3 varying episodes": Tabular(variation=VARIATION, episodes=(3, 3)),

@@ -6,7 +6,7 @@ in the formats of trainers, and never changes the data that it is about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,8 @@ from ileed.demonstrations.streaming import blocks_of
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
 from ileed.fitted.comparison import rank_correlation
-from ileed.fitted.crossfit import FoldPolicies
+from ileed.fitted.crossfit import SignalFolds
+from ileed.fitted.likelihood import Block
 from ileed.fitted.policy import network_inputs
 from ileed.fitted.rated_by import checked_level
 from ileed.fitting.stages import Stages
@@ -82,10 +83,9 @@ def curate(
     chosen, seed, level = Rule.of(rule), seed_of(seed), checked_level(confidence_level)
     settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None))
     judged_by = _judged_by(fitted, matched)
-    if true_or_false("cross_fit", cross_fit):
-        fitted, folds = _cross_fitted(fitted, matched, seed)
-        settings = settings._replace(blocks=folds.judged())
-        judged_by = f"policies of {folds.count} folds, none of which has seen the episodes that it judges"
+    if true_or_false("cross_fit", cross_fit) and not _is_held_out(fitted, matched):
+        fitted, blocks = _cross_fitted(fitted, matched, seed)
+        settings, judged_by = settings._replace(blocks=blocks), _HELD_OUT
     stretches = Stretches.of(data, stretch)
     inputs = _inputs(fitted, matched)
     episodes, within = score(fitted, matched, inputs, stretches, settings)
@@ -108,14 +108,24 @@ def _inputs(fitted: Fitted, data: Demonstrations) -> Array:
 
 def _judged_by(fitted: Fitted, data: Demonstrations) -> str:
     """What judges the steps without cross-fitting, in words."""
+    if _is_held_out(fitted, data):
+        return _HELD_OUT
     learned_from = fitted.provenance.get("data", {}).get("fingerprint")
     if learned_from == data.fingerprint():
         return "the policy of the fit, which has learned from these episodes"
     return "the policy of the fit, which has learned from other data"
 
 
-def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, FoldPolicies]:
-    """The fit with the ratings of folds of the data, and these folds."""
+_HELD_OUT = "policies of folds, none of which has seen the episodes that it judges"
+
+
+def _is_held_out(fitted: Fitted, data: Demonstrations) -> bool:
+    """Whether the fit rates these data by policies that have not seen each episode."""
+    return fitted.rater is not None and fitted.rater.fingerprint == data.fingerprint()
+
+
+def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, Iterable[Block] | None]:
+    """The fit with the ratings of folds of the data, and the steps as these judge them; None where its rater does."""
     if data.mapping is not None:
         raise SettingsError("cross_fit needs the steps in memory, and these are mapped from a folder: leave it out")
     if set(data.names) - set(fitted.expertise.names):
@@ -131,7 +141,7 @@ def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitt
             "cross_fit needs two episodes, a model under which expertise is one number, and folds that stay finite: "
             "leave it out"
         )
-    return fitted.with_ratings(ratings), folds
+    return fitted.with_ratings(ratings, folds.rater), None if isinstance(folds, SignalFolds) else folds.judged()
 
 
 class Correlation(NamedTuple):

@@ -14,7 +14,7 @@ All three are means or posterior means with intervals, and none is a sum of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import NamedTuple, final
 
@@ -102,16 +102,14 @@ def score(
 ) -> tuple[Scores, Scores]:
     """The scores of episodes, and those of stretches; `inputs` are the normalised observations, (input, step)."""
     curves, agreement = _judge(fit, data, stretches, settings)
-    by_episode = np.zeros((data.episode_count, curves.shape[1]))
-    np.add.at(by_episode, stretches.episode, curves)
-    spread = _dispersion(curves[:, _COARSE], stretches.episode, settings.seed)
-    by_episode, curves = by_episode / spread, curves / spread
+    curves = curves.tempered(_dispersion(curves, stretches.episode, settings.seed))
+    by_episode = curves.summed(stretches.episode, data.episode_count)
     everybody, mean = _people(fit, data, by_episode)
     people, who = _by_stage(fit, data, everybody)
     columns = {"agreement": agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
     inflation = {name: _inflation(values, data, stretches) for name, values in columns.items()}
 
-    def of_units(curve: Array, who: Array, unit: Array) -> Scores:
+    def of_units(curve: Curves, who: Array, unit: Array) -> Scores:
         scores = {"expertise": _expertise(curve, who, people, mean, settings)}
         for name, values in columns.items():
             scores[name] = _mean_of_steps(values, unit, inflation[name], name, settings)
@@ -123,7 +121,37 @@ def score(
     return episodes, of_units(curves, who[stretches.episode], stretches.of_step)
 
 
-def _dispersion(curves: Array, episode: Array, seed: int) -> float:
+@final
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Log-likelihoods of units over expertise: (unit, statistic) `values` times a basis of (statistic, point)."""
+
+    values: Array
+    basis: Array
+    """At the inner points of the grid."""
+    coarse: Array
+    """At `COARSE_POINTS`."""
+
+    @classmethod
+    def of_points(cls, values: Array) -> Curves:
+        """From (unit, point) log-likelihoods at `_POINTS`."""
+        return cls(values, _INTERPOLATION, np.eye(len(_POINTS))[:, _COARSE])
+
+    def tempered(self, dispersion: float) -> Curves:
+        return replace(self, values=self.values / dispersion)
+
+    def summed(self, owner: Array, count: int) -> Curves:
+        """Those of `count` owners of units, by (unit,) the owner of each."""
+        values = np.zeros((count, self.values.shape[1]))
+        np.add.at(values, owner, self.values)
+        return replace(self, values=values)
+
+    def on_grid(self, units: Array) -> Array:
+        """(unit, point of GRID) log-likelihoods of some units; zero at both ends, which no posterior reads."""
+        return np.pad(product(self.values[units], self.basis), ((0, 0), (1, 1)))
+
+
+def _dispersion(curves: Curves, episode: Array, seed: int) -> float:
     """How much more stretches of one episode differ than independent steps would; by some episodes of very many.
 
     Not that of the fit's ratings, which is between episodes of one person: here these may differ in expertise.
@@ -132,7 +160,7 @@ def _dispersion(curves: Array, episode: Array, seed: int) -> float:
     if len(several) > _ENOUGH_EPISODES:
         several = numpy_stream(seed, "dispersion").choice(several, _ENOUGH_EPISODES, replace=False)
     some = np.isin(episode, several)
-    return dispersion_of(curves[some], episode[some]) if some.any() else 1.0
+    return dispersion_of(product(curves.values[some], curves.coarse), episode[some]) if some.any() else 1.0
 
 
 def reference_expertise(fit: Fitted) -> float:
@@ -143,23 +171,34 @@ def reference_expertise(fit: Fitted) -> float:
 
 
 @torch.no_grad()
-def _judge(fit: Fitted, data: Demonstrations, stretches: Stretches, settings: Settings) -> tuple[Array, Array]:
-    """(stretch, point) log-likelihood of each stretch over expertise, and (step,) the agreement of each step."""
+def _judge(fit: Fitted, data: Demonstrations, stretches: Stretches, settings: Settings) -> tuple[Curves, Array]:
+    """Log-likelihood of each stretch over expertise, and (step,) the agreement of each step."""
     temperature, done = temperature_of(fit), 0
     summed = torch.zeros(len(stretches.steps), len(_POINTS), dtype=torch.float64)
-    agreement = np.empty(len(data))
+    agreement, found = np.empty(len(data)), None
     for block in judged_once(fit, data) if settings.blocks is None else settings.blocks:
         agreement[block.steps] = _agreement(fit, block, temperature)
         index = torch.from_numpy(stretches.of_step[block.steps])
-        for part, likelihood in _likelihood(block, temperature):
-            summed[:, part] = summed[:, part].index_add(0, index, likelihood.T.contiguous())
+        if block.statistics is not None and block.basis is not None:
+            summed = summed.new_zeros(len(summed), block.statistics.shape[1]) if found is None else summed
+            summed.index_add_(0, index, block.statistics)
+            found = block.basis
+        else:
+            for part, likelihood in _likelihood(block, temperature):
+                summed[:, part] = summed[:, part].index_add(0, index, likelihood.T.contiguous())
         done += len(block.steps)
         settings.progress(done, len(data))
-    return summed.numpy(), agreement
+    if found is None:
+        return Curves.of_points(summed.numpy()), agreement
+    grids = (found(torch.from_numpy(points)).numpy() for points in (INSIDE, COARSE_POINTS))
+    return Curves(summed.numpy(), *grids), agreement
 
 
 def _agreement(fit: Fitted, block: Block, temperature: float) -> Array:
-    ends = torch.tensor([float(np.clip(reference_expertise(fit), 0.05, 0.9)), 1.0], dtype=torch.float64)
+    mean = float(np.clip(reference_expertise(fit), 0.05, 0.9))
+    # an expert leaves no action unexplained under other models; here half the noise of the mean demonstrator
+    expert = 1.0 if fit.rater is None else (1 + mean) / 2
+    ends = torch.tensor([mean, expert], dtype=torch.float64)
     average, expert = block.at(ends, temperature).double()
     return np.asarray(torch.sigmoid(expert - average).numpy())
 
@@ -187,7 +226,7 @@ def _likelihood(block: Block, temperature: float) -> Iterator[tuple[slice, torch
         yield part, block.at(points[part], temperature).double()
 
 
-def _people(fit: Fitted, data: Demonstrations, by_episode: Array) -> tuple[Array, float]:
+def _people(fit: Fitted, data: Demonstrations, by_episode: Curves) -> tuple[Array, float]:
     """(demonstrator, point) what is known of each one's mean expertise, and the expertise that scores are divided by.
 
     Demonstrators of the fit have their cross-fitted posterior distribution, others its population; where nothing was
@@ -210,11 +249,10 @@ def _people(fit: Fitted, data: Demonstrations, by_episode: Array) -> tuple[Array
     return shares, float(product(_by_own_steps(data, by_episode, both), INSIDE).mean() / relative)
 
 
-def _by_own_steps(data: Demonstrations, by_episode: Array, chosen: Array) -> Array:
+def _by_own_steps(data: Demonstrations, by_episode: Curves, chosen: Array) -> Array:
     """(chosen, point) the posterior of some demonstrators' expertise by the likelihood of their episodes here."""
-    by_demonstrator = np.zeros((len(data.names), by_episode.shape[1]))
-    np.add.at(by_demonstrator, data.episode_demonstrator, by_episode)
-    return posterior(_on_grid(by_demonstrator[chosen]), None)[0]
+    by_demonstrator = by_episode.summed(data.episode_demonstrator, len(data.names))
+    return posterior(by_demonstrator.on_grid(chosen), None)[0]
 
 
 def _by_stage(fit: Fitted, data: Demonstrations, people: Array) -> tuple[Array, Array]:
@@ -239,29 +277,21 @@ def _by_stage(fit: Fitted, data: Demonstrations, people: Array) -> tuple[Array, 
     return np.stack(rows), row
 
 
-def _expertise(curves: Array, who: Array, people: Array, mean: float, settings: Settings) -> Score:
+def _expertise(curves: Curves, who: Array, people: Array, mean: float, settings: Settings) -> Score:
     """Each unit's expertise, given its own steps and how the units of the same person differ."""
-    found = np.empty((4, len(curves)))
+    found = np.empty((4, len(curves.values)))
     order, present = np.argsort(who, kind="stable"), np.unique(who)
     for person, own in zip(present, np.split(order, np.searchsorted(who[order], present[1:])), strict=True):
         some = own
         if len(own) > _ENOUGH_UNITS:
             some = numpy_stream(settings.seed, "population of units", int(person)).choice(own, _ENOUGH_UNITS, False)
-        _, population = posterior(_on_grid(curves[some]), None, mean=people[person])
+        _, population = posterior(curves.on_grid(some), None, mean=people[person])
         for first in range(0, len(own), _UNITS_AT_ONCE):
             part = own[first : first + _UNITS_AT_ONCE]
-            shares, _ = posterior(_on_grid(curves[part]), population)
+            shares, _ = posterior(curves.on_grid(part), population)
             found[:3, part] = np.stack(mean_and_interval(shares, settings.level)) / mean
             found[3, part] = product(shares, settings.bounds["expertise"] * mean < INSIDE)
     return Score(*found)
-
-
-def _on_grid(curves: Array) -> Array:
-    """(unit, point of GRID) log-likelihoods from those at `_POINTS`, by the cubic through the four nearest.
-
-    Nearest in angle, or below `_LOW` in the logarithm.
-    """
-    return np.pad(product(curves, _INTERPOLATION), ((0, 0), (1, 1)))  # both ends of the grid, which no posterior reads
 
 
 def _cubic(nodes: Array, at: Array) -> Array:
@@ -275,6 +305,7 @@ def _cubic(nodes: Array, at: Array) -> Array:
     return weights
 
 
+# from `_POINTS` to the inner points of the grid: nearest in angle, or below `_LOW` in the logarithm
 _INTERPOLATION = np.where(
     INSIDE < _LOW,
     _cubic(np.log(_POINTS), np.log(INSIDE)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -33,6 +34,7 @@ from ileed.fitted.likelihood import (
     tabulated,
 )
 from ileed.fitted.posterior import GRID
+from ileed.fitted.rated_by import RatedBy
 from ileed.fitted.rating import (
     episode_points,
     learning_points,
@@ -42,6 +44,8 @@ from ileed.fitted.rating import (
     with_learning_curves,
 )
 from ileed.fitted.ratings import Ratings
+from ileed.fitted.signal import HeldOutMoments, Rater, chosen_horizon
+from ileed.model.scaling import SignalScaling
 from ileed.nets import members
 
 RESTARTS = 4
@@ -88,6 +92,8 @@ class FoldPolicies:
     def count(self) -> int:
         """How many there are."""
         return int(self.fold.max()) + 1
+
+    rater = None  # which judges at a horizon; these members judge single steps
 
     @property
     def _finite(self) -> Array:
@@ -182,7 +188,9 @@ class FoldPolicies:
         spread, told = dispersion(blocks, data, chosen), blocks_of_assumed(self.assumed, np.arange(len(data)))
         ratings = rate_blocks([*blocks, *told], data, temperature=chosen, spread=spread, units=units)
         ratings = self._with_levels(ratings, found)
-        return with_learning_curves(ratings, blocks, data, self.ensemble.joint) if units is None else ratings
+        if units is not None:
+            return ratings
+        return with_learning_curves(ratings, blocks, data, self.ensemble.joint.parts.expertise.practice_episodes)
 
     def _with_levels(self, ratings: Ratings, found: Sequence[Profile]) -> Ratings:
         """The same ratings, with what the profiles fix of the level of expertise."""
@@ -190,6 +198,75 @@ class FoldPolicies:
         # expertise that divides a variance shares its scale with the policy's, whatever its temperature
         levels = likely_levels(found) if self.ensemble.data.discrete else (0.0, 1.0)
         return replace(ratings, by=replace(ratings.by, folds=self.count, levels=levels, free_scales=free))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SignalFolds:
+    """Members that learned from all folds but one each to predict the mean actions over several horizons.
+
+    Demonstrators of continuous actions are rated by the share of variance that they explain (`ileed.fitted.signal`).
+    """
+
+    ensemble: Ensemble
+    data: Demonstrations
+    """The demonstrations with their own actions; those of `ensemble` have the mean actions of all horizons."""
+    fold: Array
+    horizons: tuple[int, ...]
+    model: SignalScaling
+    practice_episodes: int | None = None
+    """Of the expertise of the fit, where that changes between episodes."""
+    assumed: Array | None = None
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return int(self.fold.max()) + 1
+
+    @cached_property
+    def rater(self) -> Rater | None:
+        """What rates by these members, at the most reliable horizon; None where no member of some fold is finite."""
+        if not np.isfinite(self.ensemble.nats_per_action).reshape(self.count, -1).any(1).all():
+            return None
+        joint, normaliser = self.ensemble.joint, self.ensemble.normaliser
+        found = HeldOutMoments.of(
+            joint, normaliser, self.data, fold=self.fold, horizons=self.horizons, model=self.model
+        )
+        reliability = tuple(found.reliability(place) for place in range(len(self.horizons)))
+        scale = found.scale(chosen_horizon(reliability))
+        return Rater(joint, normaliser, self.horizons, scale, self.fold, self.data.fingerprint(), reliability)
+
+    def rate(
+        self,
+        *,
+        temperature: float | None = None,
+        by: str = "demonstrator",
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Ratings | None:
+        """Demonstrators, or each unit of `by`, as `FoldPolicies.rate`; there is no temperature to choose."""
+        if self.rater is None:
+            return None
+        data, units, rated = self.data, units_of(self.data, by), RatedBy(folds=self.count, **self.rater.rated)
+        if progress is not None:
+            progress(0, len(data))
+        shares = self.rater.shares(data)
+
+        def judged(chosen: Array) -> list[Block]:
+            assert self.rater is not None
+            return [self.rater.block(np.flatnonzero(chosen), shares[chosen])]
+
+        if units is None and data.has_many_people:
+            ratings, _ = rate_in_parts(judged, data, temperature=1.0, assumed=self.assumed)
+        else:
+            blocks = judged(np.ones(len(data), dtype=bool))
+            told = blocks_of_assumed(self.assumed, np.arange(len(data)))
+            ratings = rate_blocks([*blocks, *told], data, spread=dispersion(blocks, data, 1.0), units=units)
+            if units is None:
+                ratings = with_learning_curves(ratings, blocks, data, self.practice_episodes)
+        if progress is not None:
+            progress(len(data), len(data))
+        rated = replace(rated, dispersion=ratings.by.dispersion, practice=ratings.by.practice)
+        return replace(ratings, by=rated)
 
 
 def _some_episodes(data: Demonstrations, fold: Array) -> Array:

@@ -24,6 +24,7 @@ from ileed.fitted.comparison import ModelComparison, orders_alike
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
 from ileed.fitted.ratings import Ratings
+from ileed.fitted.signal import Rater
 from ileed.fitted.steps import answers_at_steps
 from ileed.fitting import Checkpoint, History, OptimisationResult, Outcome
 from ileed.model.ask import Answer, log_mean_over_members
@@ -84,6 +85,8 @@ class Fitted:
     checkpoints: tuple[Checkpoint, ...] = ()  # from which this fit can be continued until it is saved
     ensemble: Ensemble | None = None
     """Every member of the fit, with the data, to choose others from; None for a fit that was loaded."""
+    rater: Rater | None = None
+    """What rates demonstrators of continuous actions; None where the policy's own likelihood does."""
 
     @property
     def width_sentence(self) -> str:
@@ -154,11 +157,11 @@ class Fitted:
 
         return assess(self, demonstrations, by=by, confidence_level=confidence_level, progress=progress)
 
-    def with_ratings(self, ratings: Ratings) -> Fitted:
-        """The same fit with ratings of its people, beside which stands their expertise in sample."""
-        own = self.expertise.by_demonstrator()
+    def with_ratings(self, ratings: Ratings, rater: Rater | None = None) -> Fitted:
+        """The same fit with ratings of its demonstrators, beside their expertise in sample, and what rated them."""
+        own = dict(zip(self.expertise.names, self.expertise.summary.by_demonstrator.tolist(), strict=True))
         ratings = replace(ratings, in_sample=np.array([own[name] for name in ratings.names]))
-        return replace(self, expertise=replace(self.expertise, ratings=ratings))
+        return replace(self, expertise=replace(self.expertise, ratings=ratings), rater=rater)
 
     @property
     def has_pseudonyms(self) -> bool:

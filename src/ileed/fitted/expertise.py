@@ -97,9 +97,14 @@ class Expertise:
     def by_demonstrator(self) -> dict[str, float]:
         """Each demonstrator's expertise at their own steps, averaged; NaN where no step of theirs was learned from.
 
-        This is the fit's in-sample estimate, the column `in_sample` of `table()`. `ranking()` has the order.
+        Of discrete actions this is the fit's in-sample estimate, the column `in_sample` of `table()`. Of continuous
+        actions it is that of the ratings, as in `table(relative=False)`. `ranking()` has the order.
         """
-        return dict(zip(self.names, self.summary.by_demonstrator.tolist(), strict=True))
+        own = dict(zip(self.names, self.summary.by_demonstrator.tolist(), strict=True))
+        if self.ratings is None or self.ratings.by.horizon is None:
+            return own
+        rated = self.ratings.by_demonstrator()
+        return {name: nan if isnan(value) else rated[name] for name, value in own.items()}
 
     def ranking(self) -> list[tuple[str, float]]:
         """Demonstrators and their expertise, best first, in the order of `table()`; those without any, NaN, come last.

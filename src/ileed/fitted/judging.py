@@ -63,6 +63,8 @@ def blocks_of_people(fit: Fitted, data: Demonstrations) -> list[Block]:
 
 def stream_of_people(fit: Fitted, data: Demonstrations) -> Iterator[Block]:
     """The same blocks one after the other, none of which is kept."""
+    if fit.rater is not None:
+        return iter(fit.rater.blocks(data))
     number = {name: number for number, name in enumerate(fit.expertise.names)}
     known = np.array([number.get(name, -1) for name in data.names])
     joint, who, skills = fit.joint, known.clip(min=0)[data.demonstrator], fit.expertise.skill_names

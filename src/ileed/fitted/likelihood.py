@@ -42,12 +42,15 @@ _PRIOR_EPISODES = 20  # how many episodes' worth it is believed beforehand that 
 class Block:
     """Some steps, and their log-likelihood (point, step) at points of expertise and a temperature of the policy.
 
-    With `kind`, (step,), the log-likelihood is (point, kind): that of all steps of a kind.
+    With `kind`, (step,), the log-likelihood is (point, kind): that of all steps of a kind. Where it is a function of
+    sufficient statistics, these have it: (step, statistic) times a (statistic, point) basis.
     """
 
     steps: Array
     at: Callable[[Tensor, float], Tensor]
     kind: Array | None = None
+    statistics: Tensor | None = None
+    basis: Callable[[Tensor], Tensor] | None = None
 
 
 @final
@@ -160,6 +163,10 @@ def curves(
     for block in blocks:
         at_once = max(1, _NUMBERS_AT_ONCE // max(1, len(block.steps)) // 16)
         index = torch.tensor(owner[block.steps])
+        if block.statistics is not None and block.basis is not None:
+            own = block.statistics.new_zeros(count, block.statistics.shape[1]).index_add(0, index, block.statistics)
+            summed += own @ block.basis(grid)
+            continue
         if block.kind is not None:
             _add_by_kind(summed, block, index, temperature, grid)
             continue

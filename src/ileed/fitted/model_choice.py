@@ -31,9 +31,8 @@ from ileed.model.demonstrators import (
     Boltzmann,
     OneVersusRest,
     UniformMixture,
-    VarianceScaling,
 )
-from ileed.model.scaling import BiasedScaling, PersistentScaling
+from ileed.model.scaling import SignalScaling
 from ileed.model.slips import BiasedMixture, Confusion, Persistent
 from ileed.width import Split, standard_error
 
@@ -50,11 +49,9 @@ CANDIDATES: tuple[Model, ...] = (
     BiasedMixture(),
     Persistent(biased=True),
     Confusion(),
-    VarianceScaling(),
-    VarianceScaling(scaled="standard_deviation"),
-    BiasedScaling(),
-    PersistentScaling(),
-    PersistentScaling(biased=True),
+    SignalScaling(gain=False, per_dimension=False),
+    SignalScaling(),
+    SignalScaling(offset=True),
 )
 """The models that are compared, as far as they describe the data; the simplest first."""
 FOLDS, RESTARTS = 3, 6

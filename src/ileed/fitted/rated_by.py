@@ -26,12 +26,20 @@ class RatedBy:
     of its own temperature: within 1.92 nats of the likeliest, where a 95 % interval of one number ends."""
     free_scales: int | None = None
     """How many scales of expertise the likelihood leaves free, for any policy; None where the embedding is learned."""
+    horizon: int | None = None
+    """The number of steps over which actions were averaged; None where steps were rated one by one."""
+    reliability: float | None = None
+    """Split-half reliability of the ratings over episodes; None where it is not known."""
     practice: int | None = None
     """The episodes over which a learning curve's change is counted; None where there are no curves."""
 
     @property
     def identification(self) -> str:
         """What the data fix, in one sentence; empty where it was not examined."""
+        if self.horizon is not None:
+            known = "" if self.reliability is None else f"; split-half reliability {self.reliability:.2f}"
+            steps = "the action" if self.horizon == 1 else f"the mean action over {self.horizon} steps"
+            return f"expertise is the share of the variance of {steps} that the policy explains{known}"
         if not self.levels:
             return ""
         low, high = self.levels
@@ -52,6 +60,11 @@ class RatedBy:
         whole_number("folds", self.folds, least=0, rule="it is a whole number, zero or more")
         if self.free_scales is not None:
             whole_number("free_scales", self.free_scales, least=0, rule="it is a whole number, zero or more, or None")
+        if self.horizon is not None:
+            whole_number("horizon", self.horizon, least=1, rule="it is a whole number of steps, one or more, or None")
+        if self.reliability is not None:
+            rule = "it is a number from 0 to 1, or None"
+            number("reliability", self.reliability, within=lambda value: 0 <= value <= 1, rule=rule)
         if self.practice is not None:
             whole_number("practice", self.practice, least=2, rule="it is a whole number, two or more, or None")
 

@@ -124,18 +124,21 @@ def assess(
     level, known, units = checked_level(confidence_level), fit.expertise.ratings, units_of(demonstrations, by)
     if units is None and _in_parts(demonstrations):
         return _assess_many(fit, demonstrations, level, progress)
+    practice = fit.joint.parts.expertise.practice_episodes
     points = len(GRID) + (0 if units is not None else learning_points(fit.joint) + episode_points(demonstrations))
     work = Work(progress, len(demonstrations), points * len(demonstrations))
     blocks = [*work.over(judged_steps(fit, demonstrations))]
     if known is None:
         found = rate_blocks(blocks, demonstrations, level=level, units=units)
-        return found if units is not None else with_learning_curves(found, blocks, demonstrations, fit.joint)
+        return found if units is not None else with_learning_curves(found, blocks, demonstrations, practice)
     # kinds of state and episodes differ more than people do, and so have a population of their own
     pooled = known.population if units is None and known.population is not None else True
     how = partial(rate_blocks, temperature=known.by.temperature, spread=known.by.dispersion)
     found = how(blocks, demonstrations, pooled=pooled, level=level, units=units)
     found = replace(found, reference=float(known.best.expertise.mean()))
-    return found if units is not None else with_learning_curves(found, blocks, demonstrations, fit.joint, known.curves)
+    if fit.rater is not None:
+        found = replace(found, by=replace(found.by, **fit.rater.rated))
+    return found if units is not None else with_learning_curves(found, blocks, demonstrations, practice, known.curves)
 
 
 def episode_points(data: Demonstrations) -> int:
@@ -149,13 +152,16 @@ def learning_points(joint: Joint) -> int:
 
 
 def with_learning_curves(
-    ratings: Ratings, blocks: Sequence[Block], data: Demonstrations, joint: Joint, known: LearningCurves | None = None
+    ratings: Ratings,
+    blocks: Sequence[Block],
+    data: Demonstrations,
+    episodes: int | None,
+    known: LearningCurves | None = None,
 ) -> Ratings:
-    """The ratings with everybody's learning curve, where the model's expertise changes between episodes.
+    """The ratings with learning curves, where expertise changes over so many `episodes`; None leaves them as they are.
 
-    People are then compared with those of curves that are `known`.
+    Demonstrators are then compared with those of curves that are `known`.
     """
-    episodes = joint.parts.expertise.practice_episodes
     if episodes is None:
         return ratings
     population = known and known.population

@@ -32,6 +32,8 @@ _RELATIVE = "expertise divided by its mean over people"
 _ENOUGH_STEPS = 5  # in a kind of state, to be compared there
 _ENOUGH_EPISODES = 3  # of a demonstrator, to know their mean
 _ABSOLUTE = "expertise by the policy as it is"
+LEAST_RELIABILITY = 0.5
+"""Below this, differences between demonstrators are not reproducible and their order is withheld."""
 SAME_IN_ALL_EPISODES = "expertise is the same in all episodes of a person here: fit with expertise=Drift()"
 
 
@@ -184,7 +186,8 @@ class Ratings:
         `relative` divides expertise by its mean over people, which is what the data fix: everybody's could be larger by
         one factor, with a policy that is less sharp. 1 is then the average. The metadata of the table name the scale.
         `in_sample` is the fit's own estimate on the same scale; a policy that remembers what was done finds all alike.
-        Among more than 5,000 people a rank is a value's place in the distribution of all.
+        Among more than 5,000 people a rank is a value's place in the distribution of all. Where ratings are not
+        reliable, every rank is possible.
         """
         level, told = self._scale(relative, confidence_level)
         own, low, high, rank_low, rank_high = self._places(level, relative=relative)
@@ -220,6 +223,8 @@ class Ratings:
         low, high = np.quantile(drawn, tails(level), axis=0)
         rank = np.argsort(np.argsort(-drawn, axis=1), axis=1) + 1
         rank_low, rank_high = np.quantile(rank, tails(level), axis=0, method="nearest").astype(np.int64)
+        if self._is_unreliable:
+            rank_low, rank_high = np.ones_like(rank_low), np.full_like(rank_high, len(self.names))
         return own, low, high, rank_low, rank_high
 
     @property
@@ -299,7 +304,8 @@ class Ratings:
         """Why these ratings support no order of the demonstrators; empty where they do.
 
         Two demonstrators do not establish a norm where the policy was learned from them alone. Fewer than three
-        episodes do not establish a demonstrator's mean.
+        episodes do not establish a demonstrator's mean. Where the ratings of halves of the episodes hardly agree,
+        demonstrators do not differ measurably, whatever the intervals say.
         """
         if len(self.names) < 2 or self.parts:
             return ""
@@ -307,7 +313,16 @@ class Ratings:
             return "two demonstrators do not establish a norm (add others, or rate both by a policy that you trust)"
         if (self.episodes >= _ENOUGH_EPISODES).sum() < 2:
             return f"with fewer than {_ENOUGH_EPISODES} episodes each, how much their episodes vary is unknown"
+        if self._is_unreliable:
+            return (
+                f"the split-half reliability of their ratings is {self.by.reliability:.2f}, below {LEAST_RELIABILITY}: "
+                "they do not differ measurably"
+            )
         return ""
+
+    @property
+    def _is_unreliable(self) -> bool:
+        return not self.parts and self.by.reliability is not None and self.by.reliability < LEAST_RELIABILITY
 
     @default_errors()
     def groups(self, probability: float = 0.95) -> list[tuple[str, ...]]:

@@ -29,6 +29,7 @@ from ileed.fitted.expertise import QUANTILES, Expertise, ExpertiseSummary
 from ileed.fitted.policy import Policy
 from ileed.fitted.rated_by import RatedBy
 from ileed.fitted.ratings import Ratings
+from ileed.fitted.signal import Rater, RaterSettings
 from ileed.fitting import History, Outcome
 from ileed.model.ask import ask
 from ileed.model.batch import Sizes
@@ -43,7 +44,17 @@ _KINDS: plugins.Registry[type] = plugins.Registry(
     plugins.PARTS,
     {
         kind.__name__: kind
-        for kind in (*OWN_PARTS, Parts, Sizes, Encoding, Feature, WidthComparison, ModelComparison, RatedBy)
+        for kind in (
+            *OWN_PARTS,
+            Parts,
+            Sizes,
+            Encoding,
+            Feature,
+            WidthComparison,
+            ModelComparison,
+            RatedBy,
+            RaterSettings,
+        )
     },
     check_part,
 )
@@ -67,6 +78,7 @@ _LATER = {  # which runs of earlier versions lack
     "encoding": Encoding | None,
     "ratings": RatedBy | None,
     "alternatives": tuple[tuple[float, ...], ...],
+    "rater": RaterSettings | None,
 }
 _MOST_VISITS = 2**53
 _LARGEST_LOGIT = 1e4
@@ -100,9 +112,12 @@ def write(fitted: Fitted, path: Path, *, overwrite: bool) -> None:
         "comparison": fitted.comparison and replace(fitted.comparison, settings=()),
         "encoding": fitted.policy.encoding,
         "ratings": ratings and ratings.by,
+        "rater": fitted.rater and fitted.rater.settings,
     }
     settings = {name: runs.plain(value) for name, value in settings.items()}
     weights = _tensors(fitted.joint, fitted.normaliser, fitted.expertise.summary, ratings and ratings.tensors())
+    if (rater := fitted.rater) is not None:
+        weights |= _rater_tensors(rater.joint, rater.normaliser, rater.tensors())
     run = runs.Run(settings, fitted.provenance, list(fitted.history.rows()), weights)
     runs.write_run(path, run, overwrite=overwrite)
 
@@ -132,7 +147,8 @@ def _fitted(run: runs.Run) -> Fitted:
     restarts = _restarts(settings)
     joint = _laid_out(parts, sizes, len(restarts.kept), len(run.weights))
     rated_by = settings.get("ratings")
-    weights = _checked_weights(run.weights, joint, settings["observation_shape"], rated_by)
+    own = {name: tensor for name, tensor in run.weights.items() if not name.startswith(_RATER)}
+    weights = _checked_weights(own, joint, settings["observation_shape"], rated_by)
     joint.load_state_dict(weights["joint"], assign=True)
     _check_answers(joint)
     normaliser = Normaliser(settings["observation_shape"], **weights["lens"])
@@ -151,7 +167,68 @@ def _fitted(run: runs.Run) -> Fitted:
         normaliser=normaliser,
         width=settings.get("width"),
         comparison=settings.get("comparison"),
+        rater=_rater(settings.get("rater"), settings, run.weights),
     )
+
+
+_RATER = "rater."
+
+
+def _rater_tensors(joint: Joint, normaliser: Normaliser, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a rater by name."""
+    groups = {"joint": joint.state_dict(), "lens": normaliser.state_dict(), "own": own}
+    named = ((f"{_RATER}{group}.{name}", value) for group, values in groups.items() for name, value in values.items())
+    return {name: value.contiguous() for name, value in named}
+
+
+def _rater(kept: RaterSettings | None, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Rater | None:
+    """The rater of a run, each tensor of its shape, type and range."""
+    found = {name: tensor for name, tensor in weights.items() if name.startswith(_RATER)}
+    if kept is None:
+        _expect(not found, "the tensors of a rater", sorted(found)[:1], "none, since the settings have no rater")
+        return None
+    shape, own_sizes = settings["observation_shape"], settings["sizes"]
+    alike = (kept.sizes.inputs, kept.sizes.demonstrators, kept.sizes.discrete)
+    _expect(alike == (own_sizes.inputs, own_sizes.demonstrators, False), "rater.sizes", kept.sizes, "those of the fit")
+    actions = own_sizes.actions
+    _expect(kept.sizes.actions == actions * len(kept.horizons), "rater.horizons", kept.horizons, "one for each action")
+    _expect(kept.horizon in kept.horizons, "rater.horizon", kept.horizon, f"one of {kept.horizons}")
+    _expect(len(kept.reliability) == len(kept.horizons), "rater.reliability", kept.reliability, "one a horizon")
+    _expect(0 < kept.members <= len(found) * _MOST_NUMBERS, "rater.members", kept.members, "one or more")
+    joint = _laid_out(kept.parts, kept.sizes, kept.members, len(found))
+    episodes = len(found.get("rater.own.fold", ()))
+    with torch.device("meta"):
+        precision = found["rater.lens.shift"].dtype
+        places, units = torch.empty(own_sizes.inputs, dtype=torch.int64), torch.empty(own_sizes.inputs, dtype=precision)
+        numbers = torch.empty(actions, dtype=torch.float64)
+        own = {"centre": numbers, "noise": numbers, "fold": torch.empty(episodes, dtype=torch.int64)}
+        expected = _rater_tensors(joint, Normaliser(shape, places, units, units), own)
+    _check_alike(found, expected)
+    for name, tensor in found.items():
+        _check_range(name.removeprefix(_RATER), tensor, math.prod(shape))
+    fold = found["rater.own.fold"]
+    _expect(bool((fold >= 0).all()), "rater.own.fold", "below zero in places", "folds, from 0 on")
+    folds = int(fold.max()) + 1
+    _expect(kept.members % folds == 0, "rater.members", kept.members, f"as many of each of {folds} folds")
+    joint.load_state_dict(_group(found, "rater.joint."), assign=True)
+    _check_answers(joint)
+    return Rater.of_tensors(kept, joint, Normaliser(shape, **_group(found, "rater.lens.")), _group(found, "rater.own."))
+
+
+def _group(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _check_alike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of other names, shapes or types than expected; some may be missing in earlier runs."""
+    if missing := sorted(expected.keys() - found.keys() - _OPTIONAL):
+        raise ValueError(f"there is no tensor {missing[0]!r}")
+    for name, tensor in found.items():
+        if name not in expected:
+            raise ValueError(f"there is a tensor {brief(name)}, which these settings have no place for")
+        right = expected[name]
+        _expect(tensor.shape == right.shape, f"the shape of {name}", tuple(tensor.shape), f"{tuple(right.shape)}")
+        _expect(tensor.dtype == right.dtype, f"the type of {name}", tensor.dtype, f"{right.dtype}")
 
 
 def _expect(holds: bool, name: str, found: object, rule: str) -> None:
@@ -300,15 +377,9 @@ def _checked_weights(
         points = 0 if rated is None else weights["ratings.shares"].shape[-1]
         ratings = None if rated is None else Ratings.empty_tensors(people, rated, points)
         expected = _tensors(joint, Normaliser(shape, places, units, units), summary, ratings)
-    if missing := sorted(expected.keys() - weights.keys() - _OPTIONAL):
-        raise ValueError(f"there is no tensor {missing[0]!r}")
+    _check_alike(weights, expected)
     groups: dict[str, dict[str, Tensor]] = {"joint": {}, "lens": {}, "survey": {}, "ratings": {}}
     for name, found in weights.items():
-        if name not in expected:
-            raise ValueError(f"there is a tensor {brief(name)}, which these settings have no place for")
-        right = expected[name]
-        _expect(found.shape == right.shape, f"the shape of {name}", tuple(found.shape), f"{tuple(right.shape)}")
-        _expect(found.dtype == right.dtype, f"the type of {name}", found.dtype, f"{right.dtype}")
         _check_range(name, found, math.prod(shape))
         group, _, own = name.partition(".")
         groups[group][own] = found

@@ -110,7 +110,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
         """Refuse data that the model does not describe."""
         if self.discrete != sizes.discrete:
             own, found = ("discrete", "continuous") if self.discrete else ("continuous", "discrete")
-            continuous = "VarianceScaling, BiasedScaling or PersistentScaling"
+            continuous = "SignalScaling or VarianceScaling"
             use = "UniformMixture, BiasedMixture, Persistent or Confusion" if sizes.discrete else continuous
             raise SettingsError(f"{type(self).__name__} models {own} actions but the data's are {found}: use {use}")
         if sizes.has_legal_actions and not self.knows_legal_actions:
@@ -121,6 +121,11 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     def for_data(self, data: Demonstrations) -> AbstractDemonstratorModel[Policy]:
         """The same model with what was left to the data filled in."""
         return self
+
+    def horizons(self, data: Demonstrations) -> tuple[int, ...]:
+        """Horizons in steps over which actions may be averaged to rate demonstrators by the variance that the policy
+        explains (`ileed.fitted.signal`); empty where the model's likelihood of single steps rates them."""
+        return ()
 
     def has_mirror_symmetry(self, sizes: Sizes) -> bool:
         """Whether (rho, pi) and (1 - rho, 1 - pi) are equally likely, so that the data cannot choose between them."""

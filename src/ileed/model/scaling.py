@@ -1,25 +1,20 @@
-"""Demonstrator models of continuous actions with errors that last: a bias of each person's own, autocorrelated noise.
-
-Each is `VarianceScaling` of the policy as a person follows it: with means that are moved, and, where noise lasts, with
-what is left of its variance once the step before is known. Expertise is then how precise a person is about their own
-means; how far these are from the policy's is learned beside it, and is no part of it.
-"""
+"""Demonstrator model of continuous actions with a signal-to-noise ratio: gains and noise of each demonstrator's own."""
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Sequence
+import re
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Literal, final
+from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import MixtureSameFamily
 
 from ileed._torch import Float
-from ileed.checking import number, true_or_false
+from ileed.checking import number, true_or_false, whole_number
 from ileed.demonstrations import Demonstrations
 from ileed.errors import SettingsError
 from ileed.model.batch import Batch, PerCount, Sizes
@@ -28,252 +23,224 @@ from ileed.model.demonstrators import AbstractDemonstratorModel, VarianceScaling
 from ileed.model.distributions import GaussianMixture, among, mixture, mixture_parts
 from ileed.nets import Generators, Pick
 
-_MOST = 0.999  # greatest correlation of noise: of a variance of nothing there would be no density
+_LONGEST = 64
+"""Longest horizon that is tried, in steps."""
+_SHARE_OF_EPISODE = 4
+"""A horizon is at most the median episode length divided by this."""
+_SECONDS = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*s\s*")
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
-class AbstractScaling(AbstractDemonstratorModel[MixtureSameFamily], ABC):
-    """Settings of a model that moves the policy's means before `VarianceScaling` widens them.
+class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
+    """Act around the policy's means times a gain, with noise that scales with the gain.
 
-    `scaled` and `exempt` are those of `VarianceScaling`; exempt dimensions are not moved either. Offsets and gains are
-    measured about `centre`, in units of `spread`, (dimension,) each: by default the mean and the standard deviation of
-    the actions in the data. The prior of everything that is learned is Gaussian with mean zero and a variance of
-    1 / `shrinkage`: of offsets in those units, of logarithms of gains, and of Fisher's z of correlations, of which so
-    many steps would have that variance.
+    p(a | s, i) = sum over k of pi_k(s) N(a; c + g_i (mu_k(s) - c) + b_i, g_i^2 sigma_k(s)^2 / (rho kappa_i)), for each
+    dimension of the action, with c the mean action in the data. Noise that grows with the command is signal-dependent
+    noise (Harris and Wolpert, "Signal-dependent noise determines motor planning", Nature 394, 1998): a demonstrator
+    whose actions are half as large and whose noise is half as large has the same rho. `VarianceScaling` gives that
+    demonstrator four times the expertise, and so rewards hesitation. The policy's sigma_k(s) covers noise that varies
+    with the state within a demonstrator.
+
+    log g_i and log kappa_i have one value for each dimension, or one in all (`per_dimension=False`). Their mean over
+    demonstrators is zero, since what all share belongs to the policy, and their prior is Gaussian with a variance of
+    1 / `shrinkage`, as are offsets b_i in units of `spread` (the random effects of Laird and Ware, Biometrics 1982).
+
+    A fit rates demonstrators by the share of the variance of their actions that the policy explains, which is
+    SNR / (1 + SNR) with SNR the signal-to-noise ratio, of the mean action over a `horizon`
+    (`ileed.fitted.signal`).
     """
 
-    scaled: Literal["variance", "standard_deviation"] = "variance"
-    exempt: tuple[int, ...] | None = None
-    centre: tuple[float, ...] | None = None
-    spread: tuple[float, ...] | None = None
+    gain: bool = True
+    """Whether demonstrators have gains."""
+    offset: bool = False
+    """Whether demonstrators have offsets; without, a constant error counts as noise."""
+    per_dimension: bool = True
+    """Whether gains and noise levels differ between dimensions of the action."""
+    horizon: int | str | None = None
+    """Over how many next steps actions are averaged to rate demonstrators: steps, or seconds as in "1.5s" where the
+    data state their rate. None takes the horizon at which ratings are most reliable. The policy does not depend on
+    it."""
     shrinkage: float = 4.0
+    """Precision of the prior of log gains, log noise levels and offsets."""
+    exempt: tuple[int, ...] | None = None
+    """Dimensions that all draw from the policy as it is; None for those of `Demonstrations.binary_dimensions`."""
+    centre: tuple[float, ...] | None = None
+    """c; None for the mean action in the data."""
+    spread: tuple[float, ...] | None = None
+    """Units of offsets; None for the standard deviation of the actions in the data."""
     discrete = False
     is_policy_at_expertise_one = False
     measures_from_mean = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "exempt", self._scaling.exempt)
+        object.__setattr__(self, "exempt", VarianceScaling(exempt=self.exempt).exempt)
+        for name in ("gain", "offset", "per_dimension"):
+            object.__setattr__(self, name, true_or_false(name, getattr(self, name)))
         for name in ("centre", "spread"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _numbers(name, getattr(self, name)))
         rule = "it is the precision of a prior: pass a number, zero or more"
         checked = number("shrinkage", self.shrinkage, within=lambda value: 0 <= value < inf, rule=rule)
         object.__setattr__(self, "shrinkage", checked)
-
-    @property
-    def _scaling(self) -> VarianceScaling:
-        return VarianceScaling(scaled=self.scaled, exempt=self.exempt)
-
-    @property
-    def _biases(self) -> tuple[str, ...]:
-        """Which of "offset" and "gain" each person has."""
-        return ()
-
-    @property
-    def _lasts(self) -> bool:
-        """Whether noise is autocorrelated."""
-        return False
+        rule = 'pass steps, one or more, or seconds as in "1.5s", or None to choose it'
+        if isinstance(self.horizon, str):
+            if _SECONDS.fullmatch(self.horizon) is None or not _seconds(self.horizon) > 0:
+                raise SettingsError(f"horizon is {self.horizon!r}: {rule}")
+        elif self.horizon is not None:
+            object.__setattr__(self, "horizon", whole_number("horizon", self.horizon, least=1, rule=rule))
 
     def check(self, sizes: Sizes) -> None:
         super().check(sizes)
-        self._scaling.check(sizes)
+        VarianceScaling(exempt=self.exempt).check(sizes)
         for name in ("centre", "spread"):
             found = getattr(self, name)
             if found is not None and len(found) != sizes.actions:
                 rule = "pass one for each dimension, or None for those of the data"
                 raise SettingsError(f"{name} has {len(found)} numbers but actions have {sizes.actions}: {rule}")
 
-    def for_data(self, data: Demonstrations) -> AbstractScaling:
+    def for_data(self, data: Demonstrations) -> SignalScaling:
         if data.discrete:
             return self  # which `check` refuses
         actions = data.actions.astype("float64")
-        filled: dict[str, Any] = {"exempt": self._scaling.for_data(data).exempt}
+        filled: dict[str, Any] = {"exempt": VarianceScaling(exempt=self.exempt).for_data(data).exempt}
         if self.centre is None:
             filled["centre"] = tuple(actions.mean(0).tolist())
         if self.spread is None:
             filled["spread"] = tuple(actions.std(0).clip(min=1e-6).tolist())
         return replace(self, **filled)
 
+    def horizons(self, data: Demonstrations) -> tuple[int, ...]:
+        """The one that was set, or powers of two up to a quarter of the median episode length."""
+        if isinstance(self.horizon, str):
+            if data.fps is None:
+                raise SettingsError(f"horizon is {self.horizon!r} but the data state no rate: pass steps, or fps")
+            return (max(1, round(_seconds(self.horizon) * data.fps)),)
+        if self.horizon is not None:
+            return (self.horizon,)
+        longest = min(_LONGEST, int(np.median(np.bincount(data.episode))) // _SHARE_OF_EPISODE)
+        return tuple(1 << power for power in range(max(1, longest).bit_length()))
+
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
-        return _Habits(len(generators), dict.fromkeys(self._biases, (sizes.actions, sizes.demonstrators)))
+        shape = (sizes.actions if self.per_dimension else 1, sizes.demonstrators)
+        own = _OwnParameters(len(generators), dict.fromkeys(self._names, shape))
+        own.constants = {
+            "centre": self.centre or (0.0,) * sizes.actions,
+            "spread": self.spread or (1.0,) * sizes.actions,
+        }
+        own.free = [number for number in range(sizes.actions) if number not in (self.exempt or ())]
+        return own
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        own = {"gain": self.gain, "offset": self.offset, "precision": self.per_dimension}
+        return tuple(name for name, is_learned in own.items() if is_learned)
 
     def anchored(self, module: nn.Module) -> nn.Module:
         found: Any = deepcopy(module)
-        for name in self._biases:
-            found.get_parameter(name).data = found.bias(name).detach()
+        for name in self._names:
+            found.get_parameter(name).data = found.own(name).detach()
         found.from_mean = False
         return found
 
-    def log_prior(self, module: Any) -> Float[Tensor, " member"]:
-        # parameters, not what is measured from their mean: their mean is held at zero too
+    def log_prior(self, module: Any) -> Float[Tensor, " member"] | None:
+        # of the parameters as they are, not measured from their mean, so that the mean is held at zero too
         squares = [parameter.square().flatten(1).sum(1) for parameter in module.parameters()]
-        return -0.5 * self.shrinkage * torch.stack(squares).sum(0)
+        return -0.5 * self.shrinkage * torch.stack(squares).sum(0) if squares else None
 
     def observed(self, policy: Any, expertise: Tensor, context: Context = NO_CONTEXT) -> MixtureSameFamily:
-        return self._scaling.observed(self._followed(policy, context), expertise)
+        return self._noise.observed(self._at_expertise_one(policy, context), expertise)
 
     def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         context = Context.of(batch, policy.batch_shape[0], module, policy)
-        return self._scaling.log_likelihood(
-            self._followed(policy.at(batch.observation_index), context), expertise, _row_by_row(batch)
-        )
+        here = self._at_expertise_one(policy.at(batch.observation_index), context)
+        return self._noise.log_likelihood(here, expertise, _row_by_row(batch))
 
     def log_likelihood_with_error(
         self, policy: Any, expertise: PerCount, batch: Batch, error: Tensor, module: Any = None
     ) -> PerCount:
-        """The same; the policy's errors at a step and at the one before it are taken to be independent."""
         context = Context.of(batch, policy.batch_shape[0], module, policy)
-        here = self._followed(policy.at(batch.observation_index), context)
+        here = self._at_expertise_one(policy.at(batch.observation_index), context)
         own = error if batch.observation_index.identity else error.index_select(1, batch.observation_index.index)
-        if self._lasts and context.before is not None:
-            weights = mixture_parts(policy)[0].softmax(-1).unsqueeze(-1)
-            before = (weights * error).sum(-2, keepdim=True).index_select(1, context.before.index)
-            own = own + self._correlation(context).unsqueeze(-2).square() * before
-        if "gain" in self._biases:
-            own = own * self._only_free(2 * context.own_value(_bias("gain")), 0.0).exp().unsqueeze(-2)
-        return self._scaling.log_likelihood_with_error(here, expertise, _row_by_row(batch), own)
+        if self.gain:
+            own = own * self._log_of("gain", context, own).mul(2).exp()
+        return self._noise.log_likelihood_with_error(here, expertise, _row_by_row(batch), own)
 
     def slips(self, module: Any) -> dict[str, Tensor]:
         found = {}
-        if "offset" in self._biases:
-            own = module.bias("offset").movedim(-1, 1)
-            found["offset"] = own * _row(self.spread, own, 1.0)
-        if "gain" in self._biases:
-            found["gain"] = module.bias("gain").movedim(-1, 1).exp()
-        if self._lasts:
-            found["correlation"] = self._only_free(_correlation(module).movedim(-1, 1), 0.0)
+        for name in self._names:
+            own = module.own(name).movedim(-1, 1)
+            found[name] = own * module.constant("spread", own) if name == "offset" else own.exp()
         return found
 
     def at_expertise_zero(self, sizes: Sizes) -> str:
-        return "no precision at all"
+        return "no relation to the policy"
 
-    def _followed(self, policy: Any, context: Context) -> GaussianMixture:
-        """The policy as each row's person follows it, at expertise one."""
-        here = self._biased(policy, context)
-        if not self._lasts:
-            return here
-        residual = self._biased(context.previous_policy, context).residual(context["previous_action"])
-        correlation = self._correlation(context)
-        logits, means, standard_deviations = mixture_parts(here)
-        left = (1 - correlation.square()).sqrt().unsqueeze(-2)
-        return mixture(logits, means + (correlation * residual).unsqueeze(-2), standard_deviations * left)
+    @property
+    def _noise(self) -> VarianceScaling:
+        return VarianceScaling(exempt=self.exempt)
 
-    def _biased(self, policy: Any, context: Context) -> GaussianMixture:
-        """The policy with each person's own offset and gain."""
-        if not self._biases:
+    def _at_expertise_one(self, policy: Any, context: Context) -> GaussianMixture:
+        """The policy as each row's demonstrator follows it at expertise one."""
+        if not self._names:
             return policy
         logits, means, standard_deviations = mixture_parts(policy)
-        centre, moved = _row(self.centre, means, 0.0), means
-        if "gain" in self._biases:
-            moved = centre + context.own_value(_bias("gain")).exp().unsqueeze(-2) * (means - centre)
-        moved = moved + (context.own_value(_bias("offset")) * _row(self.spread, means, 1.0)).unsqueeze(-2)
-        return mixture(logits, torch.where(self._is_exempt(means), means, moved), standard_deviations)
+        module: Any = context.module
+        moved, wider, centre = means, standard_deviations, module.constant("centre", means)
+        if self.gain:
+            gain = self._log_of("gain", context, means).exp()
+            moved, wider = centre + gain * (means - centre), wider * gain
+        if self.offset:
+            moved = moved + self._log_of("offset", context, means) * module.constant("spread", means)
+        if self.per_dimension:
+            wider = wider * self._log_of("precision", context, means).mul(-0.5).exp()
+        return mixture(logits, moved, wider)
 
-    def _correlation(self, context: Context) -> Float[Tensor, "member row dimension"]:
-        """Of noise with that of the step before; zero at first steps and in exempt dimensions."""
-        correlation = context.own_value(_correlation)
-        return self._only_free(correlation, 0.0) * (context["previous_policy"] >= 0).unsqueeze(-1)
+    def _log_of(self, name: str, context: Context, like: Tensor) -> Float[Tensor, "member row 1 dimension"]:
+        """A parameter of each row's demonstrator; zero in exempt dimensions."""
 
-    def _only_free(self, values: Tensor, otherwise: float) -> Tensor:
-        return values.masked_fill(self._is_exempt(values), otherwise)
+        def own_of(module: Any) -> Tensor:
+            found: Tensor = module.own(name)
+            return found
 
-    def _is_exempt(self, values: Float[Tensor, "*batch dimension"]) -> Tensor:
-        if self.exempt:
-            return among(self.exempt, values)
-        return torch.zeros(values.shape[-1], dtype=torch.bool, device=values.device)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class BiasedScaling(AbstractScaling):
-    """Act around means of one's own, an offset and a gain away from the policy's, with a variance of one's own.
-
-    p(a | s, i) = sum over k of pi_k(s) N(a; c + g_i (mu_k(s) - c) + b_i, sigma_k(s)^2 / rho), for each dimension of the
-    action, with c the mean action in the data. The mean of b_i and of log g_i over people is zero: what all people
-    share belongs to the policy. b_i is the constant error and 1 / rho the variable error of the study of motor
-    behaviour (Schmidt and Lee, "Motor Control and Learning"); intercepts and slopes of each person's own under a
-    Gaussian prior are the random effects of Laird and Ware, "Random-effects models for longitudinal data", Biometrics
-    1982.
-    """
-
-    gain: bool = True
-    """Whether people have gains, or offsets alone."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "gain", true_or_false("gain", self.gain))
-
-    @property
-    def _biases(self) -> tuple[str, ...]:
-        return ("offset", "gain") if self.gain else ("offset",)
+        own = context.own_value(own_of).unsqueeze(-2)
+        if not self.exempt:
+            return own
+        return torch.where(among(self.exempt, like), 0.0, own)
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class PersistentScaling(AbstractScaling):
-    """Act around the policy's means with noise that lasts: a deviation goes on at the next step, in part.
+class _OwnParameters(nn.Module):
+    """Parameters of demonstrators by name, (member, dimension or 1, demonstrator), all zero at first.
 
-    p(a | s, i, s', a') = sum over k of pi_k(s) N(a; mu_k(s) + phi r', (1 - phi^2) sigma_k(s)^2 / rho), for each
-    dimension of the action. s' and a' are those of the step before in the episode, and r' = sum over k of
-    q_k (a' - mu_k(s')) is the residual there, with q_k the probability of component k of the policy given a'; an
-    episode's first step has none, and phi = 0 there. With one component this is the stationary autoregressive noise of
-    Chi and Reinsel, "Models for longitudinal data with random effects and AR(1) errors", JASA 1989; with several it
-    stays a normalised density given the step before, and expertise divides the variance of all noise, the part that
-    lasts and the part that is new. A recurrent policy reads windows: the first step of each has no residual either.
-
-    The correlation phi, between -1 and 1, is shared by all people, or one for each (`per_person`). With `biased`,
-    people have offsets and gains as in `BiasedScaling` too.
+    They are measured from their mean over demonstrators, unless they are those of other demonstrators (`anchored`).
+    The log precisions of a demonstrator are measured from their mean over dimensions too, which is that of rho.
     """
 
-    per_person: bool = False
-    """Whether each person has correlations of their own."""
-    biased: bool = False
-    """Whether each person has an offset and a gain."""
-    context = ("previous_action", "previous_policy")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("per_person", "biased"):
-            object.__setattr__(self, name, true_or_false(name, getattr(self, name)))
-
-    @property
-    def _biases(self) -> tuple[str, ...]:
-        return ("offset", "gain") if self.biased else ()
-
-    @property
-    def _lasts(self) -> bool:
-        return True
-
-    def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
-        shapes = dict.fromkeys(self._biases, (sizes.actions, sizes.demonstrators))
-        correlation = (sizes.actions, sizes.demonstrators if self.per_person else 1)
-        return _Habits(len(generators), shapes | {"correlation": correlation})
-
-
-@final
-class _Habits(nn.Module):
-    """Parameters of people by name, (member, dimension, demonstrator), all zero at first: nobody has a bias.
-
-    Biases are measured from their mean over people, unless they are those of other people (`anchored`).
-    """
+    constants: dict[str, tuple[float, ...]]
+    """Numbers of the settings, (dimension,) each."""
+    free: list[int]
+    """Dimensions that are not exempt."""
 
     def __init__(self, members: int, shapes: dict[str, tuple[int, int]]) -> None:
         super().__init__()
         self.from_mean = True
+        self._on_device: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.zeros(members, *shape)))
 
-    def bias(self, name: str) -> Float[Tensor, "member dimension demonstrator"]:
+    def own(self, name: str) -> Float[Tensor, "member dimension demonstrator"]:
         found = self.get_parameter(name)
+        if name == "precision" and self.free:
+            found = found - found[:, self.free].mean(1, keepdim=True)
         return found - found.mean(-1, keepdim=True) if self.from_mean else found
 
-
-def _bias(name: str) -> Any:
-    return lambda module: module.bias(name)
-
-
-def _correlation(module: nn.Module) -> Float[Tensor, "member dimension demonstrator"]:
-    return _MOST * module.get_parameter("correlation").tanh()
+    def constant(self, name: str, like: Tensor) -> Float[Tensor, " dimension"]:
+        """A constant where `like` is; made once, so that a CUDA graph, which is recorded later, reads it."""
+        key = (name, like.device, like.dtype)
+        if key not in self._on_device:
+            self._on_device[key] = torch.tensor(self.constants[name], device=like.device, dtype=like.dtype)
+        return self._on_device[key]
 
 
 def _row_by_row(batch: Batch) -> Batch:
@@ -283,11 +250,9 @@ def _row_by_row(batch: Batch) -> Batch:
     return replace(batch, observation_index=Pick(here, counts, identity=True), context={})
 
 
-def _row(values: Sequence[float] | None, like: Tensor, otherwise: float) -> Tensor:
-    """(dimension,) numbers as a tensor, made so that a CUDA graph can record it."""
-    if values is None:
-        return like.new_full((like.shape[-1],), otherwise)
-    return torch.stack([like.new_full((), value) for value in values])
+def _seconds(text: str) -> float:
+    found = _SECONDS.fullmatch(text)
+    return 0.0 if found is None else float(found[1])
 
 
 def _numbers(name: str, values: Any) -> tuple[float, ...]:
