@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from itertools import pairwise
 from math import isnan, log, nan
@@ -11,6 +12,7 @@ import pytest
 from scipy.stats import rankdata, spearmanr
 
 import ileed
+from ileed.cli import run
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.indicators import CHANCE, IDLE, Indicators
 from ileed.ranks import centred_ranks, rank_correlations, rank_correlations_of_each
@@ -457,3 +459,27 @@ def test_ranks_of_a_resample_are_those_of_its_rows():
         expected = spearmanr(values[:, rows], axis=1).statistic
         assert found[number] == pytest.approx(expected)
         assert rank_correlations_of_each([values, values[:, rows]])[1] == pytest.approx(expected)
+
+
+# --- the command
+
+
+def test_inspect_shows_indicators_of_continuous_actions_by_demonstrator(tmp_path, capsys):
+    data = recorded(wandering(seed=27, count=15), fps=10)
+    ileed.write(data, tmp_path / "data.parquet")
+    assert run(["inspect", str(tmp_path / "data.parquet"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["time_unit"] == "second"
+    assert [row["demonstrator"] for row in found["indicators"]] == list(data.names)
+    expected = ileed.indicators(data).demonstrators()["path_length"].to_pylist()
+    assert [row["path_length"] for row in found["indicators"]] == pytest.approx(expected)
+    assert run(["inspect", str(tmp_path / "data.parquet")]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in data.names[:12])
+    assert "3 demonstrators more" in shown
+
+
+def test_inspect_shows_no_indicators_of_discrete_actions(tmp_path, capsys):
+    ileed.write(recorded([np.array([0, 1, 1]), np.array([1, 0])]), tmp_path / "data.parquet")
+    assert run(["inspect", str(tmp_path / "data.parquet"), "--json"]) == 0
+    assert "indicators" not in json.loads(capsys.readouterr().out)
