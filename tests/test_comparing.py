@@ -17,8 +17,9 @@ from test_third_party import ACTIONS, simulated
 import ileed
 from ileed.comparing import CANDIDATES
 from ileed.executors import LocalExecutor
-from ileed.fitted.comparison import ModelComparison, orders_alike, rank_correlation
+from ileed.fitted.comparison import ModelComparison, orders_alike
 from ileed.fitted.model_choice import FOLDS, RESTARTS, Folds
+from ileed.ranks import rank_correlation
 
 FEW = (ileed.UniformMixture(), ileed.BiasedMixture(), ileed.Persistent())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import ileed
 
 
@@ -77,13 +79,14 @@ def test_names_are_loaded_with_the_first_that_is_used():
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
-def test_the_function_report_is_not_hidden_by_the_module_of_that_name():
+@pytest.mark.parametrize("name", ["indicators", "report"])
+def test_a_function_is_not_hidden_by_the_module_of_its_name(name):
     found = run(
-        "from ileed.report import figures\n"
-        "import ileed, ileed.report\n"
-        "assert callable(ileed.report) and ileed.report.__name__ == 'report'\n"
-        "from ileed import report\n"
-        "assert report is ileed.report\n"
+        f"import ileed.{name}\n"
+        "import ileed\n"
+        f"assert callable(ileed.{name}) and ileed.{name}.__name__ == '{name}'\n"
+        f"from ileed import {name}\n"
+        f"assert {name} is ileed.{name}\n"
     )
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 

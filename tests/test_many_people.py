@@ -12,7 +12,6 @@ from rich.console import Console
 import ileed
 from ileed.cli.fitting import ranking, ratings_table
 from ileed.errors import RunError, SettingsError
-from ileed.fitted.comparison import rank_correlation
 from ileed.fitted.expertise import _all_over_steps, _each_over_steps
 from ileed.fitted.population import boundaries, places_to_show, thinned
 from ileed.fitted.posterior import INSIDE
@@ -21,6 +20,7 @@ from ileed.fitting.preparing import OptimiserSettings, prepare
 from ileed.fitting.stages import Stages
 from ileed.model.joint import Joint
 from ileed.model.slips import BiasedMixture
+from ileed.ranks import rank_correlation
 from ileed.report import people_table
 
 PEOPLE = 240

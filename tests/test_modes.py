@@ -93,6 +93,7 @@ def every_entry(folder, *, discrete: bool) -> dict[str, Any]:
     policy = fitted.policy
     after = policy.distribution(seen)
     kept = ileed.curate(fitted, data, keep=0.5, at_least=1, weight=True)
+    found_by = ileed.indicators(data, columns={"expertise": np.arange(data.episode_count)})
     drift = ileed.Ileed(policy=head, expertise=ileed.Drift(), restarts=1, steps=3, folds=2).fit(data, seed=0)
     found = {
         "parameters": [*fitted.joint.parameters()],
@@ -106,6 +107,7 @@ def every_entry(folder, *, discrete: bool) -> dict[str, Any]:
         else [after.mixture_distribution.logits, after.component_distribution.mean],
         "curate": [kept.episodes, kept.stretch_table, kept.marked({0: True}).weights],
         "check": [str(finding) for finding in data.check()],
+        "indicators": [found_by.demonstrators(), found_by.correlations(), found_by.explained_by().table()],
         "report": ileed.report(folder / "run", data=data).stat().st_size > 0,
     }
     if discrete:

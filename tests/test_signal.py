@@ -133,7 +133,7 @@ def test_the_size_of_a_demonstrators_actions_earns_nothing(size):
 
 
 def test_gains_are_shrunk_towards_one_the_more_the_fewer_steps():
-    y, m, episodes = draw()
+    _, m, episodes = draw()
     for count, near in ((400, 2.0), (4, 1.0)):
         part = slice(0, 400, 400 // count)
         moments = moments_of(2 * m[part], m[part], episodes[part])
@@ -276,10 +276,11 @@ def test_a_rater_is_saved_and_loaded_to_the_same_bits(fitted, tmp_path):
 
 
 def test_newcomers_are_rated_on_the_scale_of_the_fit(fitted):
-    """A newcomer acts as operator 1 does, in ten episodes: both estimates agree within 0.05."""
-    data = operators(NOISE[[1]], people=1, seed=7)
-    newcomer = fitted.assess(replace(data, names=("newcomer",)))
-    assert newcomer["newcomer"].expertise == pytest.approx(fitted.expertise.ratings["operator 1"].expertise, abs=0.05)
+    """Operator 1 as a newcomer, by policies most of which have seen those episodes, is rated slightly higher."""
+    data = replace(operators(NOISE).by("operator 1"), names=("newcomer",))
+    newcomer = fitted.assess(data)
+    known = fitted.expertise.ratings["operator 1"].expertise
+    assert known - 0.02 < newcomer["newcomer"].expertise < known + 0.1
     assert newcomer.by.horizon == fitted.expertise.ratings.by.horizon
 
 

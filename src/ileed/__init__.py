@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ileed._names import *  # noqa: F403
 
 __version__ = "0.1.0"
+_FUNCTIONS = ("indicators", "report")  # public functions that have the name of their module
 
 
 def __dir__() -> list[str]:
@@ -31,7 +32,7 @@ if not TYPE_CHECKING:  # a type checker would take this for a promise of any nam
         from importlib import import_module
         from importlib.util import find_spec
 
-        if name != "report" and not name.startswith("__") and find_spec(f"{__name__}.{name}") is not None:
+        if name not in _FUNCTIONS and not name.startswith("__") and find_spec(f"{__name__}.{name}") is not None:
             return import_module(f"{__name__}.{name}")
         if name == "__all__" or not name.startswith("__"):
             _load_names()
@@ -41,10 +42,10 @@ if not TYPE_CHECKING:  # a type checker would take this for a promise of any nam
 
 
 class _Package(ModuleType):
-    """Keeps `ileed.report` the function, whichever is asked for first, that or the module of its name."""
+    """Keeps `ileed.report` and `ileed.indicators` the functions, also after the modules of these names are imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "report" or not isinstance(value, ModuleType):
+        if name not in _FUNCTIONS or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
 

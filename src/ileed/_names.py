@@ -10,6 +10,7 @@ from ileed.evaluation import Scores, evaluate, rank_loss
 from ileed.fitted import Expertise, Fitted, Policy
 from ileed.fitted.rating import rate
 from ileed.fitting import Outcome, Progress
+from ileed.indicators import Explanation, Indicators, indicators
 from ileed.labelling import Labelling, Labels, label
 from ileed.methods import Ileed, bc, bc_rnn, load
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling

@@ -1,7 +1,8 @@
-"""What the library asks of numpy: its default error handling, and arrays of types that torch can read."""
+"""What the library asks of numpy: default error handling, types that torch can read, and random streams."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,3 +31,14 @@ def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         with np.errstate(over="ignore"):
             return array.astype(np.float32 if array.dtype.itemsize < 4 else np.float64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def stream_key(seed: int, *purpose: object) -> int:
+    """A number of 63 bits that depends on `seed` and on nothing but the purpose of the stream that it starts."""
+    digest = hashlib.blake2b(repr((seed, *purpose)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def random_stream(seed: int, *purpose: object) -> np.random.Generator:
+    """A generator named for its purpose, for modules that do not import torch; others use `ileed._torch.stream`."""
+    return np.random.default_rng(stream_key(seed, *purpose))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from ileed import memory
-from ileed._numpy import default_errors
+from ileed._numpy import default_errors, stream_key
 from ileed.checking import instance_of
 from ileed.errors import SettingsError
 
@@ -36,8 +35,7 @@ _Result = TypeVar("_Result")
 
 def stream(seed: int, *purpose: object) -> torch.Generator:
     """A generator that depends on `seed` and on nothing but the purpose it is named for."""
-    digest = hashlib.blake2b(repr((seed, *purpose)).encode(), digest_size=8).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+    return torch.Generator().manual_seed(stream_key(seed, *purpose))
 
 
 def numpy_stream(seed: int, *purpose: object) -> np.random.Generator:

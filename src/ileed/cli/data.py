@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -15,10 +16,14 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from ileed import stores
 from ileed.cli.console import Output, after_delay, bar, plain, print_json
 from ileed.errors import DemonstrationError, SettingsError, UnnamedDemonstratorError
+from ileed.wording import counted
 
 if TYPE_CHECKING:
     from ileed.demonstrations import Demonstrations, Encoding
+    from ileed.indicators import Indicators
     from ileed.readers import Labeller
+
+_MOST_ROWS = 12
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,8 @@ class Inspect(OfData):
     imports: ClassVar[str] = "ileed.readers"  # and not torch, which takes longer than to read a large file
 
     def __call__(self) -> None:
+        from ileed.indicators import indicators
+
         try:
             data = self.read()
         except UnnamedDemonstratorError as error:
@@ -190,11 +197,12 @@ class Inspect(OfData):
             return
         with bar("checking"):
             findings = data.check()
+            movement = None if data.discrete else indicators(data)
         if self.json:
             steps_each = dict(zip(data.names, data.steps_each.tolist(), strict=True))
             counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": steps_each}
             listed = [finding._asdict() for finding in findings]
-            print_json(counts | column_names(data) | {"findings": listed})
+            print_json(counts | column_names(data) | {"findings": listed} | _indicators_json(movement))
             return
         console = Output()
         console.say(repr(data))
@@ -202,6 +210,8 @@ class Inspect(OfData):
         for finding in findings:
             table.add_row(f"[bold]{plain(finding.about)}[/bold]", plain(finding.says))
         console.print(table if findings else "no problems found: every demonstrator has enough data")
+        if movement is not None:
+            _print_indicators(console, movement)
 
     def _list_candidates(self, error: UnnamedDemonstratorError) -> None:
         """The places of the file that may say who demonstrated; without any, the error itself."""
@@ -224,6 +234,36 @@ class Inspect(OfData):
         console.say(
             "Otherwise: --episode-table FILE (a CSV file with the columns episode and operator), or --one NAME."
         )
+
+
+def _indicators_json(movement: Indicators | None) -> dict[str, Any]:
+    if movement is None:
+        return {}
+    columns = {"demonstrator": movement.names} | {k: v.tolist() for k, v in movement.demonstrator_columns().items()}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return {"time_unit": movement.time_unit, "indicators": rows}
+
+
+def _print_indicators(console: Output, movement: Indicators) -> None:
+    """The means of the indicators by demonstrator; those of the first demonstrators where there are many."""
+    shown = {
+        "duration": (f"{movement.time_unit}s", ",.1f"),
+        "path_length": ("path", ",.1f"),
+        "speed": ("speed", ".2f"),
+        "idle_share": ("idle", ".0%"),
+        "spectral_arc_length": ("arc length", ".2f"),
+        "log_dimensionless_jerk": ("jerk", ".2f"),
+    }
+    table = Table("demonstrator", box=None, padding=(0, 1, 0, 2))
+    for heading, _ in shown.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    for number, name in enumerate(movement.names[:_MOST_ROWS]):
+        means = [(movement.means[each][number], how) for each, (_, how) in shown.items()]
+        table.add_row(plain(name), *(format(mean, how) if isfinite(mean) else "-" for mean, how in means))
+    console.say("indicators of movement, means over episodes:")
+    console.print(table)
+    if (more := len(movement.names) - _MOST_ROWS) > 0:
+        console.say(f"  and {counted(more, 'demonstrator')} more: --json has all, with intervals")
 
 
 def column_names(data: Demonstrations) -> dict[str, Any]:

@@ -28,13 +28,13 @@ from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.streaming import blocks_of
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitted import Fitted
-from ileed.fitted.comparison import rank_correlation
 from ileed.fitted.crossfit import SignalFolds
 from ileed.fitted.likelihood import Block
 from ileed.fitted.policy import network_inputs
 from ileed.fitted.rated_by import checked_level
 from ileed.fitting.stages import Stages
 from ileed.methods import FOLDS, Ileed
+from ileed.ranks import rank_correlation
 from ileed.wording import counted
 
 __all__ = ["Correlation", "Curated", "Rule", "curate"]

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ileed.ranks import centred_ranks, rank_correlation
+
 _TWO_SIDED_95 = 1.96  # standard errors
 ALIKE = 0.9
 """Rank correlation above which two orders of people are called the same."""
@@ -110,26 +112,9 @@ class ModelComparison:
         return f"the order of people depends on the model (rank correlations from {min(near):.2f} on)"
 
 
-def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Spearman's rank correlation; equal values share the mean of their ranks.
-
-    NaN where all values of either argument are equal, because a constant has no order. Comparisons with NaN are false:
-    use `orders_alike` to decide whether two orders agree.
-    """
-    one, other = (_centred_ranks(each) for each in (first, second))
-    scale = np.sqrt((one**2).sum() * (other**2).sum())
-    return float(np.clip((one * other).sum() / scale, -1, 1)) if scale > 0 else nan
-
-
 def orders_alike(first: npt.ArrayLike, second: npt.ArrayLike) -> bool:
     """Whether two fits order demonstrators alike: a rank correlation of `ALIKE` or more, or no order in either."""
     correlation = rank_correlation(first, second)
     if isnan(correlation):
-        return not _centred_ranks(first).any() and not _centred_ranks(second).any()
+        return not centred_ranks(first).any() and not centred_ranks(second).any()
     return correlation >= ALIKE
-
-
-def _centred_ranks(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The rank of each value minus the mean rank; equal values share the mean of their ranks."""
-    _, index, count = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count + len(index)) / 2)[index])

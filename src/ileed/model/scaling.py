@@ -123,13 +123,13 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
 
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
         shape = (sizes.actions if self.per_dimension else 1, sizes.demonstrators)
-        own = _OwnParameters(len(generators), dict.fromkeys(self._names, shape))
-        own.constants = {
+        is_free = [number not in (self.exempt or ()) for number in range(sizes.actions)]
+        constants = {
             "centre": self.centre or (0.0,) * sizes.actions,
             "spread": self.spread or (1.0,) * sizes.actions,
+            "share": tuple(free / max(1, sum(is_free)) for free in is_free),
         }
-        own.free = [number for number in range(sizes.actions) if number not in (self.exempt or ())]
-        return own
+        return _OwnParameters(len(generators), dict.fromkeys(self._names, shape), constants)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -217,29 +217,27 @@ class _OwnParameters(nn.Module):
     The log precisions of a demonstrator are measured from their mean over dimensions too, which is that of rho.
     """
 
-    constants: dict[str, tuple[float, ...]]
-    """Numbers of the settings, (dimension,) each."""
-    free: list[int]
-    """Dimensions that are not exempt."""
-
-    def __init__(self, members: int, shapes: dict[str, tuple[int, int]]) -> None:
+    def __init__(
+        self, members: int, shapes: dict[str, tuple[int, int]], constants: dict[str, tuple[float, ...]]
+    ) -> None:
         super().__init__()
         self.from_mean = True
+        self._constants = constants  # (dimension,) each, of the settings
         self._on_device: dict[tuple[str, torch.device, torch.dtype], Tensor] = {}
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.zeros(members, *shape)))
 
     def own(self, name: str) -> Float[Tensor, "member dimension demonstrator"]:
-        found = self.get_parameter(name)
-        if name == "precision" and self.free:
-            found = found - found[:, self.free].mean(1, keepdim=True)
+        found: Tensor = self.get_parameter(name)
+        if name == "precision":
+            found = found - (found * self.constant("share", found)[:, None]).sum(1, keepdim=True)
         return found - found.mean(-1, keepdim=True) if self.from_mean else found
 
     def constant(self, name: str, like: Tensor) -> Float[Tensor, " dimension"]:
         """A constant where `like` is; made once, so that a CUDA graph, which is recorded later, reads it."""
         key = (name, like.device, like.dtype)
         if key not in self._on_device:
-            self._on_device[key] = torch.tensor(self.constants[name], device=like.device, dtype=like.dtype)
+            self._on_device[key] = torch.tensor(self._constants[name], device=like.device, dtype=like.dtype)
         return self._on_device[key]
 
 
