@@ -342,7 +342,7 @@ def reliability_of(ratings: Array) -> float:
     within = float((((each - mean[:, None]) ** 2) * known[present]).sum() / freedom)
     between = float((count[present] * (mean - np.average(mean, weights=count[present])) ** 2).sum())
     between /= present.sum() - 1
-    return max(0.0, 1 - within / between) if between > 0 else 0.0
+    return float(max(0.0, 1 - within / between)) if between > 0 else 0.0
 
 
 def chosen_horizon(reliability: Sequence[float]) -> int:
