@@ -83,7 +83,7 @@ class Noise(Protocol):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LastingErrors:
-    """People as `BiasedScaling` and `PersistentScaling` describe them: with offsets, gains and autocorrelated noise.
+    """Demonstrators with offsets, gains and autocorrelated noise.
 
     Each is a number, (dimension,) numbers, or (person, dimension) numbers in the order of the demonstrators. A mean of
     the policy is multiplied by `gain`, and `offset` is added; `correlation` is that of noise with the step before.
