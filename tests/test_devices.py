@@ -34,8 +34,8 @@ META = torch.device("meta")
 MODELS = (
     *ileed.comparing.CANDIDATES,
     ileed.Persistent(per_person=True),
-    ileed.BiasedScaling(gain=False),
-    ileed.PersistentScaling(per_person=True),
+    ileed.SignalScaling(),
+    ileed.SignalScaling(gain=False, offset=True),
 )
 HEADS = (
     ileed.CategoricalMLP(),

@@ -226,9 +226,9 @@ FITS = {
     "continuous": {"policy": ileed.MixtureMLP(hidden=(4,), modes=2)},
     "unique, drift": {"expertise": ileed.Drift()},
     "repeat, drift": {"expertise": ileed.Drift()},
-    "continuous, lasting": {
+    "continuous, the paper's": {
         "policy": ileed.MixtureMLP(hidden=(4,), modes=1),
-        "demonstrator": ileed.PersistentScaling(),
+        "demonstrator": ileed.VarianceScaling(),
     },
 }
 

@@ -21,6 +21,7 @@ from ileed import (
     OneVersusRest,
     Perfect,
     SettingsError,
+    SignalScaling,
     Skills,
     UniformMixture,
     VarianceScaling,
@@ -54,7 +55,7 @@ ILLEGAL = {
     ),
     **{
         f"{type(model).__name__} of continuous actions": (
-            world(**CONTINUOUS), {"demonstrator": model}, [type(model).__name__, "discrete", "use VarianceScaling"],
+            world(**CONTINUOUS), {"demonstrator": model}, [type(model).__name__, "discrete", "use SignalScaling"],
         )
         for model in (UniformMixture(), OneVersusRest(), Boltzmann())
     },
@@ -121,7 +122,7 @@ def test_one_demonstrator_can_be_cloned():
 
 @pytest.mark.parametrize(
     ("discrete", "policy", "demonstrator"),
-    [(True, CategoricalMLP, UniformMixture), (False, MixtureMLP, VarianceScaling)],
+    [(True, CategoricalMLP, UniformMixture), (False, MixtureMLP, SignalScaling)],
     ids=["discrete", "continuous"],
 )
 def test_defaults_follow_the_kind_of_action(discrete, policy, demonstrator):

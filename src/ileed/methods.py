@@ -74,6 +74,7 @@ AUTO = "auto"
 Rated = tuple[Ratings, Rater | None]
 _WARNED_OF = 3  # findings that a warning states
 _PEAK_OF_TWO = 8  # peak memory of two optimisations, in units of the least that one takes: activations and gradients
+_FLOOR = 0.05  # of the default policy: controls that rest at the end of their range would be spikes of the density
 FOLDS = 5
 """How many folds episodes are dealt into, unless a fit is told."""
 
@@ -170,7 +171,7 @@ class Ileed:
         return self.demonstrator if isinstance(self.demonstrator, AbstractDemonstratorModel) else None
 
     def _head(self, data: Demonstrations) -> AbstractPolicyHead:
-        return self.policy or (CategoricalMLP() if data.discrete else MixtureMLP())
+        return self.policy or (CategoricalMLP() if data.discrete else MixtureMLP(standard_deviation_floor=_FLOOR))
 
     @default_modes()
     def fit(
@@ -371,7 +372,8 @@ class Ileed:
             expertise=Constant(),
             dynamics=None,
         )
-        found = method.fit_members(actions_ahead(data, horizons), each, stage)
+        length = np.diff(data.episode_bounds)
+        found = method.fit_members(actions_ahead(data, horizons), each * (length.mean() / length), stage)
         practice = parts.expertise.practice_episodes
         return SignalFolds(found, data, fold, horizons, model, practice, assumed)
 

@@ -54,7 +54,7 @@ FITS: dict[str, Callable[[str], ileed.Fitted]] = {
         gold=["ann"],
     ),
     "errors that last": lambda device: _fit(
-        ileed.Ileed(policy=_GAUSSIANS, demonstrator=ileed.PersistentScaling(), restarts=2, steps=20, folds=0),
+        ileed.Ileed(policy=_GAUSSIANS, demonstrator=ileed.SignalScaling(), restarts=2, steps=20, folds=0),
         device,
         discrete=False,
     ),

@@ -334,6 +334,62 @@ class Recurrent(AbstractDesign):
         return self._population(level[who], observations=seen, actions=actions, demonstrator=who, episode=episode)
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Signal(AbstractDesign):
+    """Positions that move at constant velocity, and a smooth policy with a gain and a noise for each demonstrator.
+
+    Log gains are Gaussian with standard deviation `gain`, noise scales with the gain, and the log of its standard
+    deviation differs between the episodes of a demonstrator by Gaussian noise of `variation`. Expertise is the share of
+    the variance of the mean action over `horizon` steps, within episodes, that the policy explains. Noise is drawn so
+    that this share is uniform from 0.3 to 0.95 in an episode of average signal.
+    """
+
+    observations: int = 3
+    actions: int = 2
+    gain: float = 0.3
+    variation: float = 0.0
+    horizon: int = 4
+    episodes: tuple[int, int] = (15, 15)
+
+    @property
+    def method(self) -> Ileed:
+        settings: dict[str, Any] = {"restarts": 4, "steps": 1000, "batch_size": 512, "learning_rate": 3e-3}
+        model = SignalScaling(horizon=self.horizon)
+        return Ileed(policy=MixtureMLP(hidden=(32,), modes=1), demonstrator=model, **settings)
+
+    def population(self, seed: int) -> Population:
+        chance = np.random.default_rng(seed)
+        who, episode = self._episodes(chance)
+        count = int(episode[-1]) + 1
+        velocity = np.repeat(chance.normal(size=(count, 1, self.observations)) * 0.06, self.length, axis=1)
+        state = np.cumsum(velocity, axis=1) + chance.normal(size=(count, 1, self.observations))
+        slopes = chance.normal(size=(self.observations, self.actions)) / np.sqrt(self.observations)
+        mean = np.sin(state @ slopes)
+        ahead = np.stack([mean[:, max(0, t) : t + self.horizon].mean(1) for t in range(self.length)], axis=1)
+        signal = float(ahead.var(1).mean())
+        level = chance.uniform(0.3, HIGHEST, size=self.everybody)
+        # independent noise of variance v has v / horizon over a horizon
+        noise = np.sqrt(signal * (1 - level) / level * self.horizon)
+        own = np.exp(chance.normal(size=(count, 1, 1)) * self.variation)
+        by_episode = who[np.searchsorted(episode, np.arange(count))]
+        gain = np.exp(chance.normal(size=(self.everybody, self.actions)) * self.gain)[by_episode][:, None]
+        drawn = noise[by_episode][:, None, None] * own * chance.normal(size=mean.shape)
+        action = gain * (mean + drawn)
+        # the mean over all episodes of this policy, each with its own signal, and over the noise of episodes
+        ratio = np.exp(2 * self.variation * chance.normal(size=2_000)) if self.variation else np.ones(1)
+        spread = noise[:, None, None] ** 2 * ratio / self.horizon
+        varied = ahead.var(1).mean(1)[:, None]
+        true = (varied / (varied + spread)).mean((1, 2))
+        return self._population(
+            true[who],
+            observations=np.concatenate([state, velocity], axis=2).reshape(len(who), -1).astype(np.float32),
+            actions=action.reshape(-1, self.actions).astype(np.float32),
+            demonstrator=who,
+            episode=episode,
+        )
+
+
 DESIGNS: dict[str, AbstractDesign] = {
     "constant": Tabular(),
     "by state": Tabular(by_state=True),
@@ -348,8 +404,8 @@ DESIGNS: dict[str, AbstractDesign] = {
     "habits": Tabular(bias=0.5, demonstrator=BiasedMixture()),
     "persistent": Tabular(persistence=0.5, demonstrator=Persistent()),
     "confusion": Tabular(mistakes=0.5, demonstrator=Confusion()),
-    "gains": Continuous(gain=0.2, demonstrator=SignalScaling()),
-    "lasting noise": Continuous(correlation=0.6, demonstrator=SignalScaling()),
+    "signal and noise": Signal(),
+    "signal, varying episodes": Signal(variation=0.3),
     "drift": Tabular(drift=1.0, episodes=(20, 20), length=25),
     "2 varying episodes": Tabular(variation=VARIATION, episodes=(2, 2)),
     "3 varying episodes": Tabular(variation=VARIATION, episodes=(3, 3)),

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed import Curated, Demonstrations, Fitted, Ileed, SettingsError, curate
+from ileed import Curated, Demonstrations, Embedded, Fitted, Ileed, SettingsError, curate
 from ileed.runtime import stream
 
 __all__ = ["OTHERS", "RULES", "SELECTIONS", "Curation", "Curator", "Subset", "best_episodes", "select"]
@@ -70,7 +70,7 @@ class Curation:
 class Curator:
     """Curates a data set by the method's fit to the same data."""
 
-    method: Ileed = Ileed()  # noqa: RUF009 (frozen)
+    method: Ileed = Ileed(expertise=Embedded())  # noqa: RUF009 (frozen)
     seed: int | None = None
     """Of the fit and of what the rules draw; that of each call by default."""
 

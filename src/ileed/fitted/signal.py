@@ -40,9 +40,12 @@ from ileed.model.normaliser import Normaliser
 from ileed.model.scaling import SignalScaling
 from ileed.nets import members
 
-_AS_RELIABLE = 0.01
-"""Of horizons whose reliability is within this of the best, the shortest is taken."""
+_AS_RELIABLE = 0.02
+"""Of horizons whose reliability is within this of the best, the longest is taken: the farther ahead, the more an action
+is intent, and the less what the hand was already doing."""
 _LEAST_NOISE = 1e-6
+_LEAST_LEFT = 0.1
+"""Share of squared residuals that is left at least when the error of the policy is left out."""
 _TINY = 1e-12
 
 
@@ -66,6 +69,8 @@ class Moments(NamedTuple):
     yy: Array
     mm: Array
     ym: Array
+    error: Array
+    """Of the expected squared error of m."""
 
     def variance(self) -> Array:
         """(episode, horizon, dimension) of y within each episode."""
@@ -113,7 +118,15 @@ class Scale:
         """(episode,) the sum of q over each episode's steps."""
         gain = self.gains(moments, owner, count)[owner]
         squares = moments.yy[:, 0] - 2 * gain * moments.ym[:, 0] + gain**2 * moments.mm[:, 0]
-        return np.asarray((squares / self.noise).sum(1) / self.variance(moments, owner, count))
+        own = (squares / self.noise).sum(1) * self.without_error(moments, gain)
+        return np.asarray(own / self.variance(moments, owner, count))
+
+    def without_error(self, moments: Moments, gain: Array) -> Array:
+        """(episode,) by what squared residuals are multiplied to leave out the error of the policy; `gain` is (episode,
+        dimension)."""
+        squares = moments.yy[:, 0] - 2 * gain * moments.ym[:, 0] + gain**2 * moments.mm[:, 0]
+        total, error = (squares / self.noise).sum(1), (gain**2 * moments.error[:, 0] / self.noise).sum(1)
+        return np.asarray(np.maximum(1 - error / np.maximum(total, _TINY), _LEAST_LEFT))
 
 
 @final
@@ -188,16 +201,18 @@ class Rater:
     def shares(self, data: Demonstrations) -> Array:
         """(step,) q: the noise of each step relative to the variance of its episode."""
         ahead = actions_ahead(data, [self.scale.horizon])
-        owner, count, means = data.episode_demonstrator, len(data.names), np.empty(ahead.actions.shape)
+        owner, count = data.episode_demonstrator, len(data.names)
+        means, errors = np.empty(ahead.actions.shape), np.empty(ahead.actions.shape)
         apart = data.fingerprint() == self.fingerprint and len(self.fold) == data.episode_count
         fold = self.fold if apart else None
-        for steps, found in predictions(self.joint, self.normaliser, ahead, fold, self._columns):
-            means[steps] = found
+        for steps, *found in predictions(self.joint, self.normaliser, ahead, fold, self._columns):
+            means[steps], errors[steps] = found
         y, m = ahead.actions - self.scale.centre, means - self.scale.centre
-        moments = _moments_of(data, y[:, None], m[:, None])
-        gain = self.scale.gains(moments, owner, count)[data.demonstrator]
-        variance = self.scale.variance(moments, owner, count)
-        return np.asarray(((y - gain * m) ** 2 / self.scale.noise).sum(1) / variance[data.episode])
+        moments = _moments_of(data, y[:, None], m[:, None], errors[:, None])
+        gain = self.scale.gains(moments, owner, count)
+        factor = self.scale.without_error(moments, gain[owner]) / self.scale.variance(moments, owner, count)
+        squares = (y - gain[data.demonstrator] * m) ** 2 / self.scale.noise
+        return np.asarray(squares.sum(1) * factor[data.episode])
 
     @property
     def rated(self) -> dict[str, Any]:
@@ -236,9 +251,11 @@ def block_of(steps: Array, shares: Array, weight: float) -> Block:
 @torch.no_grad()
 def predictions(
     joint: Joint, normaliser: Normaliser, data: Demonstrations, fold: Array | None, columns: slice | None = None
-) -> Iterator[tuple[Array, Array]]:
-    """Steps and their (step, dimension) predicted actions: means over members, of those that have not seen the episode.
+) -> Iterator[tuple[Array, Array, Array]]:
+    """Steps, their (step, dimension) predicted actions, and the expected squared error of these.
 
+    Predictions are means over members, of those that have not seen the episode. Members are replicates of a bootstrap:
+    their variance estimates that of the policy about the truth, and their mean has 1 / members of it again.
     `fold` (episode,) is the fold of each episode, and None lets all members predict. Members that are not finite are
     left out. `columns` are those dimensions of the policy that are wanted.
     """
@@ -256,7 +273,9 @@ def predictions(
         part = data if chosen.all() else data.select(chosen)
         for rows, inside, answer in answers_at_steps(own_joint, normaliser, part, nobody[: len(part)], ()):
             mean = _mean_action(answer.policy)[..., columns or slice(None)]
-            yield steps[rows[inside]], _over_finite(mean)[torch.from_numpy(inside)].double().numpy()
+            here = torch.from_numpy(inside)
+            found, error = (each[here].double().numpy() for each in _over_finite(mean))
+            yield steps[rows[inside]], found, error
 
 
 def _mean_action(policy: Any) -> Tensor:
@@ -265,10 +284,11 @@ def _mean_action(policy: Any) -> Tensor:
     return (logits.softmax(-1).unsqueeze(-1) * means).sum(-2)
 
 
-def _over_finite(values: Tensor) -> Tensor:
-    """(row, dimension) mean over the members whose values are finite."""
-    finite = values.isfinite().flatten(1).all(1)
-    return values[finite].mean(0)
+def _over_finite(values: Tensor) -> tuple[Tensor, Tensor]:
+    """(row, dimension) mean over the members whose values are finite, and its expected squared error."""
+    finite = values[values.isfinite().flatten(1).all(1)]
+    mean, count = finite.mean(0), len(finite)
+    return mean, (1 + 1 / count) * finite.var(0) if count > 1 else torch.zeros_like(mean)
 
 
 @final
@@ -297,13 +317,14 @@ class HeldOutMoments:
     ) -> HeldOutMoments:
         """By the members of a joint model, as many of each fold, whose actions are those of all horizons."""
         ahead = actions_ahead(data, horizons)
-        means = np.empty(ahead.actions.shape, dtype=np.float32)
-        for steps, found in predictions(joint, normaliser, ahead, fold):
-            means[steps] = found
+        means, errors = (np.empty(ahead.actions.shape, dtype=np.float32) for _ in range(2))
+        for steps, *found in predictions(joint, normaliser, ahead, fold):
+            means[steps], errors[steps] = found
         shape = (len(data), len(horizons), -1)
         y = ahead.actions.reshape(shape)
         centre = y.mean(0)
-        return cls(data, horizons, fold, centre, _moments_of(data, y - centre, means.reshape(shape) - centre), model)
+        moments = _moments_of(data, y - centre, means.reshape(shape) - centre, errors.reshape(shape))
+        return cls(data, horizons, fold, centre, moments, model)
 
     def scale(self, place: int) -> Scale:
         """By what residuals of a horizon are measured, by its place."""
@@ -346,19 +367,20 @@ def reliability_of(ratings: Array) -> float:
 
 
 def chosen_horizon(reliability: Sequence[float]) -> int:
-    """The place of the shortest horizon about as reliable as the best; the first where none is known."""
+    """The place of the longest horizon about as reliable as the best; the first where none is known."""
     known = np.nan_to_num(np.asarray(reliability), nan=-1.0)
-    return int(np.flatnonzero(known >= known.max() - _AS_RELIABLE)[0])
+    return int(np.flatnonzero(known >= known.max() - _AS_RELIABLE)[-1]) if known.max() >= 0 else 0
 
 
-def _moments_of(data: Demonstrations, y: Array, m: Array) -> Moments:
-    """Sums over episodes of (step, horizon, dimension) y - c and m - c."""
+def _moments_of(data: Demonstrations, y: Array, m: Array, error: Array) -> Moments:
+    """Sums over episodes of (step, horizon, dimension) y - c, m - c and the expected squared error of m."""
     starts = data.episode_bounds[:-1]
 
     def summed(values: Array) -> Array:
         return np.asarray(np.add.reduceat(values, starts, axis=0, dtype=np.float64))
 
-    return Moments(np.diff(data.episode_bounds), summed(y), summed(y * y), summed(m * m), summed(y * m))
+    sums = (summed(values) for values in (y, y * y, m * m, y * m, error))
+    return Moments(np.diff(data.episode_bounds), *sums)
 
 
 def _sum_by(values: Array, owner: Array, count: int) -> Array:
