@@ -104,9 +104,9 @@ def _values(outcome: Outcome, data: Demonstrations) -> Array:
 
 
 def _numbers(values: Any) -> Array:
-    """Numbers in double precision, NaN for None; refuses text, infinite and masked values."""
+    """Numbers in double precision, NaN for None and masked values; refuses text and infinite ones."""
     if np.ma.isMaskedArray(values):
-        values = np.ma.filled(values.astype(object), None)
+        values = np.where(np.ma.getmaskarray(values), None, np.ma.getdata(values))
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "biufO":
