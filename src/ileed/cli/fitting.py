@@ -73,7 +73,7 @@ class Fit(OfData):
     workers: int | None = None
     """Blocks to fit at once with an executor; as many as there are cores by default."""
     outcome: str | None = None
-    """How episodes went, as evidence of skill: success, reward, duration, or a skill column constant within episodes."""
+    """How episodes went, as evidence of skill: success, reward, duration, or a skill column constant in episodes."""
     better: Literal["higher", "lower"] | None = None
     """Which outcomes are better; higher by default, and to be given with --outcome duration."""
     log: str | None = None
