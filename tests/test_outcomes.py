@@ -335,6 +335,16 @@ def test_a_report_says_what_each_says_alone(discrete, tmp_path):
     assert "By actions alone" in page
 
 
+def test_curation_keeps_the_ratings_by_outcomes(discrete):
+    """Demonstrators whose outcomes contradict their actions are scored lower, also with cross-fitting."""
+    failing = np.where(np.arange(40) % 5 == 0, 0.0, 1.0) - 0.01 * np.arange(40)
+    other = discrete_method().fit(DATA, seed=0, device="cpu", outcome=failing)
+    for options in ({}, {"cross_fit": True}):
+        scores = [ileed.curate(each, DATA, **options).scores["expertise"].estimate for each in (discrete, other)]
+        own = [each[DATA.episode_demonstrator == 0].mean() / each.mean() for each in scores]
+        assert own[0] > own[1]
+
+
 def test_the_command_takes_an_outcome(tmp_path, capsys):
     data = replace(DATA, skills={"grade": np.arange(40)[DATA.episode] % 5})
     ileed.write_parquet(data, tmp_path / "data.parquet")

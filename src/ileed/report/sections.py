@@ -83,7 +83,8 @@ class Content:
         where = _where(fitted, shown, kinds, data)
         sections = [_ranking(fitted, people), *over_time, *where, *_episodes(episodes), *rewards]
         last = [*slip_sections(fitted, shown), *health_sections(fitted)]
-        return cls(top, say("caution"), say("introduction"), [*sections, *last])
+        introduction = say("introduction" if fitted.evidence is None else "introduction_outcomes")
+        return cls(top, say("caution"), introduction, [*sections, *last])
 
 
 _WHO, _WHERE = "Who follows the learned policy most closely", "Who is good where"
