@@ -29,6 +29,7 @@ from ileed.checking import (
 )
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.demonstrations.findings import lost_values, suspicions
+from ileed.demonstrations.outcomes import EpisodeOutcomes, Outcome
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_settings
 from ileed.errors import IleedWarning, SettingsError, brief
@@ -36,6 +37,7 @@ from ileed.fitted import Ensemble, Fitted
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.crossfit import RESTARTS as FOLD_RESTARTS
 from ileed.fitted.crossfit import FoldPolicies, SignalFolds, deal_episodes, fold_weights
+from ileed.fitted.evidence import SkillEvidence, combine_evidence
 from ileed.fitted.model_choice import Model, applicable, compare_models
 from ileed.fitted.policy import as_tensor
 from ileed.fitted.ratings import Ratings
@@ -186,6 +188,8 @@ class Ileed:
         checkpoint: str | Path | None = None,
         checkpoint_seconds: float = 5.0,
         gold: Sequence[str] | Mapping[str, float] | Known | None = None,
+        outcome: Outcome | None = None,
+        better: Literal["higher", "lower"] | None = None,
     ) -> Fitted:
         """Fit to the data; the same seed on the same machine gives the same bits, for any number of threads.
 
@@ -201,29 +205,52 @@ class Ileed:
         and stays until the fit is saved: `Fitted.save` removes it. A path that cannot be written is an error; a write
         that fails later, on a full disk, is a warning.
         `gold` names people who are taken to be expert, softly; `Known` says how softly, and what else can be known.
+        `outcome` says how episodes went: one number or truth value for each, NaN or None where it is not known; a
+        mapping from `Demonstrations.episode_keys`; "success" (any reward above zero), "reward" (their sum), "duration"
+        (seconds, or steps without `fps`); or a skill column that is constant within episodes. `better` says whether
+        "higher" (the usual) or "lower" outcomes are better, and is required for "duration". Ratings then combine
+        actions and outcomes, `Fitted.evidence` has what each says alone, and the policy learns most from episodes of
+        good outcome (`ileed.fitted.advantages`).
         """
         check_demonstrations(demonstrations)
         callable_or_none("progress", progress, rule="pass a function of a `Progress`, or None")
-        if checkpoint is not None:
-            checkpoint = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
-            if os.path.isdir(checkpoint):
-                raise SettingsError(
-                    f"checkpoint is the folder {brief(str(checkpoint))}: pass the path of a file, or None"
-                )
-        rule = "pass seconds, zero or more"
-        number("checkpoint_seconds", checkpoint_seconds, within=lambda seconds: seconds >= 0, rule=rule)
+        checkpoint = _checked_checkpoint(checkpoint, checkpoint_seconds)
         seed, chosen = seed_of(seed), resolve_device(device)
         weighed: Array | None = None
         if weights is not None:
             weighed = fitting.checked_weights(weights, demonstrations, self.restarts)
+        outcomes = self._outcomes(outcome, better, demonstrations, weighed)
         stages = Stages(seed, chosen, progress, checkpoint, checkpoint_seconds, Known.told(gold, demonstrations))
         if checkpoint is not None and processes.current().leads:
             runs.check_writable(checkpoint)  # an error now, rather than a warning later
         compares = self.policy is None if check_width is None else true_or_false("check_width", check_width)
-        return self._fit(demonstrations, weighed, stages, check_width=compares)
+        return self._fit(demonstrations, weighed, stages, check_width=compares, outcomes=outcomes)
+
+    def _outcomes(
+        self, outcome: Outcome | None, better: str | None, data: Demonstrations, weights: Array | None
+    ) -> EpisodeOutcomes | None:
+        """Outcomes of the episodes that have a weight, after a check that demonstrators can be rated beside them."""
+        if outcome is None:
+            if better is not None:
+                raise SettingsError(f"better is {brief(better)} and there is no outcome: pass outcome= too")
+            return None
+        found = EpisodeOutcomes.of(outcome, better, data)
+        if weights is None:
+            return found
+        if weights.ndim > 1:
+            raise SettingsError("outcome and weights of each restart were passed: pass one weight for each episode")
+        return EpisodeOutcomes.of(found.among(weights > 0).values, found.better, data, name=found.name)
 
     @threads(1)
-    def _fit(self, data: Demonstrations, weights: Array | None, stages: Stages, *, check_width: bool) -> Fitted:
+    def _fit(
+        self,
+        data: Demonstrations,
+        weights: Array | None,
+        stages: Stages,
+        *,
+        check_width: bool,
+        outcomes: EpisodeOutcomes | None,
+    ) -> Fitted:
         """Compare widths and demonstrator models as far as they are left to the data, then fit and rate."""
         method, width = self, None
         if check_width:
@@ -236,10 +263,18 @@ class Ileed:
         if self.demonstrator == AUTO:
             comparison = method.compare_models(data, stages, None, weights)
             method = replace(method, demonstrator=comparison.settings[comparison.chosen])
-        ensemble, rated = method._fit_and_folds(data, weights, stages)
+        evidence = None
+        if outcomes is None:
+            ensemble, rated = method._fit_and_folds(data, weights, stages)
+        else:
+            ensemble, rated, evidence = method._folds_and_fit(data, weights, stages, outcomes)
         ensemble = replace(ensemble, method=self)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
-        fitted = kept.fitted() if rated is None else kept.fitted().with_ratings(*rated)
+        fitted = kept.fitted()
+        if evidence is not None and rated is not None:
+            fitted = fitted.with_evidence(evidence, rated[1])
+        elif rated is not None:
+            fitted = fitted.with_ratings(*rated)
         _warn(fitted, data)
         return replace(fitted, width=width, comparison=comparison, checkpoints=tuple(stages.checkpoints))
 
@@ -253,15 +288,32 @@ class Ileed:
             return self.fit_members(data, weights, replace(stages, progress=progress), start)
 
         def folds(progress: fitting.ProgressCallback | None) -> Rated | None:
-            own = replace(stages, progress=progress)
-            found = self.fit_folds(data, weights, own)
-            ratings = found and found.rate(temperature=self.temperature, progress=own.counter("rating"))
-            return None if found is None or ratings is None else (ratings, found.rater)
+            return self._rate(data, weights, replace(stages, progress=progress))
 
         alone = processes.current().count == 1  # several speak to each other in one order
         if stages.threads > 1 and alone and stages.device.type == "cpu" and self._leaves_memory(start):
             return optimise_both(fit, folds, stages.progress)
         return fit(stages.progress), folds(stages.progress)
+
+    def _folds_and_fit(
+        self, data: Demonstrations, weights: Array | None, stages: Stages, outcomes: EpisodeOutcomes
+    ) -> tuple[Ensemble, Rated, SkillEvidence]:
+        """The ratings by cross-fitting, what they say together with outcomes, and the fit with weights by that."""
+        rated = self._rate(data, weights, stages)
+        if rated is None:
+            raise SettingsError(
+                "outcome is combined with ratings by cross-fitting, and this fit has none: they need folds=2 or more, "
+                "two episodes, steps of every demonstrator, and a model that estimates expertise"
+            )
+        combined = combine_evidence(rated[0], outcomes, data.episode_demonstrator)
+        weighed = combined.weights if weights is None else combined.weights * weights
+        return self.fit_members(data, weighed, stages), rated, combined.evidence
+
+    def _rate(self, data: Demonstrations, weights: Array | None, stages: Stages) -> Rated | None:
+        """Ratings by cross-fitting, and what rated; None where that cannot be, or is not asked."""
+        found = self.fit_folds(data, weights, stages)
+        ratings = found and found.rate(temperature=self.temperature, progress=stages.counter("rating"))
+        return None if found is None or ratings is None else (ratings, found.rater)
 
     def _leaves_memory(self, start: Start) -> bool:
         """Whether main memory holds a second optimisation of the size of this one."""
@@ -438,6 +490,17 @@ class Ileed:
         if prepared.action_scale is not None:
             joint.policy.measure(prepared.action_scale)
         return Start(prepared, joint)
+
+
+def _checked_checkpoint(checkpoint: str | Path | None, seconds: float) -> Path | None:
+    """The path of a checkpoint, which is no folder, after a check of the time between two."""
+    number("checkpoint_seconds", seconds, within=lambda value: value >= 0, rule="pass seconds, zero or more")
+    if checkpoint is None:
+        return None
+    found = path_of("checkpoint", checkpoint, rule="pass the path of a file, or None")
+    if os.path.isdir(found):
+        raise SettingsError(f"checkpoint is the folder {brief(str(found))}: pass the path of a file, or None")
+    return found
 
 
 def _warn(fitted: Fitted, data: Demonstrations) -> None:

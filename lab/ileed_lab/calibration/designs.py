@@ -342,21 +342,22 @@ class Signal(AbstractDesign):
     Log gains are Gaussian with standard deviation `gain`, noise scales with the gain, and the log of its standard
     deviation differs between the episodes of a demonstrator by Gaussian noise of `variation`. Expertise is the share of
     the variance of the mean action over `horizon` steps, within episodes, that the policy explains. Noise is drawn so
-    that this share is uniform from 0.3 to 0.95 in an episode of average signal.
+    that this share is uniform from 0.3 to 0.95 in episodes of average signal; the truth is that of a demonstrator's own
+    states.
     """
 
-    observations: int = 3
+    observations: int = 1
     actions: int = 2
     gain: float = 0.3
     variation: float = 0.0
     horizon: int = 4
-    episodes: tuple[int, int] = (15, 15)
+    episodes: tuple[int, int] = (20, 20)
 
     @property
     def method(self) -> Ileed:
         settings: dict[str, Any] = {"restarts": 4, "steps": 1000, "batch_size": 512, "learning_rate": 3e-3}
         model = SignalScaling(horizon=self.horizon)
-        return Ileed(policy=MixtureMLP(hidden=(32,), modes=1), demonstrator=model, **settings)
+        return Ileed(policy=MixtureMLP(hidden=(32, 32), modes=1), demonstrator=model, **settings)
 
     def population(self, seed: int) -> Population:
         chance = np.random.default_rng(seed)
@@ -373,14 +374,11 @@ class Signal(AbstractDesign):
         noise = np.sqrt(signal * (1 - level) / level * self.horizon)
         own = np.exp(chance.normal(size=(count, 1, 1)) * self.variation)
         by_episode = who[np.searchsorted(episode, np.arange(count))]
-        gain = np.exp(chance.normal(size=(self.everybody, self.actions)) * self.gain)[by_episode][:, None]
+        gain = np.exp(chance.normal(size=(self.everybody, self.actions)) * self.gain)
         drawn = noise[by_episode][:, None, None] * own * chance.normal(size=mean.shape)
-        action = gain * (mean + drawn)
-        # the mean over all episodes of this policy, each with its own signal, and over the noise of episodes
-        ratio = np.exp(2 * self.variation * chance.normal(size=2_000)) if self.variation else np.ones(1)
-        spread = noise[:, None, None] ** 2 * ratio / self.horizon
-        varied = ahead.var(1).mean(1)[:, None]
-        true = (varied / (varied + spread)).mean((1, 2))
+        action = gain[by_episode][:, None] * (mean + drawn)
+        varied = np.stack([np.bincount(by_episode, each) / np.bincount(by_episode) for each in ahead.var(1).T], axis=1)
+        true = self._share(varied, noise**2 * np.exp(2 * self.variation**2), gain)
         return self._population(
             true[who],
             observations=np.concatenate([state, velocity], axis=2).reshape(len(who), -1).astype(np.float32),
@@ -388,6 +386,18 @@ class Signal(AbstractDesign):
             demonstrator=who,
             episode=episode,
         )
+
+    def _share(self, signal: Array, noise: Array, gain: Array) -> Array:
+        """(person,) the share of variance that the true policy explains, from (person, dimension) variances of signals.
+
+        `noise` is (person,) the variance of a step's noise. Windows at the end of an episode are shorter, and the mean
+        of an episode's noise is no part of the variance within it.
+        """
+        windows = np.minimum(self.horizon, self.length - np.arange(self.length))
+        over_window = (1 / windows).mean() * noise[:, None]
+        residual = (gain**2 * over_window)[: self.people].mean(0)
+        variance = signal + over_window - noise[:, None] / self.length
+        return np.asarray(1 - (gain**2 * over_window / residual).sum(1) / (gain**2 * variance / residual).sum(1))
 
 
 DESIGNS: dict[str, AbstractDesign] = {

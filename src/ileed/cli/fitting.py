@@ -72,6 +72,10 @@ class Fit(OfData):
     """Have blocks of restarts (--member-block) fitted by workers: local, ray (a Ray cluster) or slurm (jobs)."""
     workers: int | None = None
     """Blocks to fit at once with an executor; as many as there are cores by default."""
+    outcome: str | None = None
+    """How episodes went, as evidence of skill: success, reward, duration, or a skill column constant in episodes."""
+    better: Literal["higher", "lower"] | None = None
+    """Which outcomes are better; higher by default, and to be given with --outcome duration."""
     log: str | None = None
     """Log progress and results to tensorboard, wandb or trackio as well."""
     log_to: str | None = None
@@ -117,6 +121,8 @@ class Fit(OfData):
                 check_width=self.check_width,
                 progress=progress,
                 checkpoint=runs.checkpoint_path(out),
+                outcome=self.outcome,
+                better=self.better,
             )
             log_result(fitted)
         if not job.leads:
@@ -125,18 +131,7 @@ class Fit(OfData):
         if self.json:
             print_json(summary(fitted) | column_names(data) | {"run": stores.name_of(out)})
             return
-        console = Output()
-        if fitted.estimates_expertise:
-            console.print(ranking(fitted))
-        if fitted.expertise.ratings is not None:
-            say_ratings(console, fitted.expertise.ratings)
-        if fitted.width is not None:
-            console.say(fitted.width_sentence)
-        if fitted.comparison is not None:
-            console.say(fitted.comparison.sentence())
-        console.say(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}")
-        saved = stores.name_of(out)
-        console.say(f"saved in {saved}; next: ileed report {shlex.quote(saved)}")
+        _say_fit(Output(), fitted, stores.name_of(out))
 
     def after_an_interrupt(self) -> str:
         """Whether there is a checkpoint to continue from."""
@@ -171,6 +166,22 @@ class Fit(OfData):
         return self.out or Path("runs") / Path(stores.base_name(self.data)).stem
 
 
+def _say_fit(console: Output, fitted: Fitted, saved: str) -> None:
+    """The results of a fit for a terminal, and where it was saved."""
+    if fitted.estimates_expertise:
+        console.print(ranking(fitted))
+    if fitted.expertise.ratings is not None:
+        say_ratings(console, fitted.expertise.ratings)
+    if fitted.evidence is not None:
+        console.say(fitted.evidence.sentence())
+    if fitted.width is not None:
+        console.say(fitted.width_sentence)
+    if fitted.comparison is not None:
+        console.say(fitted.comparison.sentence())
+    console.say(f"{fitted.nats_per_action:.4f} nats per action; {fitted.outcome.value}")
+    console.say(f"saved in {saved}; next: ileed report {shlex.quote(saved)}")
+
+
 def summary(fitted: Fitted) -> dict[str, Any]:
     """The results of a fit, for JSON."""
     found: dict[str, Any] = {
@@ -186,6 +197,10 @@ def summary(fitted: Fitted) -> dict[str, Any]:
         found["expertise"] = {name: own[name] for name, _ in fitted.expertise.ranking()}
     if fitted.expertise.ratings is not None:
         found |= ratings_summary(fitted.expertise.ratings)
+    if fitted.evidence is not None:
+        evidence = fitted.evidence
+        weight = evidence.weight._asdict()
+        found["evidence"] = {"table": evidence.table().to_pylist(), "weight": weight, "summary": evidence.sentence()}
     return found
 
 

@@ -141,7 +141,10 @@ def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitt
             "cross_fit needs two episodes, a model under which expertise is one number, and folds that stay finite: "
             "leave it out"
         )
-    return fitted.with_ratings(ratings, folds.rater), None if isinstance(folds, SignalFolds) else folds.judged()
+    blocks = None if isinstance(folds, SignalFolds) else folds.judged()
+    if fitted.evidence is not None:  # whose ratings by outcomes and cross-fitting stay
+        return replace(fitted, rater=folds.rater), blocks
+    return fitted.with_ratings(ratings, folds.rater), blocks
 
 
 class Correlation(NamedTuple):

@@ -21,6 +21,7 @@ from ileed.demonstrations.collapsing import Uncollapsed
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError, brief
 from ileed.fitted.comparison import ModelComparison, orders_alike
+from ileed.fitted.evidence import SkillEvidence
 from ileed.fitted.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
 from ileed.fitted.policy import Policy
 from ileed.fitted.ratings import Ratings
@@ -87,6 +88,8 @@ class Fitted:
     """Every member of the fit, with the data, to choose others from; None for a fit that was loaded."""
     rater: Rater | None = None
     """What rates demonstrators of continuous actions; None where the policy's own likelihood does."""
+    evidence: SkillEvidence | None = None
+    """What actions and outcomes say about skill, each alone and both; None where the fit was given no outcomes."""
 
     @property
     def width_sentence(self) -> str:
@@ -157,11 +160,22 @@ class Fitted:
 
         return assess(self, demonstrations, by=by, confidence_level=confidence_level, progress=progress)
 
+    @property
+    def ratings_by_actions(self) -> Ratings | None:
+        """The ratings of the fit's demonstrators by actions alone, whether or not it was given outcomes."""
+        return self.expertise.ratings if self.evidence is None else self.evidence.actions
+
+    def with_evidence(self, evidence: SkillEvidence, rater: Rater | None = None) -> Fitted:
+        """The same fit with ratings by actions and outcomes."""
+        found = self.with_ratings(evidence.both, rater)
+        assert found.expertise.ratings is not None
+        return replace(found, evidence=evidence.with_ratings(found.expertise.ratings))
+
     def with_ratings(self, ratings: Ratings, rater: Rater | None = None) -> Fitted:
         """The same fit with ratings of its demonstrators, beside their expertise in sample, and what rated them."""
         own = dict(zip(self.expertise.names, self.expertise.summary.by_demonstrator.tolist(), strict=True))
         ratings = replace(ratings, in_sample=np.array([own[name] for name in ratings.names]))
-        return replace(self, expertise=replace(self.expertise, ratings=ratings), rater=rater)
+        return replace(self, expertise=replace(self.expertise, ratings=ratings), rater=rater, evidence=None)
 
     @property
     def has_pseudonyms(self) -> bool:
@@ -229,7 +243,9 @@ class Fitted:
             raise SettingsError(f"names has no name for {brief(missing[0])}: {rule}")
         chosen = tuple(names[name] for name in self.expertise.names)
         ratings = self.expertise.ratings and self.expertise.ratings.renamed(names)
-        return replace(self, expertise=replace(self.expertise, names=chosen, ratings=ratings), ensemble=None)
+        evidence = self.evidence and self.evidence.renamed(names)
+        expertise = replace(self.expertise, names=chosen, ratings=ratings)
+        return replace(self, expertise=expertise, ensemble=None, evidence=evidence)
 
     @default_modes()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

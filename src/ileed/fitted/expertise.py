@@ -98,10 +98,11 @@ class Expertise:
         """Each demonstrator's expertise at their own steps, averaged; NaN where no step of theirs was learned from.
 
         Of discrete actions this is the fit's in-sample estimate, the column `in_sample` of `table()`. Of continuous
-        actions it is that of the ratings, as in `table(relative=False)`. `ranking()` has the order.
+        actions, and where the fit was given outcomes, it is that of the ratings, as in `table(relative=False)`.
+        `ranking()` has the order.
         """
         own = dict(zip(self.names, self.summary.by_demonstrator.tolist(), strict=True))
-        if self.ratings is None or self.ratings.by.horizon is None:
+        if self.ratings is None or not self.ratings.by.replaces_in_sample:
             return own
         rated = self.ratings.by_demonstrator()
         return {name: nan if isnan(value) else rated[name] for name, value in own.items()}

@@ -29,13 +29,24 @@ class RatedBy:
     horizon: int | None = None
     """The number of steps over which actions were averaged; None where steps were rated one by one."""
     reliability: float | None = None
-    """Split-half reliability of the ratings over episodes; None where it is not known."""
+    """Split-half reliability of the ratings over episodes, None where it is not known; with outcomes, the share of the
+    variance of skill between demonstrators that is known."""
     practice: int | None = None
     """The episodes over which a learning curve's change is counted; None where there are no curves."""
+    outcomes: int = 0
+    """The number of episodes whose outcomes were combined with actions (`ileed.fitted.evidence`)."""
+
+    @property
+    def replaces_in_sample(self) -> bool:
+        """Whether the expertise of a fit is that of its ratings rather than the estimate in sample."""
+        return self.horizon is not None or self.outcomes > 0
 
     @property
     def identification(self) -> str:
         """What the data fix, in one sentence; empty where it was not examined."""
+        if self.outcomes:
+            known = "" if self.reliability is None else f"; reliability {self.reliability:.2f}"
+            return f"expertise combines actions with the outcomes of {self.outcomes:,} episodes{known}"
         if self.horizon is not None:
             known = "" if self.reliability is None else f"; split-half reliability {self.reliability:.2f}"
             steps = "the action" if self.horizon == 1 else f"the mean action over {self.horizon} steps"
@@ -67,6 +78,7 @@ class RatedBy:
             number("reliability", self.reliability, within=lambda value: 0 <= value <= 1, rule=rule)
         if self.practice is not None:
             whole_number("practice", self.practice, least=2, rule="it is a whole number, two or more, or None")
+        whole_number("outcomes", self.outcomes, least=0, rule="it is a whole number, zero or more")
 
 
 def checked_level(value: float, name: str = "confidence_level") -> float:

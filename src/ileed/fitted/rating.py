@@ -121,7 +121,7 @@ def assess(
     if by == "episode" and demonstrations.mapping is not None:
         raise SettingsError("episodes of a folder are not rated one by one: ileed.curate scores each of them")
     demonstrations, _ = held_in_memory(fit.match_names(demonstrations, allow_new=True))
-    level, known, units = checked_level(confidence_level), fit.expertise.ratings, units_of(demonstrations, by)
+    level, known, units = checked_level(confidence_level), fit.ratings_by_actions, units_of(demonstrations, by)
     if units is None and _in_parts(demonstrations):
         return _assess_many(fit, demonstrations, level, progress)
     practice = fit.joint.parts.expertise.practice_episodes
@@ -188,7 +188,7 @@ def _assess_many(
     fit: Fitted, data: Demonstrations, level: float, progress: Callable[[int, int], object] | None
 ) -> Ratings:
     """Very many people rated by a fit, in parts."""
-    known = fit.expertise.ratings
+    known = fit.ratings_by_actions
     is_known = known is not None and known.population is not None
     judged = _counted(_judge(fit, data), data, progress, 0 if is_known else PROFILE_POINTS + len(GRID))
     if known is None or known.population is None:

@@ -309,7 +309,7 @@ class Ratings:
         """
         if len(self.names) < 2 or self.parts:
             return ""
-        if len(self.names) == 2 and self.by.folds:
+        if len(self.names) == 2 and self.by.folds and not self.by.outcomes:
             return "two demonstrators do not establish a norm (add others, or rate both by a policy that you trust)"
         if (self.episodes >= _ENOUGH_EPISODES).sum() < 2:
             return f"with fewer than {_ENOUGH_EPISODES} episodes each, how much their episodes vary is unknown"
@@ -322,7 +322,9 @@ class Ratings:
 
     @property
     def _is_unreliable(self) -> bool:
-        return not self.parts and self.by.reliability is not None and self.by.reliability < LEAST_RELIABILITY
+        if self.parts or self.by.outcomes or self.by.reliability is None:
+            return False
+        return self.by.reliability < LEAST_RELIABILITY
 
     @default_errors()
     def groups(self, probability: float = 0.95) -> list[tuple[str, ...]]:

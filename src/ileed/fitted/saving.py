@@ -25,6 +25,7 @@ from ileed.demonstrations.encoding import Feature
 from ileed.errors import SettingsError, brief
 from ileed.fitted.comparison import ModelComparison
 from ileed.fitted.ensemble import Fitted, Restarts
+from ileed.fitted.evidence import EvidenceSettings, SkillEvidence
 from ileed.fitted.expertise import QUANTILES, Expertise, ExpertiseSummary
 from ileed.fitted.policy import Policy
 from ileed.fitted.rated_by import RatedBy
@@ -54,6 +55,7 @@ _KINDS: plugins.Registry[type] = plugins.Registry(
             ModelComparison,
             RatedBy,
             RaterSettings,
+            EvidenceSettings,
         )
     },
     check_part,
@@ -79,6 +81,7 @@ _LATER = {  # which runs of earlier versions lack
     "ratings": RatedBy | None,
     "alternatives": tuple[tuple[float, ...], ...],
     "rater": RaterSettings | None,
+    "evidence": EvidenceSettings | None,
 }
 _MOST_VISITS = 2**53
 _LARGEST_LOGIT = 1e4
@@ -113,11 +116,14 @@ def write(fitted: Fitted, path: Path, *, overwrite: bool) -> None:
         "encoding": fitted.policy.encoding,
         "ratings": ratings and ratings.by,
         "rater": fitted.rater and fitted.rater.settings,
+        "evidence": fitted.evidence and fitted.evidence.settings,
     }
     settings = {name: runs.plain(value) for name, value in settings.items()}
     weights = _tensors(fitted.joint, fitted.normaliser, fitted.expertise.summary, ratings and ratings.tensors())
     if (rater := fitted.rater) is not None:
         weights |= _rater_tensors(rater.joint, rater.normaliser, rater.tensors())
+    if fitted.evidence is not None:
+        weights |= {f"{_EVIDENCE}{name}": tensor for name, tensor in fitted.evidence.tensors().items()}
     run = runs.Run(settings, fitted.provenance, list(fitted.history.rows()), weights)
     runs.write_run(path, run, overwrite=overwrite)
 
@@ -147,7 +153,7 @@ def _fitted(run: runs.Run) -> Fitted:
     restarts = _restarts(settings)
     joint = _laid_out(parts, sizes, len(restarts.kept), len(run.weights))
     rated_by = settings.get("ratings")
-    own = {name: tensor for name, tensor in run.weights.items() if not name.startswith(_RATER)}
+    own = {name: tensor for name, tensor in run.weights.items() if not name.startswith((_RATER, _EVIDENCE))}
     weights = _checked_weights(own, joint, settings["observation_shape"], rated_by)
     joint.load_state_dict(weights["joint"], assign=True)
     _check_answers(joint)
@@ -168,10 +174,11 @@ def _fitted(run: runs.Run) -> Fitted:
         width=settings.get("width"),
         comparison=settings.get("comparison"),
         rater=_rater(settings.get("rater"), settings, run.weights),
+        evidence=_evidence(settings.get("evidence"), ratings, run.weights),
     )
 
 
-_RATER = "rater."
+_RATER, _EVIDENCE = "rater.", "evidence."
 
 
 def _rater_tensors(joint: Joint, normaliser: Normaliser, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -213,6 +220,30 @@ def _rater(kept: RaterSettings | None, settings: Mapping[str, Any], weights: Map
     joint.load_state_dict(_group(found, "rater.joint."), assign=True)
     _check_answers(joint)
     return Rater.of_tensors(kept, joint, Normaliser(shape, **_group(found, "rater.lens.")), _group(found, "rater.own."))
+
+
+def _evidence(
+    kept: EvidenceSettings | None, both: Ratings | None, weights: Mapping[str, Tensor]
+) -> SkillEvidence | None:
+    """The evidence of a run, each tensor of its shape, type and range."""
+    found = _group(weights, _EVIDENCE)
+    if kept is None:
+        _expect(not found, "the tensors of evidence", sorted(found)[:1], "none, since the settings have no evidence")
+        return None
+    if both is None or both.shares is None:
+        raise ValueError("there is evidence without ratings")
+    _expect(both.by.outcomes > 0, "outcomes of the ratings", both.by.outcomes, "above zero where there is evidence")
+    with torch.device("meta"):
+        expected = SkillEvidence.empty_tensors(*both.shares.shape)
+    _check_alike(found, expected)
+    for name in ("actions", "outcomes"):
+        _check_range("ratings.shares", found[name], 0)
+    rated, mean = found["rated"], found["mean_outcome"]
+    _expect(bool((rated >= 0).all()), "evidence.rated", "below zero in places", "counts, zero or more")
+    total = int(rated.sum())
+    _expect(total == both.by.outcomes, "the sum of evidence.rated", total, f"{both.by.outcomes}, as the ratings state")
+    _expect(bool(mean.isfinite().all()), "evidence.mean_outcome", "NaN or infinite in places", "finite")
+    return SkillEvidence.of_tensors(kept, both, found)
 
 
 def _group(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -3,9 +3,10 @@
 Let y be the mean action over the next H steps and m(s) its prediction by policies that have not seen the episode. With
 c the mean action, g_i the demonstrator's gain and lambda_d the residual variance of dimension d over all demonstrators,
 
-    q_t = (sum over d of (y_td - c_d - g_id (m_d(s_t) - c_d))^2 / lambda_d) / (sum over d of V_ed / lambda_d)
+    q_t = (sum over d of (y_td - c_d - g_id (m_d(s_t) - c_d))^2 / lambda_d) / (sum over d of V_id / lambda_d)
 
-is the noise of step t relative to V_e, the variance of y within its episode e. Expertise rho_i = 1 - E[q_t] is the
+is the noise of step t relative to V_i, the variance of y within the demonstrator's episodes. The expected error of m,
+which members that are replicates of a bootstrap tell, is left out of the numerator. Expertise rho_i = 1 - E[q_t] is the
 share of the variance that the policy explains. rho / (1 - rho) is the signal-to-noise ratio, and -log(1 - rho) / 2 the
 mutual information of state and action under Gaussian noise. Neither depends on the size of the actions, so that
 hesitation earns nothing (docs/decisions/real-operators.md). Under Gaussian noise of variance 1 - rho the likelihood of
@@ -72,14 +73,17 @@ class Moments(NamedTuple):
     error: Array
     """Of the expected squared error of m."""
 
-    def variance(self) -> Array:
-        """(episode, horizon, dimension) of y within each episode."""
-        count = self.steps[:, None, None]
-        return np.asarray(np.maximum(self.yy / count - (self.y / count) ** 2, 0.0))
-
     def at(self, horizon: int) -> Moments:
         """Those of one horizon, by its place; (episode, 1, dimension)."""
         return Moments(self.steps, *(sums[:, [horizon]] for sums in self[1:]))
+
+
+class NoiseParts(NamedTuple):
+    """(episode,) squared residuals without the policy's error, the share of them that is left, and V of the owner."""
+
+    squares: Array
+    left: Array
+    variance: Array
 
 
 @final
@@ -107,26 +111,20 @@ class Scale:
         prior = self.shrinkage * self.horizon * np.where(np.isfinite(self.noise), self.noise, 1.0) + _TINY
         return np.asarray(np.maximum((ym + prior) / (mm + prior), 0.0))
 
-    def variance(self, moments: Moments, owner: Array, count: int) -> Array:
-        """(episode,) V, shrunk towards that of the demonstrator's episodes as if by H steps of them."""
-        own = (moments.variance()[:, 0] / self.noise).sum(1)
-        mean = _sum_by(own * moments.steps, owner, count) / np.maximum(_sum_by(moments.steps, owner, count), 1)
-        found = (moments.steps * own + self.horizon * mean[owner]) / (moments.steps + self.horizon)
-        return np.asarray(np.maximum(found, _TINY))
+    def parts(self, moments: Moments, gain: Array, owner: Array, count: int) -> NoiseParts:
+        """Noise of each episode and variance of each demonstrator; `gain` is (owner, dimension)."""
+        own, steps = gain[owner][:, None], moments.steps
+        squares = ((moments.yy - 2 * own * moments.ym + own**2 * moments.mm)[:, 0] / self.noise).sum(1)
+        error = ((own**2 * moments.error)[:, 0] / self.noise).sum(1)
+        left = np.maximum(1 - error / np.maximum(squares, _TINY), _LEAST_LEFT)
+        within = ((moments.yy[:, 0] - moments.y[:, 0] ** 2 / steps[:, None]) / self.noise).sum(1)
+        variance = _sum_by(within, owner, count) / np.maximum(_sum_by(steps, owner, count), 1)
+        return NoiseParts(squares * left, left, np.maximum(variance, _TINY)[owner])
 
     def noise_shares(self, moments: Moments, owner: Array, count: int) -> Array:
         """(episode,) the sum of q over each episode's steps."""
-        gain = self.gains(moments, owner, count)[owner]
-        squares = moments.yy[:, 0] - 2 * gain * moments.ym[:, 0] + gain**2 * moments.mm[:, 0]
-        own = (squares / self.noise).sum(1) * self.without_error(moments, gain)
-        return np.asarray(own / self.variance(moments, owner, count))
-
-    def without_error(self, moments: Moments, gain: Array) -> Array:
-        """(episode,) by what squared residuals are multiplied to leave out the error of the policy; `gain` is (episode,
-        dimension)."""
-        squares = moments.yy[:, 0] - 2 * gain * moments.ym[:, 0] + gain**2 * moments.mm[:, 0]
-        total, error = (squares / self.noise).sum(1), (gain**2 * moments.error[:, 0] / self.noise).sum(1)
-        return np.asarray(np.maximum(1 - error / np.maximum(total, _TINY), _LEAST_LEFT))
+        found = self.parts(moments, self.gains(moments, owner, count), owner, count)
+        return np.asarray(found.squares / found.variance)
 
 
 @final
@@ -210,9 +208,9 @@ class Rater:
         y, m = ahead.actions - self.scale.centre, means - self.scale.centre
         moments = _moments_of(data, y[:, None], m[:, None], errors[:, None])
         gain = self.scale.gains(moments, owner, count)
-        factor = self.scale.without_error(moments, gain[owner]) / self.scale.variance(moments, owner, count)
+        noise = self.scale.parts(moments, gain, owner, count)
         squares = (y - gain[data.demonstrator] * m) ** 2 / self.scale.noise
-        return np.asarray(squares.sum(1) * factor[data.episode])
+        return np.asarray(squares.sum(1) * (noise.left / noise.variance)[data.episode])
 
     @property
     def rated(self) -> dict[str, Any]:

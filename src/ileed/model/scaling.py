@@ -23,8 +23,8 @@ from ileed.model.demonstrators import AbstractDemonstratorModel, VarianceScaling
 from ileed.model.distributions import GaussianMixture, among, mixture, mixture_parts
 from ileed.nets import Generators, Pick
 
-_LONGEST = 64
-"""Longest horizon that is tried, in steps."""
+_LONGEST, _LONGEST_SECONDS = 32, 2.0
+"""Longest horizon that is tried, in steps, or in seconds where the data state their rate."""
 _SHARE_OF_EPISODE = 4
 """A horizon is at most the median episode length divided by this."""
 _SECONDS = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*s\s*")
@@ -111,14 +111,15 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         return replace(self, **filled)
 
     def horizons(self, data: Demonstrations) -> tuple[int, ...]:
-        """The one that was set, or powers of two up to a quarter of the median episode length."""
+        """The one that was set, or powers of two up to 32 steps (2 s) and a quarter of the median episode length."""
         if isinstance(self.horizon, str):
             if data.fps is None:
                 raise SettingsError(f"horizon is {self.horizon!r} but the data state no rate: pass steps, or fps")
             return (max(1, round(_seconds(self.horizon) * data.fps)),)
         if self.horizon is not None:
             return (self.horizon,)
-        longest = min(_LONGEST, int(np.median(np.bincount(data.episode))) // _SHARE_OF_EPISODE)
+        most = _LONGEST if data.fps is None else int(_LONGEST_SECONDS * data.fps)
+        longest = min(most, int(np.median(np.bincount(data.episode))) // _SHARE_OF_EPISODE)
         return tuple(1 << power for power in range(max(1, longest).bit_length()))
 
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module:

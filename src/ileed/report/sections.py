@@ -83,7 +83,8 @@ class Content:
         where = _where(fitted, shown, kinds, data)
         sections = [_ranking(fitted, people), *over_time, *where, *_episodes(episodes), *rewards]
         last = [*slip_sections(fitted, shown), *health_sections(fitted)]
-        return cls(top, say("caution"), say("introduction"), [*sections, *last])
+        introduction = say("introduction" if fitted.evidence is None else "introduction_outcomes")
+        return cls(top, say("caution"), introduction, [*sections, *last])
 
 
 _WHO, _WHERE = "Who follows the learned policy most closely", "Who is good where"
@@ -93,9 +94,7 @@ def _verdict(fitted: Fitted, people: Sequence[Person]) -> str:
     """In what order people are and how sure that is, or without intervals who differs most from the others."""
     ratings = fitted.expertise.ratings
     if ratings is not None and len(ratings.names) > 1:
-        labels = labels_of(fitted.expertise.names)
-        named = dict(zip(fitted.expertise.names, map(short, labels), strict=True))
-        return as_sentence(ratings.renamed({name: named[name] for name in ratings.names}).sentence())
+        return as_sentence(ratings.renamed(_short_names(fitted)).sentence())
     seen = [person for person in people if person.is_ranked]
     if len(seen) < 2 or seen[0].expertise <= 0:
         return say("one_person", who=demonstrators(len(seen)))
@@ -117,6 +116,17 @@ def _verdict(fitted: Fitted, people: Sequence[Person]) -> str:
     follow = "follows" if len(few) == 1 else "follow"
     rest = others[0].label if len(others) == 1 else f"the {number(len(others))} others"
     return f"{who} {follow} the learned policy {far}{how} closely than {rest}."
+
+
+def _short_names(fitted: Fitted) -> dict[str, str]:
+    """The short label of each demonstrator, by name."""
+    names = fitted.expertise.names
+    return dict(zip(names, map(short, labels_of(names)), strict=True))
+
+
+def _evidence(fitted: Fitted) -> str:
+    """What actions and outcomes say, each alone; empty without outcomes."""
+    return "" if fitted.evidence is None else as_sentence(fitted.evidence.renamed(_short_names(fitted)).sentence())
 
 
 def _sure(fitted: Fitted, people: Sequence[Person]) -> str:
@@ -146,8 +156,9 @@ def _ranking(fitted: Fitted, people: Sequence[Person]) -> Section:
         say("groups") if is_rated else "",
         say("cross_fitted", folds=ratings.by.folds) if is_rated and ratings is not None and ratings.by.folds else "",
         as_sentence(ratings.by.identification) if is_rated and ratings is not None else "",
+        _evidence(fitted),
         say("alternatives", count=number(len(fitted.restarts.alternatives))) if fitted.restarts.alternatives else "",
-        say("no_reward"),
+        say("no_reward") if fitted.evidence is None else "",
         say("shared_skills") if not parts.expertise.distinguishes_demonstrators else "",
         say("left_out", **shown) if left else "",
         say("few_steps", steps=steps) if steps < _FEW_STEPS else "",

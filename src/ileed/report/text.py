@@ -25,7 +25,7 @@ def say(name: str, **values: Any) -> str:
 
 def as_sentence(words: str) -> str:
     """Words as a sentence; a name at its beginning is left as it is."""
-    if words and not words.startswith(("the ", "there ", "every ", "steps ", "none ")):
+    if words and not words.startswith(("the ", "there ", "every ", "steps ", "none ", "by actions alone, ")):
         return f"{words}."
     return f"{words[0].upper()}{words[1:]}." if words else ""
 

@@ -1,0 +1,290 @@
+"""What outcomes and actions say about the skill of demonstrators, each alone and both together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from ileed._numpy import default_errors
+from ileed._torch import product
+from ileed.checking import number
+from ileed.demonstrations import Array, rules
+from ileed.demonstrations.outcomes import EpisodeOutcomes
+from ileed.errors import SettingsError
+from ileed.fitted.advantages import advantage_weights
+from ileed.fitted.posterior import mean_and_interval, points_of, tails
+from ileed.fitted.rated_by import RatedBy, checked_level
+from ileed.fitted.ratings import Estimates, Ratings
+from ileed.fitted.skill import Covariate, Means, SkillPosterior, centre_and_spread, skill_posterior
+from ileed.wording import counted
+
+DISAGREEMENT = 0.95
+"""Probability of deviations of opposite sign from the mean above which actions and outcomes are said to disagree."""
+_MOST_NAMED = 5  # demonstrators in a sentence
+
+
+class ActionWeight(NamedTuple):
+    """How much actions say about outcomes."""
+
+    slope: float
+    """b: standard deviations of the outcome by which skill rises for one of the logit of expertise by actions."""
+    low: float
+    high: float
+    explained: float
+    """The share of the variance of skill between demonstrators that actions explain."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EvidenceSettings:
+    """What a run directory keeps of `SkillEvidence` beside its tensors."""
+
+    outcome: str
+    """The name under which outcomes were passed."""
+    better: Literal["higher", "lower"]
+    binary: bool
+    """Whether outcomes are successes and failures, so that expected ones are rates."""
+    slope: float
+    slope_low: float
+    slope_high: float
+    explained: float
+    level: float
+    """Of expertise e, the expected outcome is level + factor * logit(e)."""
+    factor: float
+    temperature: float
+    """Of the advantage weights by which the policy was learned, in standard deviations of the outcome."""
+    effective_share: float
+    """The effective sample size of these weights, relative to the number of episodes."""
+    by_actions: RatedBy
+    """How demonstrators were rated by actions alone."""
+
+    def __post_init__(self) -> None:
+        for name in ("explained", "effective_share"):
+            value = getattr(self, name)
+            number(name, value, within=lambda share: 0 <= share <= 1 + 1e-9, rule="it is a share from 0 to 1")
+        number("temperature", self.temperature, within=lambda value: value > 0, rule="it is a number above zero")
+        if self.factor == 0 or not self.slope_low <= self.slope <= self.slope_high:
+            raise SettingsError("factor must not be 0, and slope must lie between slope_low and slope_high")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SkillEvidence:
+    """Ratings by actions alone, by outcomes alone, and by both, on one scale of expertise.
+
+    The model is that of `ileed.fitted.skill`: the weight of actions against outcomes is learned. The scale is that of
+    the ratings by actions: the mean and the standard deviation of logit expertise over demonstrators are the same.
+    """
+
+    settings: EvidenceSettings
+    actions: Ratings
+    """By actions alone."""
+    outcomes: Ratings
+    """By outcomes alone; without any outcome, what is known of demonstrators in general."""
+    both: Ratings
+    """By both: what `Fitted.expertise` has."""
+    rated: Array
+    """(demonstrator,) the number of episodes that have an outcome."""
+    mean_outcome: Array
+    """(demonstrator,) in the user's units; NaN without outcomes."""
+
+    @property
+    def weight(self) -> ActionWeight:
+        """How much actions say about outcomes: b with its 95% interval, and the share of variance they explain."""
+        own = self.settings
+        return ActionWeight(own.slope, own.slope_low, own.slope_high, own.explained)
+
+    @property
+    def disagreement(self) -> Array:
+        """(demonstrator,) probability that deviations from the mean have opposite signs; NaN without outcomes.
+
+        The mean is that over demonstrators with outcomes. Actions count as undecided where their ratings support no
+        order of demonstrators (`Ratings.not_identified`).
+        """
+        known = self.rated > 0
+        by_outcomes = _probability_above_mean(self.outcomes, known)
+        by_actions = _probability_above_mean(self.actions, known)
+        if self.actions.not_identified:
+            by_actions = np.full_like(by_actions, 0.5)
+        found = by_actions * (1 - by_outcomes) + by_outcomes * (1 - by_actions)
+        return np.where(known, found, np.nan)
+
+    @property
+    def disagrees(self) -> Array:
+        """(demonstrator,) whether actions and outcomes disagree about a demonstrator."""
+        return np.asarray(np.nan_to_num(self.disagreement) > DISAGREEMENT)
+
+    def expected_outcome(self, ratings: Ratings, level: float) -> tuple[Array, Array, Array]:
+        """(demonstrator,) the expected outcome in the user's units by some of these ratings, and its interval."""
+        shares = _shares(ratings)
+        points = points_of(shares.shape[1])
+        outcome = self.settings.level + self.settings.factor * (np.log(points) - np.log1p(-points))
+        outcome = np.clip(outcome, 0.0, 1.0) if self.settings.binary else outcome
+        below = np.cumsum(shares, axis=1) - shares / 2
+        ends = np.array([np.interp(tails(level), row, outcome) for row in below]).reshape(-1, 2)
+        return product(shares, outcome), ends.min(1), ends.max(1)
+
+    @default_errors()
+    def table(self, *, confidence_level: float = 0.95) -> pa.Table:
+        """One row for each demonstrator, best first: what actions, outcomes and both say, with intervals.
+
+        `rated` is the number of episodes with an outcome and `outcome` their mean. `actions`, `outcomes` and `both` are
+        expertise, as in `Ratings.table(relative=False)`; `outcomes` is null without any. `expected` is the outcome to
+        expect of an episode, by both and in the units of the outcomes. `disagrees` says whether actions and outcomes
+        put the demonstrator on opposite sides of the mean, with the probability `disagreement`.
+        """
+        level, known = checked_level(confidence_level), self.rated > 0
+        columns: dict[str, Any] = {
+            "demonstrator": [name.encode(errors="replace").decode() for name in self.both.names],
+            "episodes": self.both.episodes,
+            "rated": self.rated,
+            "outcome": pa.array(np.nan_to_num(self.mean_outcome), mask=~known),
+        }
+        for kind in ("actions", "outcomes", "both"):
+            mask = ~known if kind == "outcomes" else None
+            for end, values in zip(("", "_low", "_high"), _intervals(getattr(self, kind), level), strict=True):
+                columns[f"{kind}{end}"] = pa.array(values, mask=mask)
+        expected = zip(("", "_low", "_high"), self.expected_outcome(self.both, level), strict=True)
+        columns |= {f"expected{end}": values for end, values in expected}
+        columns["disagreement"] = pa.array(np.nan_to_num(self.disagreement), mask=~known)
+        columns["disagrees"] = pa.array(self.disagrees, mask=~known)
+        return pa.table(columns).take(self.both.order)
+
+    @default_errors()
+    def sentence(self) -> str:
+        """What actions and outcomes say alone, how much of skill actions explain, and where both disagree."""
+        weight, rated = self.weight, counted(int(self.rated.sum()), "episode")
+        known = _of_demonstrators(self.outcomes, np.flatnonzero(self.rated > 0))
+        each = f"by actions alone, {self.actions.sentence()}; by the outcomes of {rated} alone, "
+        how = " in the opposite direction" if weight.high < 0 else ""
+        said = f"Actions explain {100 * weight.explained:.0f}% of the variance of skill{how}"
+        if not self.disagrees.any():
+            return f"{each}{known.sentence()}. {said}, and no clear disagreement with outcomes remains"
+        found = np.flatnonzero(self.disagrees)
+        who = [self.both.names[person] for person in found[np.argsort(-self.disagreement[found], kind="stable")]]
+        named = ", ".join(who[:_MOST_NAMED]) + (f" and {len(who) - _MOST_NAMED} more" if len(who) > _MOST_NAMED else "")
+        return f"{each}{known.sentence()}. {said}, and disagree with outcomes about {named}"
+
+    def renamed(self, names: Mapping[str, str]) -> SkillEvidence:
+        """The same evidence with other names."""
+        return replace(self, **{kind: getattr(self, kind).renamed(names) for kind in ("actions", "outcomes", "both")})
+
+    def with_ratings(self, both: Ratings) -> SkillEvidence:
+        """The same evidence, with what a fit adds to the ratings by both."""
+        actions, outcomes = (replace(each, in_sample=both.in_sample) for each in (self.actions, self.outcomes))
+        return replace(self, both=both, actions=actions, outcomes=outcomes)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a run directory keeps, beside the settings and the ratings by both."""
+        known = np.where(self.rated > 0, self.mean_outcome, 0.0)
+        values = {"actions": _shares(self.actions), "outcomes": _shares(self.outcomes), "mean_outcome": known}
+        return {"rated": torch.tensor(self.rated)} | {name: torch.tensor(each) for name, each in values.items()}
+
+    @staticmethod
+    def empty_tensors(demonstrators: int, points: int) -> dict[str, Tensor]:
+        """The shapes and types of what a run directory keeps, with shares at so many points."""
+        shapes = {"actions": (demonstrators, points), "outcomes": (demonstrators, points)}
+        floats = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes.items()}
+        floats["mean_outcome"] = torch.empty(demonstrators, dtype=torch.float64)
+        return {"rated": torch.empty(demonstrators, dtype=torch.int64)} | floats
+
+    @classmethod
+    def of_tensors(cls, settings: EvidenceSettings, both: Ratings, own: Mapping[str, Tensor]) -> SkillEvidence:
+        """Evidence as a run directory keeps it, beside the ratings by both."""
+        rated = own["rated"].numpy()
+        mean = np.where(rated > 0, own["mean_outcome"].numpy(), np.nan)
+        actions = _with_shares(both, own["actions"].numpy(), settings.by_actions)
+        return cls(settings, actions, _with_shares(both, own["outcomes"].numpy(), both.by), both, rated, mean)
+
+
+class Combined(NamedTuple):
+    """Skill by both sources, and the (episode,) advantage weights that follow from it."""
+
+    evidence: SkillEvidence
+    weights: Array
+
+
+@default_errors()
+def combine_evidence(actions: Ratings, outcomes: EpisodeOutcomes, owner: Array) -> Combined:
+    """Outcomes of episodes, whose demonstrators are `owner` (episode,), combined with ratings by actions alone."""
+    shares, count = _shares(actions), len(actions.names)
+    means = Means.of(outcomes, owner, count)
+    covariate = Covariate.of_shares(shares, points_of(shares.shape[1]))
+    both, alone = skill_posterior(means, covariate), skill_posterior(means, None)
+    skill, variance = both.moments()
+    centre, spread = centre_and_spread(skill, variance)
+    factor = spread / covariate.scale  # of theta, by the logit of expertise
+    level = centre - factor * covariate.shift
+    reliability = float(np.clip(1 - variance.mean() / spread**2, 0.0, 1.0))
+    by = replace(actions.by, outcomes=int(means.rated.sum()), reliability=reliability)
+    known = outcomes.is_known
+    advantage = skill[owner]
+    advantage[known] = (outcomes.values[known] - means.shift) / means.scale
+    weights = advantage_weights(advantage)
+    slope, low, high = both.slope_interval(0.95)
+    settings = EvidenceSettings(
+        outcome=outcomes.name,
+        better=outcomes.better,
+        binary=outcomes.is_binary,
+        slope=slope,
+        slope_low=min(low, slope),
+        slope_high=max(high, slope),
+        explained=both.explained(),
+        level=means.shift + means.scale * level,
+        factor=means.scale * factor,
+        temperature=weights.temperature,
+        effective_share=weights.effective_share,
+        by_actions=actions.by,
+    )
+    placed = [_with_shares(actions, _on_grid(each, level, factor, shares.shape[1]), by) for each in (both, alone)]
+    mean_outcome = np.where(means.rated > 0, means.shift + means.scale * means.mean, np.nan)
+    evidence = SkillEvidence(settings, actions, placed[1], placed[0], means.rated, mean_outcome)
+    return Combined(evidence, weights.weights)
+
+
+def _on_grid(skill: SkillPosterior, level: float, factor: float, points: int) -> Array:
+    """(demonstrator, point) shares at points of expertise e, where theta = level + factor * logit(e)."""
+    if skill.mean.shape[1] > rules.MANY_PEOPLE:
+        skill = skill.merged()
+    edges = 2 * np.log(np.tan(np.arange(1, points) * (np.pi / 2 / points)))
+    below = np.pad(skill.below(level + factor * edges), ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
+    shares = np.maximum(np.diff(below, axis=1), 0.0)
+    return np.asarray(shares / shares.sum(1, keepdims=True))
+
+
+def _with_shares(ratings: Ratings, shares: Array, by: RatedBy) -> Ratings:
+    """Ratings with other posterior distributions of expertise."""
+    pooled = Estimates(*mean_and_interval(shares, by.confidence_level))
+    return replace(ratings, shares=shares, by=by, pooled=pooled)
+
+
+def _of_demonstrators(ratings: Ratings, chosen: Array) -> Ratings:
+    """The ratings of some demonstrators, by their numbers, as far as their order is asked for."""
+    names = tuple(ratings.names[person] for person in chosen)
+    steps, episodes = ratings.steps[chosen], ratings.episodes[chosen]
+    alone = Estimates(*(values[chosen] for values in vars(ratings.alone).values()))
+    return Ratings(names, steps, episodes, ratings.by, alone, shares=_shares(ratings)[chosen])
+
+
+def _shares(ratings: Ratings) -> Array:
+    assert ratings.shares is not None  # ratings of a fit are pooled
+    return ratings.shares
+
+
+def _intervals(ratings: Ratings, level: float) -> tuple[Array, Array, Array]:
+    return tuple(mean_and_interval(_shares(ratings), level))  # type: ignore[return-value]
+
+
+def _probability_above_mean(ratings: Ratings, among: Array) -> Array:
+    """(demonstrator,) the probability that logit expertise is above its mean over some demonstrators."""
+    shares = _shares(ratings)
+    points = points_of(shares.shape[1])
+    logit = np.log(points) - np.log1p(-points)
+    mean = float(product(shares[among], logit).mean())
+    return 1 - np.array([np.interp(mean, logit, row) for row in np.cumsum(shares, axis=1) - shares / 2])
