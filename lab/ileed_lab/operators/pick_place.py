@@ -14,6 +14,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from ileed import SettingsError
 from ileed.checking import at_least_one
 from ileed.runtime import stream
 from ileed.tasks import AbstractTask, Actor, Flags, Numbers, Playthrough, Progress
@@ -54,7 +55,7 @@ FEATURES = (
 
 The object and the goal are logged twice, on the table and from the gripper, as robosuite does."""
 TASK_FEATURES = tuple(number for number, name in enumerate(FEATURES) if "object" in name or "goal" in name)
-"""Columns of the object and the goal, without which nobody could do the task."""
+"""Columns of the object and the goal, without which the task cannot be done."""
 ACTIONS = ("velocity_x", "velocity_y", "velocity_z", "gripper")
 
 LIMIT = 300
@@ -94,6 +95,10 @@ class PickPlaceTask(AbstractTask):
     observation_size = len(FEATURES)
     action_count = 0
     action_size = len(ACTIONS)
+
+    def __post_init__(self) -> None:
+        if self.tolerance not in TOLERANCES:
+            raise SettingsError(f"tolerance must be one of {', '.join(TOLERANCES)}, got {self.tolerance!r}")
 
     def score(
         self, actor: Actor, *, episodes: int, seed: int, environments: int = 256, progress: Progress | None = None

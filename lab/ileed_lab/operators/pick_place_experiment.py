@@ -32,8 +32,8 @@ class PickPlace(AbstractExperiment):
     """Eight operators in two tolerances. Trial k is one set of demonstrations; the operators are the same in all.
 
     `operators` measures them and fits nothing: their success, and how well the length of episodes predicts it.
-    `ileed` estimates expertise; `ileed-without-task` does so without the object and the goal in the observations, by
-    which no measure of skill should stay the same. The others clone selections of the episodes.
+    `ileed` estimates expertise. `ileed-without-task` does so with the object and the goal deleted from the
+    observations, which should change any measure of skill. The others clone selections of the episodes.
     """
 
     name: str = "operators/pick-place"

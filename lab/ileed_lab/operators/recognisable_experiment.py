@@ -1,4 +1,4 @@
-"""Operators that a novice would recognise: who is ranked where by every demonstrator model, and is it said rightly?"""
+"""Operators that a novice would recognise: where each demonstrator model ranks them, and how often it is wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["FIRST_SEED", "Recognisable", "model_name", "wrong_claims"]
 FIRST_SEED = 1_000
 """Trial k is the population of seed 1,000 + k: the ranges of traits were tuned on others."""
 PROBABILITY = 0.95
-"""With which groups are told apart, as in the sentence at the top of a report."""
+"""At which groups are separated, as in the sentence at the top of a report."""
 
 
 @final
@@ -86,7 +86,7 @@ class Recognisable(AbstractExperiment):
 
 
 def _agreement(fit: Estimate, skills: Mapping[str, Skill]) -> Measured:
-    """Everybody's expertise and rank, the correlation with skill, and claims of an order that skill contradicts."""
+    """Expertise and rank of each operator, their correlation with skill, and the claims that skill contradicts."""
     names, expertise, ratings = fit.fitted.expertise.names, expertise_of(fit.fitted), fit.fitted.expertise.ratings
     measured = {
         "expertise": dict(zip(names, expertise.tolist(), strict=True)),
@@ -110,8 +110,8 @@ def _agreement(fit: Estimate, skills: Mapping[str, Skill]) -> Measured:
 def wrong_claims(groups: Sequence[Sequence[str]], skills: Mapping[str, Skill]) -> tuple[int, list[list[str]]]:
     """How many pairs the groups put in order, and those whose skill is clearly in the opposite one.
 
-    Clearly: by more than three standard errors of the difference of two success rates. An order of operators whose
-    skills are not told apart by the rollouts counts as a claim, and not as a wrong one.
+    Clearly: by more than three standard errors of the difference of two success rates. A pair whose difference in
+    skill is within the Monte-Carlo error counts as a claim, but never as a wrong one.
     """
     claimed = [(one, other) for above, below in combinations(groups, 2) for one in above for other in below]
     return len(claimed), [[one, other] for one, other in claimed if skills[other].is_clearly_above(skills[one])]
