@@ -181,6 +181,8 @@ def test_the_command_tells_how_many_trials_failed(tmp_path, monkeypatch, capsys)
 
 RESULTS = Path(__file__).parents[1] / "results"
 LAB = Path(__file__).parents[1] / "lab" / "ileed_lab"
+WITHOUT_RECORDS = {"operators/pick-place", "operators/recognisable"}
+"""Experiments that have not been run: remove a name with its first record."""
 
 
 def test_records_of_an_uncommitted_tree_are_refused_among_the_results_before_anything_is_run(tmp_path, monkeypatch):
@@ -248,12 +250,12 @@ def test_every_record_of_an_experiment_can_be_resumed(known):
             continue
         content["plan"].pop("data")
         assert {name: content[name] for name in cell.header()} == cell.header(), cell.slug
-    assert found > 0
+    assert (found > 0) == (known.name not in WITHOUT_RECORDS)
 
 
 def test_every_record_belongs_to_a_cell():
     known = {cell.path(RESULTS) for each in EXPERIMENTS.values() for cell in cells(each)}
-    families = ("minigrid", "robot", "chess", "calibration", "crowd", "curation", "people")
+    families = ("minigrid", "robot", "chess", "calibration", "crowd", "curation", "people", "operators")
     assert {path for family in families for path in (RESULTS / family).rglob("*.json")} <= known
 
 

@@ -19,6 +19,8 @@ from ileed_lab.curation.square import CurationSquare
 from ileed_lab.grid import AbstractExperiment
 from ileed_lab.minigrid.baseline_experiment import Baselines, Gaps
 from ileed_lab.minigrid.experiment import MINIGRID
+from ileed_lab.operators.pick_place_experiment import PickPlace
+from ileed_lab.operators.recognisable_experiment import Recognisable
 from ileed_lab.people.hanabi.experiment import Hanabi
 from ileed_lab.people.overcooked.experiment import Overcooked
 from ileed_lab.people.overcooked.policies import OvercookedPolicies
@@ -27,8 +29,10 @@ from ileed_lab.square.experiment import Scaling, Square
 _CHESS = (ChessExpertise(), ChessCrossFitting(), ChessGold(), ChessEngines(), ChessPolicy(), ChessRating())
 _CURATION = (CurationMiniGrid(), CurationTrainers(), CurationSquare())
 _PEOPLE = (Hanabi(), Overcooked(), OvercookedPolicies())
+_OPERATORS = (PickPlace(), Recognisable())
 _MINIGRID = (*MINIGRID, Baselines(), Gaps())
-_EVERY = (*_MINIGRID, Square(), Scaling(), *_CHESS, Coverage(), CrowdLabels(), CrowdSimulated(), *_CURATION, *_PEOPLE)
+_CROWD = (CrowdLabels(), CrowdSimulated())
+_EVERY = (*_MINIGRID, Square(), Scaling(), *_CHESS, Coverage(), *_CROWD, *_CURATION, *_PEOPLE, *_OPERATORS)
 EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in _EVERY}
 """Those that learn from a file are listed without one."""
 

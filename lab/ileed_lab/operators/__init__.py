@@ -1,0 +1,1 @@
+"""Simulated teleoperators: worlds, operators of known skill, and how well expertise agrees with measured skill."""

@@ -1,0 +1,155 @@
+"""Pick and place by eight teleoperators: does expertise agree with success, and what do policies learn from it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+import numpy.typing as npt
+
+from ileed import Demonstrations, Ileed, evaluate
+from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
+from ileed_lab.operators.learners import SELECTIONS, TRAINER, Cloned, Cloning, Estimate, Estimator, expertise_of
+from ileed_lab.operators.pick_place import TASK_FEATURES, TOLERANCES, PickPlaceTask
+from ileed_lab.operators.recording import demonstrations, episode_success
+from ileed_lab.operators.teleoperators import OPERATORS, record_operators, success_rates
+from ileed_lab.ranking import rank_correlation
+from ileed_lab.records import Measured
+
+__all__ = ["FIRST_TRIAL", "PickPlace"]
+
+FIRST_TRIAL = 1_000
+"""Trial k has the demonstrations of seed 1,000 + k: the constants of the operators were tuned on others."""
+TRUTH_SEED = 0
+"""Of the episodes by which the success of operators is known."""
+
+
+@final
+@dataclass(frozen=True)
+class PickPlace(AbstractExperiment):
+    """Eight operators in two tolerances. Trial k is one set of demonstrations; the operators are the same in all.
+
+    `operators` measures them and fits nothing: their success, and how well the length of episodes predicts it.
+    `ileed` estimates expertise. `ileed-without-task` does so with the object and the goal deleted from the
+    observations, which should change any measure of skill. The others clone selections of the episodes.
+    """
+
+    name: str = "operators/pick-place"
+    trials: int = 10
+    method: Ileed = Ileed()  # noqa: RUF009 (frozen)
+    trainer: Ileed = TRAINER
+    episodes: int = 30
+    """Of each operator's demonstrations."""
+    rollouts: int = 200
+    """Episodes in which each policy is scored."""
+    truth_episodes: int = 500
+    """Episodes by which the success of each operator is known."""
+    block: ClassVar[int] = 2
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {
+            "operators": len(OPERATORS),
+            "episodes": self.episodes,
+            "rollouts": self.rollouts,
+            "truth_episodes": self.truth_episodes,
+            "truth_seed": TRUTH_SEED,
+            "first_trial": FIRST_TRIAL,
+        }
+
+    def settings(self) -> Sequence[Setting]:
+        return [{"tolerance": tolerance} for tolerance in TOLERANCES]
+
+    def methods(self, setting: Setting) -> Mapping[str, Estimator | Cloning | None]:
+        estimator = Estimator(self.method)
+        return {
+            "operators": None,
+            "ileed": estimator,
+            "ileed-without-task": Estimator(self.method, hidden=TASK_FEATURES),
+            **{f"bc-{selection}": Cloning(selection, self.trainer, estimator) for selection in SELECTIONS},
+        }
+
+    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
+        task = self.task(setting)
+        seeds = [FIRST_TRIAL + trial for trial in trials]
+        return [demonstrations(record_operators(task, episodes=self.episodes, seed=seed)) for seed in seeds]
+
+    def task(self, setting: Setting) -> PickPlaceTask:
+        return PickPlaceTask(setting["tolerance"])
+
+    def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
+        task = self.task(setting)
+        truth = success_rates(task, episodes=self.truth_episodes, seed=TRUTH_SEED)
+        if fit is None:
+            (data,) = self.demonstrations(setting, [trial])
+            return _operators(data, truth)
+        if method.startswith("bc-"):
+            (data,) = self.demonstrations(setting, [trial])
+            return self._policy(fit.policy, task, trial) | _selection(fit, data, truth)
+        own = {} if method == "ileed-without-task" else self._policy(fit.policy, task, trial)
+        return own | _agreement(fit, truth)
+
+    def _policy(self, policy: Any, task: PickPlaceTask, trial: int) -> Measured:
+        """Success in closed loop, from initial states that all policies of a trial have in common."""
+        rewards = evaluate(policy, task, episodes=self.rollouts, seed=scoring_seed(FIRST_TRIAL + trial)).rewards
+        return {"success": float(rewards.mean()), "successes": "".join("1" if each else "0" for each in rewards)}
+
+
+def _operators(data: Demonstrations, truth: npt.NDArray[np.float64]) -> Measured:
+    """Every operator's success and length of episodes, and the rank correlation of both indices with the truth."""
+    success, steps = episode_success(data), np.bincount(data.episode)
+    observed, length = (_by_operator(data, values) for values in (success, steps))
+    return {
+        "success": dict(zip(data.names, truth.tolist(), strict=True)),
+        "observed_success": dict(zip(data.names, observed.tolist(), strict=True)),
+        "steps": dict(zip(data.names, length.tolist(), strict=True)),
+        "observed_correlation": rank_correlation(observed, truth),
+        "length_correlation": rank_correlation(-length, truth),
+        "length_episode_correlation": rank_correlation(-steps, success),
+        "length_within_correlation": _within(data, -steps, success),
+    }
+
+
+def _agreement(fit: Estimate, truth: npt.NDArray[np.float64]) -> Measured:
+    """Rank correlations of expertise with success: over operators, over episodes, and over those of one operator."""
+    data, expertise = fit.data, expertise_of(fit.fitted)
+    in_sample = fit.fitted.expertise.by_demonstrator()
+    scores = fit.curate("curated").episodes["expertise"].to_numpy()
+    success, ratings = episode_success(data), fit.fitted.expertise.ratings
+    return {
+        "expertise": dict(zip(data.names, expertise.tolist(), strict=True)),
+        "in_sample": in_sample,
+        "correlation": rank_correlation(expertise, truth),
+        "in_sample_correlation": rank_correlation([in_sample[name] for name in data.names], truth),
+        "episode_correlation": rank_correlation(scores, success),
+        "within_correlation": _within(data, scores, success),
+        "sentence": None if ratings is None else ratings.sentence(),
+        "warnings": list(fit.warnings),
+    }
+
+
+def _selection(fit: Cloned, data: Demonstrations, truth: npt.NDArray[np.float64]) -> Measured:
+    """What a policy was cloned from: how much, whether weighted, and how successful."""
+    who, success = data.episode_demonstrator[fit.kept], episode_success(data)[fit.kept]
+    return {
+        "episodes": int(fit.kept.sum()),
+        "is_weighted": fit.is_weighted,
+        "successful": float(success.mean()),
+        "skill": float(truth[who].mean()),
+        "rule": fit.sentence,
+    }
+
+
+def _by_operator(data: Demonstrations, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """(operator,) the mean of values of episodes."""
+    who = data.episode_demonstrator
+    return np.asarray(np.bincount(who, values) / np.bincount(who))
+
+
+def _within(data: Demonstrations, index: npt.NDArray[Any], success: npt.NDArray[np.bool_]) -> float | None:
+    """The mean over operators of the rank correlation within their episodes; None if all outcomes of each are equal."""
+    own = [data.episode_demonstrator == each for each in range(len(data.names))]
+    found = [rank_correlation(index[each], success[each]) for each in own if 0 < success[each].mean() < 1]
+    return float(np.mean(found)) if found else None
