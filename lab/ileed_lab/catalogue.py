@@ -22,11 +22,13 @@ from ileed_lab.minigrid.experiment import MINIGRID
 from ileed_lab.people.hanabi.experiment import Hanabi
 from ileed_lab.people.overcooked.experiment import Overcooked
 from ileed_lab.people.overcooked.policies import OvercookedPolicies
+from ileed_lab.people.racing.experiment import Racing
+from ileed_lab.people.racing.policies import RacingPolicies
 from ileed_lab.square.experiment import Scaling, Square
 
 _CHESS = (ChessExpertise(), ChessCrossFitting(), ChessGold(), ChessEngines(), ChessPolicy(), ChessRating())
 _CURATION = (CurationMiniGrid(), CurationTrainers(), CurationSquare())
-_PEOPLE = (Hanabi(), Overcooked(), OvercookedPolicies())
+_PEOPLE = (Hanabi(), Overcooked(), OvercookedPolicies(), Racing(), RacingPolicies())
 _MINIGRID = (*MINIGRID, Baselines(), Gaps())
 _EVERY = (*_MINIGRID, Square(), Scaling(), *_CHESS, Coverage(), CrowdLabels(), CrowdSimulated(), *_CURATION, *_PEOPLE)
 EXPERIMENTS: Mapping[str, AbstractExperiment] = {each.name: each for each in _EVERY}

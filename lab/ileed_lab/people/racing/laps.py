@@ -7,7 +7,7 @@ simulator*, PLoS ONE 16(2), 2021; GPL-2.0, so the file is read from where it is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import final
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from ileed import DemonstrationError, Demonstrations
 from ileed.demonstrations import Array
 
-__all__ = ["AI_DRIVER", "SEGMENTS", "STEP_METRES", "RacingLaps", "racing_laps"]
+__all__ = ["AI_DRIVER", "SEGMENTS", "STEP_METRES", "RacingLaps", "lap_times", "medians_by_driver", "racing_laps"]
 
 AI_DRIVER = "AIDRIVER"
 """A learning agent at various stages of its training: not one skill."""
@@ -57,6 +57,8 @@ class RacingLaps:
     """Laps of the AI driver, with the same observations and the same units of the actions."""
     ai_lap_time: Array
     """(lap of the AI driver,) seconds."""
+    rewards: Array
+    """(step,) minus the seconds to the next step, which add up to minus the lap time."""
 
     @property
     def driver(self) -> Array:
@@ -68,15 +70,25 @@ class RacingLaps:
         """(lap,) the number of steps: one every 10 m, so nearly the same for all laps."""
         return np.bincount(self.data.episode)
 
+    @property
+    def lap_counts(self) -> Array:
+        """(driver,) the number of laps."""
+        return np.bincount(self.driver)
+
+    @property
+    def rewarded(self) -> Demonstrations:
+        """`data` with `rewards`, for methods that are told outcomes; `lap_times` reads them."""
+        return replace(self.data, rewards=self.rewards)
+
     @cached_property
     def median_lap_time(self) -> Array:
         """(driver,) seconds."""
-        return _medians(self.lap_time, self.driver)
+        return medians_by_driver(self.lap_time, self.driver)
 
     @cached_property
     def median_segment_time(self) -> Array:
         """(driver, segment) seconds."""
-        return _medians(self.segment_time, self.driver)
+        return medians_by_driver(self.segment_time, self.driver)
 
 
 def racing_laps(path: Path) -> RacingLaps:
@@ -126,7 +138,15 @@ def racing_laps(path: Path) -> RacingLaps:
         segment_time=segment_time[theirs],
         ai=demonstrations(~human),
         ai_lap_time=lap_time[~theirs],
+        rewards=np.where(np.diff(lap, append=-1) == 0, -np.diff(columns["time"], append=0.0), 0.0)[human],
     )
+
+
+def lap_times(data: Demonstrations) -> Array:
+    """(lap,) seconds, of laps with rewards."""
+    if data.rewards is None:
+        raise DemonstrationError("these laps have no times: pass those of `RacingLaps.rewarded`")
+    return -np.bincount(data.episode, data.rewards)
 
 
 def _columns(path: Path) -> dict[str, Array]:
@@ -159,5 +179,6 @@ def _segment_times(distance: Array, time: Array) -> Array:
     return np.diff(starts, append=time[-1])
 
 
-def _medians(values: Array, driver: Array) -> Array:
+def medians_by_driver(values: Array, driver: Array) -> Array:
+    """(driver, ...) the median over the laps of each driver."""
     return np.stack([np.median(values[driver == each], axis=0) for each in range(driver.max() + 1)])
