@@ -13,7 +13,7 @@ from ileed_lab.grid import AbstractExperiment, Setting
 from ileed_lab.learners import Learner
 from ileed_lab.people.racing.laps import RacingLaps, racing_laps
 from ileed_lab.people.racing.measures import DRAWS, lap_measures, segment_measures, simple_measure
-from ileed_lab.people.racing.scoring import ExpertiseLearner, LapScores, QualityLearner
+from ileed_lab.people.racing.scoring import ExpertiseLearner, FullThrottle, LapScores, QualityLearner
 from ileed_lab.quality import (
     AbstractQuality,
     CloningLoss,
@@ -41,6 +41,7 @@ QUALITIES: Mapping[str, AbstractQuality] = {
     "bc-log-likelihood": CloningLoss(),
     "bc-squared-error": CloningLoss(loss="squared error"),
     "episode-length": EpisodeLength(),
+    "full-throttle": FullThrottle(),
     "random": Random(),
 }
 

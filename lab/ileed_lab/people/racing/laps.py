@@ -19,7 +19,16 @@ import pyarrow.parquet as pq
 from ileed import DemonstrationError, Demonstrations
 from ileed.demonstrations import Array
 
-__all__ = ["AI_DRIVER", "SEGMENTS", "STEP_METRES", "RacingLaps", "lap_times", "medians_by_driver", "racing_laps"]
+__all__ = [
+    "AI_DRIVER",
+    "SEGMENTS",
+    "STEP_METRES",
+    "RacingLaps",
+    "full_throttle",
+    "lap_times",
+    "medians_by_driver",
+    "racing_laps",
+]
 
 AI_DRIVER = "AIDRIVER"
 """A learning agent at various stages of its training: not one skill."""
@@ -39,6 +48,7 @@ SEGMENTS: Mapping[str, float] = {
 """Segments of the circuit by the distance at which each starts, in metres: straights (S) and corners (C)."""
 STEP_METRES = 10
 FOURIER_PAIRS = 4
+_FULL = 0.995  # of the greatest value of the pedal
 _COLUMNS = ("driver", "lap", "distance", "time", "speed", "steer", "throttle", "brake", "x", "z")
 
 
@@ -69,6 +79,11 @@ class RacingLaps:
     def steps(self) -> Array:
         """(lap,) the number of steps: one every 10 m, so nearly the same for all laps."""
         return np.bincount(self.data.episode)
+
+    @property
+    def full_throttle_share(self) -> Array:
+        """(lap,) the share of steps at full throttle."""
+        return np.asarray(np.bincount(self.data.episode, full_throttle(self.data)) / self.steps)
 
     @property
     def lap_counts(self) -> Array:
@@ -147,6 +162,12 @@ def lap_times(data: Demonstrations) -> Array:
     if data.rewards is None:
         raise DemonstrationError("these laps have no times: pass those of `RacingLaps.rewarded`")
     return -np.bincount(data.episode, data.rewards)
+
+
+def full_throttle(data: Demonstrations) -> Array:
+    """(step,) whether the throttle is fully pressed."""
+    pedal = data.actions[:, 1]
+    return np.asarray(pedal >= _FULL * pedal.max())
 
 
 def _columns(path: Path) -> dict[str, Array]:

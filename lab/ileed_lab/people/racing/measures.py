@@ -32,6 +32,7 @@ def lap_measures(score: Array, driver_score: Array, laps: RacingLaps, *, seed: i
     - `drivers`: the driver's score with minus the median lap time;
     - `laps`: over all laps;
     - `laps given length`: the partial correlation given the number of steps, which hardly varies here;
+    - `laps given full throttle`: that given the share of steps at full throttle, an index that knows the task;
     - `within drivers`: the mean over drivers of the correlation over their own laps;
     - `within drivers, centred`: over all laps, after the driver's mean is subtracted from score and time.
     """
@@ -45,9 +46,12 @@ def lap_measures(score: Array, driver_score: Array, laps: RacingLaps, *, seed: i
         chosen = np.concatenate(groups)
         return rank_correlation(score[chosen], -time[chosen])
 
-    def given_length(groups: Groups) -> float:
-        chosen = np.concatenate(groups)
-        return partial_rank_correlation(score[chosen], -time[chosen], laps.steps[chosen])
+    def given(column: Array) -> Callable[[Groups], float]:
+        def partial(groups: Groups) -> float:
+            chosen = np.concatenate(groups)
+            return partial_rank_correlation(score[chosen], -time[chosen], column[chosen])
+
+        return partial
 
     def within(groups: Groups) -> float:
         return float(np.mean([rank_correlation(score[group], -time[group]) for group in groups]))
@@ -59,7 +63,8 @@ def lap_measures(score: Array, driver_score: Array, laps: RacingLaps, *, seed: i
     statistics: dict[str, Callable[[Groups], float]] = {
         "drivers": drivers,
         "laps": all_laps,
-        "laps given length": given_length,
+        "laps given length": given(laps.steps),
+        "laps given full throttle": given(laps.full_throttle_share),
         "within drivers": within,
         "within drivers, centred": centred,
     }

@@ -14,11 +14,11 @@ import numpy as np
 from ileed import Demonstrations, Fitted, Ileed, curate
 from ileed.demonstrations import Array
 from ileed.fitting import ProgressCallback
-from ileed_lab.people.racing.laps import SEGMENTS, lap_times
+from ileed_lab.people.racing.laps import SEGMENTS, full_throttle, lap_times
 from ileed_lab.quality import AbstractQuality
 from ileed_lab.records import Measured
 
-__all__ = ["ExpertiseLearner", "LapScores", "QualityLearner", "segment_numbers"]
+__all__ = ["ExpertiseLearner", "FullThrottle", "LapScores", "QualityLearner", "segment_numbers"]
 
 
 @final
@@ -40,6 +40,16 @@ class LapScores:
     """(2, driver) the ends of the interval of each driver's score, where the method states one."""
     remarks: Measured = field(default_factory=dict)
     """What else the method says of the drivers, such as the sentence at the top of a report."""
+
+
+@final
+@dataclass(frozen=True)
+class FullThrottle(AbstractQuality):
+    """The share of steps at full throttle: an index of somebody who knows the task."""
+
+    def scores(self, data: Demonstrations, *, seed: int, unit: Array | None = None) -> Array:
+        unit = data.episode if unit is None else unit
+        return np.asarray(np.bincount(unit, full_throttle(data)) / np.bincount(unit))
 
 
 @final
