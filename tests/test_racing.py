@@ -368,6 +368,14 @@ def test_the_page_says_where_expertise_is_beaten(tmp_path, few_draws):
     assert "1 of the other 10 scores reach a higher correlation with the order of laps" in operators_page(tmp_path)
 
 
+def test_the_page_shows_policies_of_which_some_were_not_run(tmp_path, few_draws):
+    records(tmp_path)
+    for cell in cells(RacingPolicies()):
+        if cell.method == "everyone" or cell.setting["left_out"] == 3:
+            cell.path(tmp_path).unlink()
+    assert "| `curate` with defaults | 0.225 | 0.225 | not run |  |" in operators_page(tmp_path)
+
+
 def test_a_page_without_results_says_so_and_there_is_no_figure(tmp_path):
     assert "Nothing was run." in operators_page(tmp_path)
     with pytest.raises(SettingsError, match="run `ileed reproduce people/racing` first"):

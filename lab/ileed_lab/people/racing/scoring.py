@@ -45,7 +45,7 @@ class LapScores:
 @final
 @dataclass(frozen=True)
 class FullThrottle(AbstractQuality):
-    """The share of steps at full throttle: an index of somebody who knows the task."""
+    """The share of steps at full throttle: an index that knows the task."""
 
     def scores(self, data: Demonstrations, *, seed: int, unit: Array | None = None) -> Array:
         unit = data.episode if unit is None else unit
