@@ -236,6 +236,10 @@ def test_every_cell_of_an_experiment_has_a_name_of_its_own_and_settings_that_jso
         assert json.loads(json.dumps(cell.header())) == cell.header()
 
 
+# To be recorded with the next default for continuous actions; an experiment that has records must leave this list.
+WITHOUT_RECORDS = {"people/racing", "people/racing-policies"}
+
+
 @pytest.mark.parametrize("known", EXPERIMENTS.values(), ids=EXPERIMENTS.keys())
 def test_every_record_of_an_experiment_can_be_resumed(known):
     """Those that learn from a file, which is not here, are compared without its fingerprint."""
@@ -315,7 +319,8 @@ def test_methods_and_baselines_have_one_signature(learner: Learner):
         assert list(together)[:4] == ["datasets", "seeds", "device", "progress"]
         assert all(together[name].default is not inspect.Parameter.empty for name in list(together)[2:])
     assert runs_on(learner, "cpu")
-    assert runs_on(learner, "cuda") == (type(learner).__name__ not in ("Gail", "Taught", "DawidSkene", "Glad"))
+    on_cores = ("Gail", "Taught", "DawidSkene", "Glad", "QualityLearner", "PlainTraining", "CuratedTraining")
+    assert runs_on(learner, "cuda") == (type(learner).__name__ not in on_cores)
 
 
 def test_square_compares_expertise_by_state_where_it_learned_worse_policies_and_with_all_else_equal():

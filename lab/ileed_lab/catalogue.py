@@ -24,11 +24,13 @@ from ileed_lab.operators.recognisable_experiment import Recognisable
 from ileed_lab.people.hanabi.experiment import Hanabi
 from ileed_lab.people.overcooked.experiment import Overcooked
 from ileed_lab.people.overcooked.policies import OvercookedPolicies
+from ileed_lab.people.racing.experiment import Racing
+from ileed_lab.people.racing.policies import RacingPolicies
 from ileed_lab.square.experiment import Scaling, Square
 
 _CHESS = (ChessExpertise(), ChessCrossFitting(), ChessGold(), ChessEngines(), ChessPolicy(), ChessRating())
 _CURATION = (CurationMiniGrid(), CurationTrainers(), CurationSquare())
-_PEOPLE = (Hanabi(), Overcooked(), OvercookedPolicies())
+_PEOPLE = (Hanabi(), Overcooked(), OvercookedPolicies(), Racing(), RacingPolicies())
 _OPERATORS = (PickPlace(), Recognisable())
 _MINIGRID = (*MINIGRID, Baselines(), Gaps())
 _CROWD = (CrowdLabels(), CrowdSimulated())

@@ -1,0 +1,117 @@
+"""The experiment: does expertise go with measured skill in racing, where no model sees a lap time?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Self, final
+
+from ileed import Demonstrations, Embedded, Ileed, SettingsError, VarianceScaling
+from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.learners import Learner
+from ileed_lab.people.racing.laps import RacingLaps, racing_laps
+from ileed_lab.people.racing.measures import DRAWS, lap_measures, segment_measures, simple_measure
+from ileed_lab.people.racing.scoring import ExpertiseLearner, FullThrottle, LapScores, QualityLearner
+from ileed_lab.quality import (
+    AbstractQuality,
+    CloningLoss,
+    EpisodeLength,
+    JerkAndIdle,
+    MutualInformation,
+    Random,
+    SpectralArcLength,
+)
+from ileed_lab.records import Measured
+
+__all__ = ["HORIZON", "METHODS", "Racing", "laps_of"]
+
+HORIZON = 12
+"""Actions of a chunk, 120 m or about 2 s, where a method embeds several of them together."""
+METHODS: Mapping[str, Ileed] = {
+    "default": Ileed(),
+    "paper": Ileed(demonstrator=VarianceScaling(), expertise=Embedded()),
+}
+QUALITIES: Mapping[str, AbstractQuality] = {
+    "mutual-information": MutualInformation(),
+    "mutual-information-chunks": MutualInformation(chunk=HORIZON),
+    "spectral-arc-length": SpectralArcLength(),
+    "jerk-and-idle": JerkAndIdle(),
+    "bc-log-likelihood": CloningLoss(),
+    "bc-squared-error": CloningLoss(loss="squared error"),
+    "episode-length": EpisodeLength(),
+    "full-throttle": FullThrottle(),
+    "random": Random(),
+}
+
+
+@final
+@dataclass(frozen=True)
+class Racing(AbstractExperiment):
+    """Laps of 13 drivers in a racing simulator; trials differ in the seeds of fits, scores and resampling."""
+
+    data: Path | None = None
+    name: str = "people/racing"
+    trials: int = 3
+    block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "laps.parquet"
+
+    def with_data(self, data: Path | None) -> Self:
+        return replace(self, data=data)
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        plan = {"draws": DRAWS}
+        return plan if self.data is None else plan | {"data": laps_of(self.data, self.name).data.fingerprint()}
+
+    def settings(self) -> Sequence[Setting]:
+        return [{"demonstrators": "drivers"}]
+
+    def methods(self, setting: Setting) -> Mapping[str, Learner]:
+        expertise: dict[str, Learner] = {name: ExpertiseLearner(method) for name, method in METHODS.items()}
+        return expertise | {name: QualityLearner(quality) for name, quality in QUALITIES.items()}
+
+    def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
+        return [laps_of(self.data, self.name).data] * len(trials)
+
+    def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
+        return measure_scores(fit, laps_of(self.data, self.name), seed=trial)
+
+
+def measure_scores(scores: LapScores, laps: RacingLaps, *, seed: int) -> Measured:
+    """Everything that is recorded of a method's scores."""
+    rows = [
+        {"driver": name, "laps": count, "median_lap_time": float(median), "score": float(score)}
+        for name, count, median, score in zip(
+            laps.data.names, laps.lap_counts.tolist(), laps.median_lap_time, scores.drivers, strict=True
+        )
+    ]
+    if scores.intervals is not None:
+        rows = [
+            row | {"low": low, "high": high} for row, low, high in zip(rows, *scores.intervals.tolist(), strict=True)
+        ]
+    return {
+        "correlations": lap_measures(scores.laps, scores.drivers, laps, seed=seed),
+        "segments": segment_measures(scores.segments, laps, seed=seed),
+        "ai": simple_measure(scores.score_others(laps.ai), laps.ai_lap_time, seed=seed),
+        "drivers": rows,
+        "lap_scores": scores.laps.tolist(),
+        "segment_scores": scores.segments.tolist(),
+        **scores.remarks,
+    }
+
+
+def laps_of(data: Path | None, experiment: str) -> RacingLaps:
+    """The laps of an experiment's file, read once."""
+    if data is None:
+        raise SettingsError(
+            f"{experiment} learns from published laps: pass --data laps.parquet, the laps of "
+            "https://doi.org/10.1371/journal.pone.0245320 with one row every 10 m"
+        )
+    return _laps(data)
+
+
+@cache
+def _laps(path: Path) -> RacingLaps:
+    return racing_laps(path)
