@@ -173,9 +173,10 @@ def is_checkpoint(method: str) -> bool:
 
 
 def ileed_rnn(**settings: Any) -> Ileed:
-    """ILEED with the recurrent policy of `bc_rnn`, and one number of expertise for every operator."""
+    """ILEED with the recurrent policy of `bc_rnn`, the paper's demonstrator model and one number for every operator."""
     usual: dict[str, Any] = {
         "policy": MixtureLSTM(shared_standard_deviations=True),
+        "demonstrator": VarianceScaling(),
         "expertise": Constant(),
         "restarts": 1,
     }
