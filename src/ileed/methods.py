@@ -28,7 +28,7 @@ from ileed.checking import (
     whole_number,
 )
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
-from ileed.demonstrations.findings import lost_values, suspicions
+from ileed.demonstrations.findings import first_copies, lost_values, suspicions
 from ileed.demonstrations.outcomes import EpisodeOutcomes, Outcome
 from ileed.demonstrations.streaming import held_in_memory
 from ileed.deprecation import renamed_settings
@@ -424,8 +424,7 @@ class Ileed:
             expertise=Constant(),
             dynamics=None,
         )
-        length = np.diff(data.episode_bounds)
-        found = method.fit_members(actions_ahead(data, horizons), each * (length.mean() / length), stage)
+        found = method.fit_members(actions_ahead(data, horizons), each * _equal_weights(data), stage)
         practice = parts.expertise.practice_episodes
         return SignalFolds(found, data, fold, horizons, model, practice, assumed)
 
@@ -501,6 +500,13 @@ def _checked_checkpoint(checkpoint: str | Path | None, seconds: float) -> Path |
     if os.path.isdir(found):
         raise SettingsError(f"checkpoint is the folder {brief(str(found))}: pass the path of a file, or None")
     return found
+
+
+def _equal_weights(data: Demonstrations) -> Array:
+    """(episode,) weights of steps by which every episode counts alike, however long, and all copies of one as one."""
+    first = first_copies(data)
+    weights = 1 / (np.diff(data.episode_bounds) * np.bincount(first)[first])
+    return np.asarray(weights * (len(data) / (np.diff(data.episode_bounds) * weights).sum()))
 
 
 def _warn(fitted: Fitted, data: Demonstrations) -> None:

@@ -124,16 +124,20 @@ def _of_actions(data: Demonstrations) -> Iterator[Finding]:
             yield Finding(name, f"{found}: its spread says nothing of expertise, so VarianceScaling leaves it unscaled")
 
 
-def _of_copies(data: Demonstrations) -> Iterator[Finding]:
+def first_copies(data: Demonstrations) -> Array:
+    """(episode,) the number of the first episode with the same observations and actions; short episodes stand alone."""
     bounds = data.episode_bounds
-    seen: dict[bytes, int] = {}
-    copies = []
+    found, seen = np.arange(data.episode_count), dict[bytes, int]()
     for number in np.flatnonzero(np.diff(bounds) >= _SHORT_EPISODE).tolist():
         steps = slice(*bounds[number : number + 2])
         content = hashlib.blake2b(np.ascontiguousarray(data.observations[steps]).data, digest_size=16)
         content.update(np.ascontiguousarray(data.actions[steps]).data)
-        if seen.setdefault(content.digest(), number) != number:
-            copies.append(number)
+        found[number] = seen.setdefault(content.digest(), number)
+    return found
+
+
+def _of_copies(data: Demonstrations) -> Iterator[Finding]:
+    copies = np.flatnonzero(first_copies(data) != np.arange(data.episode_count)).tolist()
     if copies:
         yield Finding("episodes", f"{len(copies):,} are exact copies of others (first: episode {copies[0]}): drop them")
 

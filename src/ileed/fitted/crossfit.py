@@ -16,6 +16,7 @@ import numpy as np
 
 from ileed._torch import numpy_stream, product
 from ileed.demonstrations import Array, Collapsed, Demonstrations
+from ileed.demonstrations.findings import first_copies
 from ileed.fitted.ensemble import Ensemble
 from ileed.fitted.identification import free_scales
 from ileed.fitted.likelihood import (
@@ -55,12 +56,17 @@ MANY_STEPS, SOME_STEPS = 100_000, 10_000
 
 
 def deal_episodes(data: Demonstrations, folds: int, *, seed: int) -> Array:
-    """(episode,) the fold of each episode: everybody's episodes are dealt evenly, in random order."""
+    """(episode,) the fold of each episode: each demonstrator's episodes are dealt evenly, in random order.
+
+    With continuous actions, exact copies of an episode go to its fold: a policy of another fold would have seen it.
+    """
     order = numpy_stream(seed, "folds").permutation(data.episode_count)
     by_person = order[np.argsort(data.episode_demonstrator[order], kind="stable")]
+    first = np.arange(data.episode_count) if data.discrete else first_copies(data)
+    own = by_person[first[by_person] == by_person]
     fold = np.empty(data.episode_count, dtype=np.int64)
-    fold[by_person] = np.arange(data.episode_count) % folds
-    return fold
+    fold[own] = np.arange(len(own)) % folds
+    return np.asarray(fold[first])
 
 
 def fold_weights(data: Demonstrations, fold: Array, weights: Array, *, members: int, seed: int) -> Array:

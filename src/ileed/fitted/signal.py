@@ -3,11 +3,12 @@
 Let y be the mean action over the next H steps and m(s) its prediction by policies that have not seen the episode. With
 c the mean action, g_i the demonstrator's gain and lambda_d the residual variance of dimension d over all demonstrators,
 
-    q_t = (sum over d of (y_td - c_d - g_id (m_d(s_t) - c_d))^2 / lambda_d) / (sum over d of V_id / lambda_d)
+    q_t = (sum over d of (y_td - c_d - g_id (m_d(s_t) - c_d))^2 / lambda_d) / (sum over d of V_ed / lambda_d)
 
-is the noise of step t relative to V_i, the variance of y within the demonstrator's episodes. The expected error of m,
-which members that are replicates of a bootstrap tell, is left out of the numerator. Expertise rho_i = 1 - E[q_t] is the
-share of the variance that the policy explains. rho / (1 - rho) is the signal-to-noise ratio, and -log(1 - rho) / 2 the
+is the noise of step t relative to V_e, the variance of y within its episode, shrunk towards that of the demonstrator's
+other episodes where an episode has few windows of H steps. The expected error of m, which members that are replicates
+of a bootstrap tell, is left out of the numerator. Expertise rho_i = 1 - E[q_t] is the share of the variance that the
+policy explains. rho / (1 - rho) is the signal-to-noise ratio, and -log(1 - rho) / 2 the
 mutual information of state and action under Gaussian noise. Neither depends on the size of the actions, so that
 hesitation earns nothing (docs/decisions/real-operators.md). Under Gaussian noise of variance 1 - rho the likelihood of
 steps is a function of their number n and of the sum of q_t,
@@ -45,6 +46,8 @@ _AS_RELIABLE = 0.02
 """Of horizons whose reliability is within this of the best, the longest is taken: the farther ahead, the more an action
 is intent, and the less what the hand was already doing."""
 _LEAST_NOISE = 1e-6
+_PRIOR_WINDOWS = 8
+"""Windows by which the variance within an episode is shrunk towards that of the demonstrator's other episodes."""
 _LEAST_LEFT = 0.1
 """Share of squared residuals that is left at least when the error of the policy is left out."""
 _TINY = 1e-12
@@ -79,7 +82,7 @@ class Moments(NamedTuple):
 
 
 class NoiseParts(NamedTuple):
-    """(episode,) squared residuals without the policy's error, the share of them that is left, and V of the owner."""
+    """(episode,) squared residuals without the policy's error, the share of them that is left, and V."""
 
     squares: Array
     left: Array
@@ -112,14 +115,16 @@ class Scale:
         return np.asarray(np.maximum((ym + prior) / (mm + prior), 0.0))
 
     def parts(self, moments: Moments, gain: Array, owner: Array, count: int) -> NoiseParts:
-        """Noise of each episode and variance of each demonstrator; `gain` is (owner, dimension)."""
+        """Noise and variance of each episode; `gain` is (owner, dimension)."""
         own, steps = gain[owner][:, None], moments.steps
         squares = ((moments.yy - 2 * own * moments.ym + own**2 * moments.mm)[:, 0] / self.noise).sum(1)
         error = ((own**2 * moments.error)[:, 0] / self.noise).sum(1)
         left = np.maximum(1 - error / np.maximum(squares, _TINY), _LEAST_LEFT)
         within = ((moments.yy[:, 0] - moments.y[:, 0] ** 2 / steps[:, None]) / self.noise).sum(1)
-        variance = _sum_by(within, owner, count) / np.maximum(_sum_by(steps, owner, count), 1)
-        return NoiseParts(squares * left, left, np.maximum(variance, _TINY)[owner])
+        pooled = _sum_by(within, owner, count) / np.maximum(_sum_by(steps, owner, count), 1)
+        prior = _PRIOR_WINDOWS * self.horizon
+        variance = (within + prior * pooled[owner]) / (steps + prior)
+        return NoiseParts(squares * left, left, np.maximum(variance, _TINY))
 
     def noise_shares(self, moments: Moments, owner: Array, count: int) -> Array:
         """(episode,) the sum of q over each episode's steps."""
