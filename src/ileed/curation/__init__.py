@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple, final
@@ -18,12 +18,14 @@ import pyarrow as pa
 import torch
 from torch.utils.data import WeightedRandomSampler
 
-from ileed._torch import default_modes, stream, threads
+from ileed._torch import default_modes, numpy_stream, stream, threads
 from ileed.checking import callable_or_none, instance_of, path_of, seed_of, true_or_false, whole_number
 from ileed.curation import outputs
-from ileed.curation.rules import Rule
+from ileed.curation.coverage import effective_size
+from ileed.curation.rules import Rule, Units
 from ileed.curation.scores import Progress, Scores, Settings, Stretches, score
-from ileed.curation.states import Kinds, kinds_of
+from ileed.curation.states import Kinds, StateGroups, cluster_steps, kinds_of, strata_of
+from ileed.curation.validation import Comparison, Material, Recommendation, compare_with_everything
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.streaming import blocks_of
 from ileed.errors import DemonstrationError, SettingsError
@@ -37,9 +39,11 @@ from ileed.methods import FOLDS, Ileed
 from ileed.ranks import rank_correlation
 from ileed.wording import counted
 
-__all__ = ["Correlation", "Curated", "Rule", "curate"]
+__all__ = ["Comparison", "Correlation", "Curated", "Recommendation", "Rule", "curate"]
 
 STRETCH = 20
+_SHARES = (0.75, 0.5)  # that a recommendation compares with everything
+_NO_RULE: Mapping[str, Any] = {"keep": None, "above": None, "steps": None, "weight": False}
 
 
 @default_modes()
@@ -80,21 +84,47 @@ def curate(
         data = matched
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     stretch = whole_number("stretch", stretch, least=1, rule="a stretch has one step or more, a whole number")
-    chosen, seed, level = Rule.of(rule), seed_of(seed), checked_level(confidence_level)
-    settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None))
+    chosen = Rule.of(rule).of_actions(discrete=data.discrete)
+    seed, level = seed_of(seed), checked_level(confidence_level)
+    inputs = _inputs(fitted, matched)
+    cluster = cluster_steps(matched, inputs, seed=seed)
+    groups = StateGroups(matched, cluster) if chosen.adjust else None
+    settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None), groups=groups)
     judged_by = _judged_by(fitted, matched)
     if true_or_false("cross_fit", cross_fit) and not _is_held_out(fitted, matched):
         fitted, blocks = _cross_fitted(fitted, matched, seed)
         settings, judged_by = settings._replace(blocks=blocks), _HELD_OUT
     stretches = Stretches.of(data, stretch)
-    inputs = _inputs(fitted, matched)
-    episodes, within = score(fitted, matched, inputs, stretches, settings)
-    scores, unit = (episodes, data.episode) if chosen.unit == "episode" else (within, stretches.of_step)
+    scored = score(fitted, matched, inputs, stretches, settings)
+    unit = data.episode if chosen.unit == "episode" else stretches.of_step
     kinds = kinds_of(data, inputs, unit, chosen.kinds, seed=seed) if chosen.at_least else None
-    steps = np.bincount(unit)
-    kept = chosen.choose(scores, steps, kinds)
-    weights = chosen.weights(scores, steps, kept)
-    return Curated(data, chosen, kept, weights, episodes, within, stretches, kinds, level, judged_by)
+    units = _units(inputs, unit, cluster, kinds, chosen, seed)
+    scores = scored.episodes if chosen.unit == "episode" else scored.stretches
+    kept = chosen.choose(scores, units)
+    return Curated(
+        data=data,
+        rule=chosen,
+        kept_units=kept,
+        unit_weights=chosen.weights(scores, units, kept),
+        scores=scored.episodes,
+        stretch_scores=scored.stretches,
+        stretches=stretches,
+        units=units,
+        material=Material(data, inputs, scored.expertise, fitted.rater is not None),
+        within_reliability=scored.within_reliability,
+        confidence_level=level,
+        judged_by=judged_by,
+    )
+
+
+def _units(inputs: Array, unit: Array, cluster: Array, kinds: Kinds | None, rule: Rule, seed: int) -> Units:
+    """What a rule reads of units beside their scores; chance decides among equals where scores are adjusted."""
+    steps, clusters = np.bincount(unit), int(cluster.max()) + 1
+    ties = np.arange(len(steps))
+    if rule.adjust:
+        ties = numpy_stream(seed, "ties").permutation(len(steps))
+    held = np.bincount(unit * clusters + cluster, minlength=len(steps) * clusters).reshape(-1, clusters)
+    return Units(steps, ties, kinds, held, strata_of(inputs, unit, seed=seed))
 
 
 def _inputs(fitted: Fitted, data: Demonstrations) -> Array:
@@ -179,8 +209,14 @@ class Curated:
     """The scores of episodes by name: expertise, agreement, typicality."""
     stretch_scores: Scores
     stretches: Stretches
-    kinds: Kinds | None
-    """Kinds of state, where the rule keeps some of each."""
+    units: Units
+    """What the rule reads of units beside their scores: lengths, state clusters, strata."""
+    material: Material
+    """What `check` trains policies on."""
+    within_reliability: float
+    """Reliability of differences between episodes of one demonstrator, from 0 to 1: the intraclass correlation of both
+    halves of an episode. Where it is below 0.5, adjusted scores of episodes are ratings of their demonstrators. NaN
+    where it cannot be estimated."""
     confidence_level: float
     judged_by: str
     """Which policies judged the steps: the fit's own, or those of folds that have not seen them; in words."""
@@ -193,18 +229,86 @@ class Curated:
 
         `marks` are by the number of an episode in `data`; they replace earlier ones.
         """
-        marks, count = self._checked_marks(marks), self.data.episode_count
-        scores, of_unit = self.scores, np.arange(count)
-        if self.rule.unit == "stretch":
-            scores, of_unit = self.stretch_scores, self.stretches.episode
-        steps = np.bincount(self.unit)
-        by_hand = np.full(count, -1)
-        by_hand[list(marks)] = list(marks.values())
-        own = by_hand[of_unit]
-        kept = np.where(own >= 0, own == 1, self.rule.choose(scores, steps, self.kinds))
+        changed = replace(self, marks=self._checked_marks(marks))
+        kept, weights = changed._select(self.rule, np.ones(self.data.episode_count, dtype=bool))
+        return replace(changed, kept_units=kept, unit_weights=weights)
+
+    def _select(self, rule: Rule, episodes: Array) -> tuple[Array, Array]:
+        """(unit,) which units of some episodes are kept, by a rule and by hand, and their weights."""
+        scores = self.scores if rule.unit == "episode" else self.stretch_scores
+        chosen = episodes[self._episode_of_unit]
+        units = self.units.select(chosen)
+        by_hand = np.full(self.data.episode_count, -1)
+        by_hand[list(self.marks)] = list(self.marks.values())
+        own = by_hand[self._episode_of_unit][chosen]
+        part = {name: each.select(chosen) for name, each in scores.items()}
+        kept, weights = np.zeros(len(chosen), dtype=bool), np.zeros(len(chosen))
+        kept[chosen] = np.where(own >= 0, own == 1, rule.choose(part, units))
         if not kept.any():
             raise SettingsError("every episode is dropped by hand or by the rule: keep one or more")
-        return replace(self, kept_units=kept, unit_weights=self.rule.weights(scores, steps, kept), marks=marks)
+        weights[chosen] = rule.weights(part, units, kept[chosen])
+        return kept, weights
+
+    @property
+    def _episode_of_unit(self) -> Array:
+        return np.arange(self.data.episode_count) if self.rule.unit == "episode" else self.stretches.episode
+
+    @default_modes()
+    def check(self, *, seed: int = 0) -> Comparison:
+        """Compare training on what is kept, with its weights, with training on everything, by cross-validation.
+
+        Small policies are trained in folds of episodes, which `seed` chooses, and judged by how well they predict the
+        expert component of held-out episodes (`ileed.curation.validation`). The scores are not computed again. A
+        selection that is better here need not be better in the task: only training and running both policies shows
+        that.
+        """
+        name = "this selection" if self.rule.is_given or self.marks else "everything"
+        weigh = partial(self._weigh, self.rule)
+        level = self.confidence_level
+        return compare_with_everything(self.material, {name: weigh}, level=level, seed=seed_of(seed))[0]
+
+    @cached_property
+    @default_modes()
+    def recommendation(self) -> Recommendation:
+        """Whether to train on everything, on weighted episodes, or on the best: by cross-validation, with seed 0.
+
+        Candidates are weights and shares of 75% and 50%, with the other options of the rule.
+        """
+        found = {name: partial(self._weigh, rule) for name, rule in self._candidates.items()}
+        return Recommendation(compare_with_everything(self.material, found, level=self.confidence_level, seed=0))
+
+    def recommended(self) -> Curated:
+        """The same scores under the rule that `recommendation` names; everything where it names none."""
+        best = self.recommendation.best
+        rule = replace(self.rule, **_NO_RULE) if best is None else self._candidates[best.name]
+        kept, weights = self._select(rule, np.ones(self.data.episode_count, dtype=bool))
+        return replace(self, rule=rule, kept_units=kept, unit_weights=weights)
+
+    @property
+    def _candidates(self) -> dict[str, Rule]:
+        plain = replace(self.rule, **_NO_RULE)
+        shares = {f"the best {share:.0%}": replace(plain, keep=share) for share in _SHARES}
+        return {"weights": replace(plain, weight=True), **shares}
+
+    def _weigh(self, rule: Rule, training: Array) -> Array:
+        """(step,) weights by a rule that is applied to some episodes alone; all of these where it selects nothing."""
+        if rule.steps is not None:
+            share = training[self.data.episode].mean()
+            rule = replace(rule, steps=max(1, round(rule.steps * float(share))))
+        try:
+            return self._select(rule, training)[1][self.unit]
+        except SettingsError:
+            return training[self.data.episode].astype(np.float64)
+
+    @property
+    def kinds(self) -> Kinds | None:
+        """Kinds of state, where the rule keeps some of each."""
+        return self.units.kinds
+
+    @property
+    def effective_size(self) -> float:
+        """Kish's effective sample size of the weights, (sum w)^2 / sum w^2, in units."""
+        return effective_size(self.unit_weights)
 
     def _checked_marks(self, marks: Mapping[int, bool]) -> dict[int, bool]:
         count, checked = self.data.episode_count, {}
