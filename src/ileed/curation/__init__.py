@@ -1,7 +1,7 @@
 """Curation: fewer and better episodes for whatever trainer, by scores of each episode and a rule that is stated.
 
-`curate` scores every episode, and every stretch within it, and applies a rule; `Curated` holds the result, writes it
-in the formats of trainers, and never changes the data that it is about.
+`curate` scores every episode, and every segment within it, and applies a rule; `Curated` holds the result, compares it
+with training on everything, writes it in the formats of trainers, and never changes the data that it is about.
 """
 
 from __future__ import annotations
@@ -59,11 +59,15 @@ def curate(
     progress: Progress | None = None,
     **rule: Any,
 ) -> Curated:
-    """Score every episode of `data`, and every stretch of `stretch` steps within it, and keep some by a rule.
+    """Score every episode of `data`, and every segment of `stretch` steps within it, and keep some by a rule.
 
     `rule` are the fields of `Rule`: `keep=0.5`, `above=1.0, probability=0.9` or `steps=10_000`, all of which may be
     joined with `at_least=5` (of each kind of state), `by="agreement"`, `weight=True` and `unit="stretch"`. Without a
-    rule everything is kept.
+    rule everything is kept; `curate(...).recommended()` keeps what cross-validation recommends, as the command does,
+    and `curate(...).check(seed=0)` compares a rule with training on everything.
+
+    With continuous actions, expertise of episodes is corrected for their states and shrunk towards the rating of their
+    demonstrator (`adjust`), and the states of the whole data set are preserved (`coverage`).
 
     A fit to anonymised data knows its demonstrators by pseudonyms: of the same data, the result has these pseudonyms;
     demonstrators of other data cannot be matched and count as new, with a warning.
@@ -76,7 +80,7 @@ def curate(
     fitted to `data` once more, in folds, which takes about as long as the fit did. `Curated.judged_by` says which.
 
     `progress` is called with the number of steps done and their total. `seed` chooses the sample that states are
-    compared with, the clusters of kinds, and the folds.
+    compared with, the clusters of states, the order of equal scores, and the folds.
     """
     instance_of("fitted", fitted, Fitted, rule="pass what method.fit(data, seed=0) or ileed.load(run) returns")
     matched = fitted.match_names(fitted.policy.match(data), allow_new=True)
@@ -159,7 +163,9 @@ def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitt
     if data.mapping is not None:
         raise SettingsError("cross_fit needs the steps in memory, and these are mapped from a folder: leave it out")
     if set(data.names) - set(fitted.expertise.names):
-        raise DemonstrationError("the data have people who are not in the fit: cross_fit needs the data of the fit")
+        raise DemonstrationError(
+            "the data have demonstrators who are not in the fit: cross_fit needs the data of the fit"
+        )
     method: Ileed = replace(
         fitted.method, policy=fitted.joint.parts.policy, demonstrator=fitted.joint.parts.demonstrator
     )
@@ -193,9 +199,9 @@ class Correlation(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Curated:
-    """Episodes or stretches kept by a rule, with the scores of all of them; `data` is what was curated.
+    """Episodes or segments kept by a rule, with the scores of all of them; `data` is what was curated.
 
-    A unit is an episode, or a stretch where the rule is about these. `weights` are for
+    A unit is an episode, or a segment where the rule is about these. `weights` are for
     `Ileed.fit(curated.demonstrations(), weights=curated.weights)`.
     """
 
@@ -221,7 +227,9 @@ class Curated:
     judged_by: str
     """Which policies judged the steps: the fit's own, or those of folds that have not seen them; in words."""
     marks: Mapping[int, bool] = field(default_factory=dict)
-    """Episodes that somebody kept (True) or dropped (False) by hand, whatever the rule says of them."""
+    """Episodes that were kept (True) or dropped (False) by hand, whatever the rule says of them."""
+    comparisons: tuple[Comparison, ...] = ()
+    """With training on everything, as far as these were made: see `check` and `recommended`."""
 
     @default_modes()
     def marked(self, marks: Mapping[int, bool]) -> Curated:
@@ -282,7 +290,8 @@ class Curated:
         best = self.recommendation.best
         rule = replace(self.rule, **_NO_RULE) if best is None else self._candidates[best.name]
         kept, weights = self._select(rule, np.ones(self.data.episode_count, dtype=bool))
-        return replace(self, rule=rule, kept_units=kept, unit_weights=weights)
+        compared = self.recommendation.comparisons
+        return replace(self, rule=rule, kept_units=kept, unit_weights=weights, comparisons=compared)
 
     @property
     def _candidates(self) -> dict[str, Rule]:
@@ -366,9 +375,9 @@ class Curated:
         return f"Curated({self.sentence})"
 
     def demonstrations(self) -> Demonstrations:
-        """What is kept; each stretch is an episode of its own, where the rule is about stretches.
+        """What is kept; each segment is an episode of its own, where the rule is about segments.
 
-        Everybody's name stays, also of those of whom nothing is kept.
+        The names of all demonstrators stay, also of those of whom nothing is kept.
         """
         kept = self.kept_steps
         return replace(self.data.select(kept), episode=self.unit[kept])
@@ -386,7 +395,7 @@ class Curated:
 
     @cached_property
     def episodes(self) -> pa.Table:
-        """One row for each episode of `data`: key, person, steps, every score with its interval, keep and weight."""
+        """One row for each episode of `data`: key, demonstrator, steps, every score with interval, keep and weight."""
         data = self.data
         columns: dict[str, Any] = {
             "episode": np.arange(data.episode_count),
@@ -409,7 +418,7 @@ class Curated:
 
     @cached_property
     def stretch_table(self) -> pa.Table:
-        """One row for each stretch: its episode, its steps from `start` to before `end`, every score with interval."""
+        """One row for each segment: its episode, its steps from `start` to before `end`, every score with interval."""
         cut, keys = self.stretches, np.array([_text(key) for key in self.data.episode_keys.tolist()])
         columns: dict[str, Any] = {
             "episode": cut.episode,
@@ -435,7 +444,7 @@ class Curated:
     @property
     def _told(self) -> dict[str, str]:
         bounds = ", ".join(f"{name} {bound:g}" for name, bound in self.rule.bounds.items())
-        scale = "expertise is divided by its mean over the people of the fit"
+        scale = "expertise is divided by its mean over the demonstrators of the fit"
         level = str(self.confidence_level)
         told = {"rule": self.sentence, "confidence_level": level, "bounds": bounds, "scale": scale}
         return told | {"judged_by": self.judged_by}
@@ -452,7 +461,7 @@ class Curated:
         return Correlation(value, float(low), float(high))
 
     def people(self) -> pa.Table:
-        """How many episodes each person has, how many of these are kept, and which share of all that are kept."""
+        """How many episodes each demonstrator has, how many of these are kept, and which share of all that are kept."""
         who, count = self.data.episode_demonstrator, len(self.data.names)
         had, kept = np.bincount(who, minlength=count), np.bincount(who[self.kept], minlength=count)
         names = [_text(name) for name in self.data.names]

@@ -20,9 +20,10 @@ from ileed.demonstrations import Array
 
 LARGEST_FACTOR = 2.0
 """By which matching multiplies or divides a weight at most. The effective size of weights between 1/2 and 2 is at
-least 64% of their number, so that matching alone never violates `LEAST_EFFECTIVE`."""
+least 64% of their number, so that matching equal weights never falls below `MOST_EFFECTIVE`."""
+MOST_EFFECTIVE = 0.6
 LEAST_EFFECTIVE = 0.5
-"""The least effective sample size of weights, as a share of the units that are kept."""
+"""The least effective sample size of weights with continuous actions, as a share of the units that are kept."""
 _ITERATIONS = 100
 _NO_RIDGE = 1e-10
 _RIDGE = 1e-3
@@ -38,15 +39,15 @@ def effective_size(weights: Array) -> float:
     return float(weights.sum()) ** 2 / total if total > 0 else 0.0
 
 
-def temper(scores: Array) -> tuple[Array, float]:
-    """Scores to the largest power up to 1 whose effective size is at least `LEAST_EFFECTIVE`, and that power.
+def temper(scores: Array, share: float = LEAST_EFFECTIVE) -> tuple[Array, float]:
+    """Scores to the largest power up to 1 whose effective size is at least a share of their number, and that power.
 
     The effective size of w^t falls in t, from all units at t = 0, so that bisection finds the power. Scores below a
     thousandth of the largest are raised to that, since no power of zero is a weight that approaches 1.
     """
     if not len(scores) or scores.max() <= 0:
         return np.ones(len(scores)), 0.0
-    least = LEAST_EFFECTIVE * len(scores)
+    least = share * len(scores)
     if effective_size(scores) >= least:
         return scores, 1.0
     scores = np.maximum(scores / scores.max(), 1e-3)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ileed._torch import product
 from ileed.checking import number, one_of, true_or_false, whole_number
-from ileed.curation.coverage import LEAST_EFFECTIVE, effective_size, match_states, temper
+from ileed.curation.coverage import LEAST_EFFECTIVE, MOST_EFFECTIVE, effective_size, match_states, temper
 from ileed.curation.scores import BOUNDS, Scores
 from ileed.curation.states import Kinds
 from ileed.demonstrations import Array
@@ -56,8 +56,8 @@ class Rule:
     steps: int | None = None
     """Keep at most so many steps: the best episodes, passing over those that do not fit any more."""
     weight: bool = False
-    """Weight what is kept by a power of the score, with mean 1 over steps: the largest power up to 1 with which the
-    effective sample size (sum w)^2 / sum w^2 is at least half of the units kept."""
+    """Weight what is kept by the score, with mean 1 over steps; or by its largest power up to 1 that leaves an effective
+    sample size of `least_effective`."""
     by: Literal["expertise", "agreement", "typicality"] = "expertise"
     """The score that decides: expertise, agreement or typicality."""
     at_least: int = 0
@@ -69,6 +69,9 @@ class Rule:
     coverage: bool | None = None
     """Preserve the states of the whole data set: `keep` and `steps` choose within strata of states in which episodes
     begin, and weights match the share of every state cluster. None does so with continuous actions."""
+    least_effective: float | None = None
+    """The least effective sample size of weights, (sum w)^2 / sum w^2, as a share of the units kept. None is 0.5 with
+    continuous actions and 0 with discrete ones."""
     adjust: bool | None = None
     """Correct expertise for the states of each episode, and shrink it towards the demonstrator's rating unless
     differences within demonstrators are reliable. None does so with continuous actions."""
@@ -88,6 +91,11 @@ class Rule:
         if self.steps is not None:
             whole_number("steps", self.steps, least=1, rule="pass a whole number, one or more")
         true_or_false("weight", self.weight)
+        if self.least_effective is not None:
+            rule = "it is a share of the units kept, from 0 to 0.6"
+            number(
+                "least_effective", self.least_effective, within=lambda share: 0 <= share <= MOST_EFFECTIVE, rule=rule
+            )
         true_or_false("coverage", self.coverage, or_none=True)
         true_or_false("adjust", self.adjust, or_none=True)
         whole_number("at_least", self.at_least, least=0, rule="pass a whole number, zero or more")
@@ -104,8 +112,12 @@ class Rule:
 
     def of_actions(self, *, discrete: bool) -> Rule:
         """The rule with what None stands for with such actions."""
-        coverage = not discrete if self.coverage is None else self.coverage
-        return replace(self, coverage=coverage, adjust=not discrete if self.adjust is None else self.adjust)
+        usual = {
+            "coverage": not discrete,
+            "adjust": not discrete,
+            "least_effective": 0.0 if discrete else LEAST_EFFECTIVE,
+        }
+        return replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
 
     @property
     def is_given(self) -> bool:
@@ -174,14 +186,14 @@ class Rule:
     def weights(self, scores: Scores, units: Units, kept: Array) -> Array:
         """(unit,) the weight of each: 0 where it is dropped, and with mean 1 over the steps that are kept."""
         weights, steps = np.zeros(len(kept)), units.steps[kept]
-        score, power = np.ones(len(steps)), 1.0
+        score, power, least = np.ones(len(steps)), 1.0, self.least_effective or 0.0
         if self.weight:
-            score, power = temper(np.maximum(scores[self.by].estimate[kept], 0.0))
+            score, power = temper(np.maximum(scores[self.by].estimate[kept], 0.0), least)
         own = score * (steps.sum() / product(score, steps))
         if self.coverage and not (kept.all() and not self.weight):
             positive = np.maximum(score, 1e-3 * score.max())
             own = match_states(positive, units.held[kept], units.held.sum(0))
-            while power > 1e-3 and effective_size(own) < LEAST_EFFECTIVE * len(own):
+            while power > 1e-3 and effective_size(own) < least * len(own):
                 positive, power = positive**_LESS, power * _LESS
                 own = match_states(positive, units.held[kept], units.held.sum(0))
         weights[kept] = own
