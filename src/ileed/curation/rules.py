@@ -56,8 +56,8 @@ class Rule:
     steps: int | None = None
     """Keep at most so many steps: the best episodes, passing over those that do not fit any more."""
     weight: bool = False
-    """Weight what is kept by the score, with mean 1 over steps; or by its largest power up to 1 that leaves an effective
-    sample size of `least_effective`."""
+    """Weight what is kept by the score, with mean 1 over steps, or by its largest power up to 1 that leaves an
+    effective sample size of `least_effective`."""
     by: Literal["expertise", "agreement", "typicality"] = "expertise"
     """The score that decides: expertise, agreement or typicality."""
     at_least: int = 0
@@ -112,12 +112,13 @@ class Rule:
 
     def of_actions(self, *, discrete: bool) -> Rule:
         """The rule with what None stands for with such actions."""
-        usual = {
-            "coverage": not discrete,
-            "adjust": not discrete,
-            "least_effective": 0.0 if discrete else LEAST_EFFECTIVE,
-        }
-        return replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
+        least = 0.0 if discrete else LEAST_EFFECTIVE
+        return replace(
+            self,
+            coverage=not discrete if self.coverage is None else self.coverage,
+            least_effective=least if self.least_effective is None else self.least_effective,
+            adjust=not discrete if self.adjust is None else self.adjust,
+        )
 
     @property
     def is_given(self) -> bool:
