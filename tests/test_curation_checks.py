@@ -114,6 +114,20 @@ def test_weights_keep_half_of_the_effective_sample_size_with_and_without_coverag
     np.testing.assert_allclose(np.average(weights[kept], weights=units.steps[kept]), 1)
 
 
+def test_weights_of_continuous_actions_are_a_power_of_the_signal_to_noise_ratio():
+    data, fit = fitted(noise=(0.2, 0.2, 0.2, 1.5))
+    curated = ileed.curate(fit, data, weight=True, coverage=False)
+    table = fit.expertise.table()
+    absolute = dict(zip(data.names, curated.material.expertise, strict=True))
+    ratio = np.log(
+        [absolute[data.names[each]] / (1 - absolute[data.names[each]]) for each in data.episode_demonstrator]
+    )
+    slope = np.polyfit(ratio, np.log(curated.weights), 1)
+    np.testing.assert_allclose(np.polyval(slope, ratio), np.log(curated.weights), atol=0.02)
+    assert 0 < slope[0] <= 1 + 1e-6
+    assert curated.effective_size >= LEAST_EFFECTIVE * table["episodes"].to_numpy().sum()
+
+
 @given(st.integers(0, 10_000), st.sampled_from([0.2, 0.5, 0.75]))
 def test_every_stratum_keeps_its_share_and_the_best_of_it(seed, keep):
     random = np.random.default_rng(seed)

@@ -103,6 +103,8 @@ def curate(
     unit = data.episode if chosen.unit == "episode" else stretches.of_step
     kinds = kinds_of(data, inputs, unit, chosen.kinds, seed=seed) if chosen.at_least else None
     units = _units(inputs, unit, cluster, kinds, chosen, seed)
+    if fitted.rater is not None:
+        units = units._replace(reference=scored.reference)
     scores = scored.episodes if chosen.unit == "episode" else scored.stretches
     kept = chosen.choose(scores, units)
     return Curated(

@@ -20,6 +20,7 @@ from ileed.wording import counted, did_you_mean
 FEW = 0.05
 """A share of episodes below which a bound is said to keep too few; a policy learned from so few was worse than one
 learned from everything where all demonstrators are equally good (docs/curation.md)."""
+_LARGEST_SHARE = 0.98  # of explained variance that a weight assumes
 _LESS = 0.9  # to which power tempered weights are taken until they are effective after matching too
 
 
@@ -35,11 +36,26 @@ class Units(NamedTuple):
     """(unit, cluster) steps of each unit in each state cluster."""
     strata: Array
     """(unit,) of the states in which units begin."""
+    reference: float | None = None
+    """The explained share of variance that an expertise of 1 stands for; None where it is no such share."""
 
     def select(self, chosen: Array) -> Units:
         """Some units, by (unit,) whether each is one of them."""
         kinds = None if self.kinds is None else self.kinds._replace(held=self.kinds.held[chosen])
-        return Units(self.steps[chosen], self.ties[chosen], kinds, self.held[chosen], self.strata[chosen])
+        return Units(
+            self.steps[chosen], self.ties[chosen], kinds, self.held[chosen], self.strata[chosen], self.reference
+        )
+
+    def precision(self, expertise: Array) -> Array:
+        """(unit,) the weight of a unit's steps by its expertise.
+
+        Least squares weights steps by the inverse of their noise: by the signal-to-noise ratio rho / (1 - rho), where
+        expertise is a share rho of explained variance; elsewhere in proportion to expertise.
+        """
+        if self.reference is None:
+            return expertise
+        share = np.clip(expertise * self.reference, 0.0, _LARGEST_SHARE)
+        return np.asarray(share / (1 - share))
 
 
 @final
@@ -56,8 +72,9 @@ class Rule:
     steps: int | None = None
     """Keep at most so many steps: the best episodes, passing over those that do not fit any more."""
     weight: bool = False
-    """Weight what is kept by the score, with mean 1 over steps, or by its largest power up to 1 that leaves an
-    effective sample size of `least_effective`."""
+    """Weight what is kept by the score, with mean 1 over steps: by the signal-to-noise ratio where expertise is a share
+    of explained variance. It is tempered by the largest power up to 1 that leaves an effective sample size of
+    `least_effective`."""
     by: Literal["expertise", "agreement", "typicality"] = "expertise"
     """The score that decides: expertise, agreement or typicality."""
     at_least: int = 0
@@ -189,7 +206,9 @@ class Rule:
         weights, steps = np.zeros(len(kept)), units.steps[kept]
         score, power, least = np.ones(len(steps)), 1.0, self.least_effective or 0.0
         if self.weight:
-            score, power = temper(np.maximum(scores[self.by].estimate[kept], 0.0), least)
+            score = np.maximum(scores[self.by].estimate[kept], 0.0)
+            score = units.precision(score) if self.by == "expertise" else score
+            score, power = temper(score, least)
         own = score * (steps.sum() / product(score, steps))
         if self.coverage and not (kept.all() and not self.weight):
             positive = np.maximum(score, 1e-3 * score.max())

@@ -120,6 +120,8 @@ class Scored(NamedTuple):
     """NaN where it cannot be estimated."""
     expertise: Array
     """(demonstrator,) posterior mean, not relative to others."""
+    reference: float
+    """The expertise by which scores are divided."""
 
 
 def score(fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches, settings: Settings) -> Scored:
@@ -147,7 +149,7 @@ def score(fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches
         whole = _of_people(people, reference, settings)
         pooled = episodes["expertise"].pooled(whole, who, reliability if reliability >= LEAST_RELIABILITY else 0.0)
         episodes = episodes | {"expertise": pooled}
-    return Scored(episodes, within, reliability, product(everybody, INSIDE))
+    return Scored(episodes, within, reliability, product(everybody, INSIDE), reference)
 
 
 def within_reliability(index: Array, data: Demonstrations, horizon: int) -> float:
