@@ -69,15 +69,12 @@ def curate(
     With continuous actions, expertise of episodes is corrected for their states and shrunk towards the rating of their
     demonstrator (`adjust`), and the states of the whole data set are preserved (`coverage`).
 
-    A fit to anonymised data knows its demonstrators by pseudonyms: of the same data, the result has these pseudonyms;
-    demonstrators of other data cannot be matched and count as new, with a warning.
+    A fit to anonymised data has pseudonyms: of the same data, so has the result; demonstrators of other data count as
+    new, with a warning.
 
-    The data may be those that the fit learned from, or others with the same features and actions; both are matched by
-    name where they have names (`Policy.match`). Where they are the data of the fit, its policy has seen the
-    steps that it judges: the temperature, the dispersion and each demonstrator's mean expertise are cross-fitted then,
-    but the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these. With
-    `cross_fit` each episode is judged by policies that have not seen it: the method of the fit, with its width, is
-    fitted to `data` once more, in folds, which takes about as long as the fit did. `Curated.judged_by` says which.
+    The data may be those of the fit, or others with the same features and actions; both are matched by name where they
+    have names (`Policy.match`). Discrete actions of the data of the fit are judged in-sample. With `cross_fit` each
+    episode is judged by policies that have not seen it: the method is fitted to `data` once more, in folds.
 
     `progress` is called with the number of steps done and their total. `seed` chooses the sample that states are
     compared with, the clusters of states, the order of equal scores, and the folds.
@@ -100,31 +97,19 @@ def curate(
         settings, judged_by = settings._replace(blocks=blocks), _HELD_OUT
     stretches = Stretches.of(data, stretch)
     scored = score(fitted, matched, inputs, stretches, settings)
-    unit = data.episode if chosen.unit == "episode" else stretches.of_step
-    kinds = kinds_of(data, inputs, unit, chosen.kinds, seed=seed) if chosen.at_least else None
-    units = _units(inputs, unit, cluster, kinds, chosen, seed)
-    if fitted.rater is not None:
-        units = units._replace(reference=scored.reference)
-    scores = scored.episodes if chosen.unit == "episode" else scored.stretches
-    kept = chosen.choose(scores, units)
-    return Curated(
-        data=data,
-        rule=chosen,
-        kept_units=kept,
-        unit_weights=chosen.weights(scores, units, kept),
-        scores=scored.episodes,
-        stretch_scores=scored.stretches,
-        stretches=stretches,
-        units=units,
-        material=Material(data, inputs, scored.expertise, fitted.rater is not None),
-        within_reliability=scored.within_reliability,
-        confidence_level=level,
-        judged_by=judged_by,
-    )
+    units = _units(data, inputs, stretches, cluster, chosen, seed)
+    units = units._replace(reference=None if fitted.rater is None else scored.reference)
+    material = Material(data, inputs, scored.expertise, fitted.rater is not None)
+    all_units, ones = np.ones(len(units.steps), dtype=bool), np.ones(len(units.steps))
+    scores, reliability = (scored.episodes, scored.stretches), scored.within_reliability
+    every = Curated(data, chosen, all_units, ones, *scores, stretches, units, material, reliability, level, judged_by)
+    return every.marked({})
 
 
-def _units(inputs: Array, unit: Array, cluster: Array, kinds: Kinds | None, rule: Rule, seed: int) -> Units:
+def _units(data: Demonstrations, inputs: Array, stretches: Stretches, cluster: Array, rule: Rule, seed: int) -> Units:
     """What a rule reads of units beside their scores; chance decides among equals where scores are adjusted."""
+    unit = data.episode if rule.unit == "episode" else stretches.of_step
+    kinds = kinds_of(data, inputs, unit, rule.kinds, seed=seed) if rule.at_least else None
     steps, clusters = np.bincount(unit), int(cluster.max()) + 1
     ties = np.arange(len(steps))
     if rule.adjust:
