@@ -158,11 +158,11 @@ def test_discrete_actions_are_selected_by_score_alone_unless_coverage_is_asked_f
 def test_weights_of_a_selection_match_the_states_of_the_whole_data_set():
     data, fit = fitted()
     matched, plain = (ileed.curate(fit, data, keep=0.5, coverage=each) for each in (None, False))
-    whole = matched.units.held.sum(0) / len(data)
+    shares = matched.units.held / matched.units.steps[:, None]
 
     def mismatch(curated):
-        shares = curated.unit_weights @ curated.units.held
-        return np.abs(shares / shares.sum() - whole).sum()
+        found = curated.unit_weights @ shares
+        return np.abs(found / found.sum() - shares.mean(0)).sum()
 
     assert mismatch(matched) < 0.5 * mismatch(plain)
     assert (plain.weights == 1).all()

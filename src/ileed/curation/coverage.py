@@ -1,8 +1,9 @@
 """Weights of units: tempered by their effective sample size, and matched to the states of the whole data set.
 
 Matching multiplies the weight of each unit by a factor g(x_u . lambda), where x_u are the shares of the unit's steps in
-each state cluster, such that the weighted share of every cluster is its share in the whole data set. The factor lies
-within bounds L and U (generalised raking, the logit method of Deville and Särndal, JASA 87, 1992):
+each state cluster, such that the weighted mean of these shares is their mean over the whole data set. All units count
+equally there: by steps, the slowest demonstrators would decide which states are to be preserved. The factor lies within
+bounds L and U (generalised raking, the logit method of Deville and Särndal, JASA 87, 1992):
 
     g(z) = L + (U - L) s(z),    s(z) = (1 - L) e^(A z) / (U - 1 + (1 - L) e^(A z)),    A = (U - L) / ((1 - L) (U - 1)).
 
@@ -59,12 +60,13 @@ def temper(scores: Array, share: float = LEAST_EFFECTIVE) -> tuple[Array, float]
 
 
 def match_states(weights: Array, held: Array, whole: Array) -> Array:
-    """(unit,) weights whose share of steps in each state cluster is that of the whole, with mean 1 over steps.
+    """(unit,) weights whose share of what units hold of each state cluster is that of the whole.
 
     Args:
         weights: (unit,) above zero.
-        held: (unit, cluster) steps of each unit in each cluster.
-        whole: (cluster,) steps of the whole data set. Clusters of which no unit holds a step are left out.
+        held: (unit, cluster) what each unit holds of each cluster: steps, or shares of its steps. Weights have mean 1
+            over the sums of it.
+        whole: (cluster,) the same of the whole data set. Clusters of which no unit holds anything are left out.
     """
     steps, present = held.sum(1), held.sum(0) > 0
     base = weights * (steps.sum() / product(weights, steps))

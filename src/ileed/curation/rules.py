@@ -211,11 +211,12 @@ class Rule:
             score, power = temper(score, least)
         own = score * (steps.sum() / product(score, steps))
         if self.coverage and not (kept.all() and not self.weight):
-            positive = np.maximum(score, 1e-3 * score.max())
-            own = match_states(positive, units.held[kept], units.held.sum(0))
+            shares, positive = units.held / units.steps[:, None], np.maximum(score, 1e-3 * score.max())
+            own = match_states(positive, shares[kept], shares.sum(0))
             while power > 1e-3 and effective_size(own) < least * len(own):
                 positive, power = positive**_LESS, power * _LESS
-                own = match_states(positive, units.held[kept], units.held.sum(0))
+                own = match_states(positive, shares[kept], shares.sum(0))
+            own = own * (steps.sum() / product(own, steps))
         weights[kept] = own
         return weights
 
