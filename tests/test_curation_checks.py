@@ -11,7 +11,7 @@ from strategies import follows
 
 import ileed
 from ileed.curation import Rule
-from ileed.curation.coverage import LARGEST_FACTOR, LEAST_EFFECTIVE, effective_size, match_states, temper
+from ileed.curation.coverage import LARGEST_FACTOR, LEAST_EFFECTIVE, effective_size, match_strata, temper
 from ileed.curation.rules import Units
 from ileed.curation.scores import Score, relative_noise, within_reliability
 from ileed.curation.states import StateGroups, cluster_steps
@@ -49,41 +49,32 @@ def scores_of(values):
     return {"expertise": Score(values, values, values, np.ones(len(values)))}
 
 
-def units_of(held, strata=None):
-    held = np.asarray(held)
-    strata = np.zeros(len(held), dtype=int) if strata is None else np.asarray(strata)
-    return Units(held.sum(1), np.arange(len(held)), None, held, strata)
+def units_of(steps, strata):
+    return Units(steps, np.arange(len(steps)), None, strata)
 
 
 # --- weights
 
 
 @given(st.integers(0, 10_000))
-def test_the_weighted_share_of_every_state_cluster_is_its_share_in_the_whole(seed):
-    """Shares that weights between 0.7 and 1.4 reach are matched exactly, by factors within their bounds."""
+def test_the_weighted_share_of_every_stratum_is_its_share_in_the_whole(seed):
+    """Shares within a factor of two are matched exactly, and units of one stratum keep their ratios."""
     random = np.random.default_rng(seed)
-    held = random.integers(0, 20, (30, 4)) + 1
-    whole = random.uniform(0.7, 1.4, 30) @ held
-    weights = match_states(np.ones(30), held, whole)
-    found = weights @ held
-    np.testing.assert_allclose(found / found.sum(), whole / whole.sum(), atol=1e-7)
-    np.testing.assert_allclose(found.sum(), held.sum())
-    assert weights.max() / weights.min() <= LARGEST_FACTOR**2 * (1 + 1e-9)
+    strata, weights = np.arange(40) % 4, random.uniform(0.9, 1.1, 40)
+    whole = random.uniform(70, 110, 4)
+    found = match_strata(weights, strata, whole)
+    np.testing.assert_allclose(np.bincount(strata, found) / found.sum(), whole / whole.sum())
+    np.testing.assert_allclose((found / weights)[strata == 0], (found / weights)[0])
 
 
-def test_units_of_one_state_each_are_weighted_by_the_ratio_of_shares():
-    held = np.array([[10, 0]] * 6 + [[0, 10]] * 4)
-    weights = match_states(np.ones(10), held, np.array([500, 500]))
-    np.testing.assert_allclose(weights, [5 / 6] * 6 + [5 / 4] * 4, rtol=1e-7)
+def test_units_are_weighted_by_the_ratio_of_shares():
+    weights = match_strata(np.ones(10), np.array([0] * 6 + [1] * 4), np.array([50, 50]))
+    np.testing.assert_allclose(weights, [5 / 6] * 6 + [5 / 4] * 4)
 
 
-def test_a_match_out_of_reach_leaves_weights_within_their_bounds_and_closer_than_before():
-    held = np.array([[10, 0]] * 9 + [[0, 10]])
-    whole = np.array([100, 900])
-    weights = match_states(np.ones(10), held, whole)
-    assert weights.max() / weights.min() <= LARGEST_FACTOR**2 * (1 + 1e-9)
-    share = (weights @ held / held.sum())[1]
-    assert 0.1 < share < 0.9
+def test_a_match_out_of_reach_leaves_factors_within_their_bounds():
+    weights = match_strata(np.ones(10), np.array([0] * 9 + [1]), np.array([10, 80, 10]))  # nothing of the third is kept
+    np.testing.assert_allclose(weights, [1 / LARGEST_FACTOR] * 9 + [LARGEST_FACTOR])
 
 
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=40))
@@ -106,8 +97,11 @@ def test_tempering_takes_the_largest_power_that_is_effective_enough(scores):
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([None, 0.5]))
 def test_weights_keep_half_of_the_effective_sample_size_with_and_without_coverage(seed, coverage, keep):
     random = np.random.default_rng(seed)
-    scores, held = scores_of(np.exp(3 * random.normal(size=40))), random.integers(0, 30, (40, 3)) + 1
-    rule, units = Rule(weight=True, keep=keep, coverage=coverage).of_actions(discrete=False), units_of(held)
+    scores, strata = scores_of(np.exp(3 * random.normal(size=40))), random.integers(0, 4, 40)
+    rule, units = (
+        Rule(weight=True, keep=keep, coverage=coverage).of_actions(discrete=False),
+        units_of(random.integers(1, 90, 40), strata),
+    )
     kept = rule.choose(scores, units)
     weights = rule.weights(scores, units, kept)
     assert effective_size(weights) >= LEAST_EFFECTIVE * kept.sum() * (1 - 1e-9)
@@ -132,7 +126,7 @@ def test_weights_of_continuous_actions_are_a_power_of_the_signal_to_noise_ratio(
 def test_every_stratum_keeps_its_share_and_the_best_of_it(seed, keep):
     random = np.random.default_rng(seed)
     score, strata = random.normal(size=60), random.integers(0, 4, 60)
-    units = units_of(np.full((60, 1), 10), strata)
+    units = units_of(np.full(60, 10), strata)
     kept = Rule(keep=keep, coverage=True).choose(scores_of(score), units)
     assert kept.sum() == round(keep * 60)
     for each in range(4):
@@ -152,20 +146,16 @@ def test_discrete_actions_are_selected_by_score_alone_unless_coverage_is_asked_f
     np.testing.assert_allclose(weights / score, (weights / score)[0])  # in proportion to the score
     matched = ileed.curate(fit, data, keep=0.5, coverage=True, adjust=True)
     assert matched.kept.sum() == plain.kept.sum()
-    assert (matched.weights != 1).any()
+    assert (matched.kept != plain.kept).any()
 
 
-def test_weights_of_a_selection_match_the_states_of_the_whole_data_set():
+def test_weights_give_the_states_in_which_episodes_begin_their_shares_in_the_whole():
     data, fit = fitted()
-    matched, plain = (ileed.curate(fit, data, keep=0.5, coverage=each) for each in (None, False))
-    shares = matched.units.held / matched.units.steps[:, None]
-
-    def mismatch(curated):
-        found = curated.unit_weights @ shares
-        return np.abs(found / found.sum() - shares.mean(0)).sum()
-
-    assert mismatch(matched) < 0.5 * mismatch(plain)
-    assert (plain.weights == 1).all()
+    for rule in ({"keep": 0.5}, {"weight": True}):
+        matched = ileed.curate(fit, data, **rule)
+        share = np.bincount(matched.units.strata, matched.unit_weights) / matched.unit_weights.sum()
+        np.testing.assert_allclose(share, np.bincount(matched.units.strata) / data.episode_count)
+    assert (ileed.curate(fit, data, keep=0.5, coverage=False).weights == 1).all()
 
 
 # --- scores

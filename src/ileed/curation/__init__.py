@@ -67,7 +67,7 @@ def curate(
     and `curate(...).check(seed=0)` compares a rule with training on everything.
 
     With continuous actions, expertise of episodes is corrected for their states and shrunk towards the rating of their
-    demonstrator (`adjust`), and the states of the whole data set are preserved (`coverage`).
+    demonstrator (`adjust`), and the states in which episodes begin keep their shares (`coverage`).
 
     A fit to anonymised data has pseudonyms: of the same data, so has the result; demonstrators of other data count as
     new, with a warning.
@@ -88,8 +88,7 @@ def curate(
     chosen = Rule.of(rule).of_actions(discrete=data.discrete)
     seed, level = seed_of(seed), checked_level(confidence_level)
     inputs = _inputs(fitted, matched)
-    cluster = cluster_steps(matched, inputs, seed=seed)
-    groups = StateGroups(matched, cluster) if chosen.adjust else None
+    groups = StateGroups(matched, cluster_steps(matched, inputs, seed=seed)) if chosen.adjust else None
     settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None), groups=groups)
     judged_by = _judged_by(fitted, matched)
     if true_or_false("cross_fit", cross_fit) and not _is_held_out(fitted, matched):
@@ -97,7 +96,7 @@ def curate(
         settings, judged_by = settings._replace(blocks=blocks), _HELD_OUT
     stretches = Stretches.of(data, stretch)
     scored = score(fitted, matched, inputs, stretches, settings)
-    units = _units(data, inputs, stretches, cluster, chosen, seed)
+    units = _units(data, inputs, stretches, chosen, seed)
     units = units._replace(reference=None if fitted.rater is None else scored.reference)
     material = Material(data, inputs, scored.expertise, fitted.rater is not None)
     all_units, ones = np.ones(len(units.steps), dtype=bool), np.ones(len(units.steps))
@@ -106,16 +105,15 @@ def curate(
     return every.marked({})
 
 
-def _units(data: Demonstrations, inputs: Array, stretches: Stretches, cluster: Array, rule: Rule, seed: int) -> Units:
+def _units(data: Demonstrations, inputs: Array, stretches: Stretches, rule: Rule, seed: int) -> Units:
     """What a rule reads of units beside their scores; chance decides among equals where scores are adjusted."""
     unit = data.episode if rule.unit == "episode" else stretches.of_step
     kinds = kinds_of(data, inputs, unit, rule.kinds, seed=seed) if rule.at_least else None
-    steps, clusters = np.bincount(unit), int(cluster.max()) + 1
+    steps = np.bincount(unit)
     ties = np.arange(len(steps))
     if rule.adjust:
         ties = numpy_stream(seed, "ties").permutation(len(steps))
-    held = np.bincount(unit * clusters + cluster, minlength=len(steps) * clusters).reshape(-1, clusters)
-    return Units(steps, ties, kinds, held, strata_of(inputs, unit, seed=seed))
+    return Units(steps, ties, kinds, strata_of(inputs, unit, seed=seed))
 
 
 def _inputs(fitted: Fitted, data: Demonstrations) -> Array:
@@ -203,7 +201,7 @@ class Curated:
     stretch_scores: Scores
     stretches: Stretches
     units: Units
-    """What the rule reads of units beside their scores: lengths, state clusters, strata."""
+    """What the rule reads of units beside their scores: lengths and strata."""
     material: Material
     """What `check` trains policies on."""
     within_reliability: float

@@ -10,7 +10,7 @@ import numpy as np
 
 from ileed._torch import product
 from ileed.checking import number, one_of, true_or_false, whole_number
-from ileed.curation.coverage import LEAST_EFFECTIVE, MOST_EFFECTIVE, effective_size, match_states, temper
+from ileed.curation.coverage import LEAST_EFFECTIVE, MOST_EFFECTIVE, effective_size, match_strata, temper
 from ileed.curation.scores import BOUNDS, Scores
 from ileed.curation.states import Kinds
 from ileed.demonstrations import Array
@@ -32,8 +32,6 @@ class Units(NamedTuple):
     ties: Array
     """(unit,) among equal scores, the unit of the lower number is taken first."""
     kinds: Kinds | None
-    held: Array
-    """(unit, cluster) steps of each unit in each state cluster."""
     strata: Array
     """(unit,) of the states in which units begin."""
     reference: float | None = None
@@ -42,9 +40,7 @@ class Units(NamedTuple):
     def select(self, chosen: Array) -> Units:
         """Some units, by (unit,) whether each is one of them."""
         kinds = None if self.kinds is None else self.kinds._replace(held=self.kinds.held[chosen])
-        return Units(
-            self.steps[chosen], self.ties[chosen], kinds, self.held[chosen], self.strata[chosen], self.reference
-        )
+        return Units(self.steps[chosen], self.ties[chosen], kinds, self.strata[chosen], self.reference)
 
     def precision(self, expertise: Array) -> Array:
         """(unit,) the weight of a unit's steps by its expertise.
@@ -84,8 +80,8 @@ class Rule:
     unit: Literal["episode", "stretch"] = "episode"
     """What is kept or dropped: whole episodes, or segments of them, to which the other options then apply."""
     coverage: bool | None = None
-    """Preserve the states of the whole data set: `keep` and `steps` choose within strata of states in which episodes
-    begin, and weights match the share of every state cluster. None does so with continuous actions."""
+    """Preserve the states of the whole data set: `keep` and `steps` choose within clusters of the states in which
+    episodes begin, and weights give every cluster its share in the whole. None does so with continuous actions."""
     least_effective: float | None = None
     """The least effective sample size of weights, (sum w)^2 / sum w^2, as a share of the units kept. None is 0.5 with
     continuous actions and 0 with discrete ones."""
@@ -211,11 +207,11 @@ class Rule:
             score, power = temper(score, least)
         own = score * (steps.sum() / product(score, steps))
         if self.coverage and not (kept.all() and not self.weight):
-            shares, positive = units.held / units.steps[:, None], np.maximum(score, 1e-3 * score.max())
-            own = match_states(positive, shares[kept], shares.sum(0))
+            whole, positive = np.bincount(units.strata), np.maximum(score, 1e-3 * score.max())
+            own = match_strata(positive, units.strata[kept], whole)
             while power > 1e-3 and effective_size(own) < least * len(own):
                 positive, power = positive**_LESS, power * _LESS
-                own = match_states(positive, shares[kept], shares.sum(0))
+                own = match_strata(positive, units.strata[kept], whole)
             own = own * (steps.sum() / product(own, steps))
         weights[kept] = own
         return weights
@@ -244,7 +240,7 @@ class Rule:
         if self.weight:
             rule += f"; weighted by {self.by}, with mean 1 over the steps that are kept"
         if self.coverage and (self.weight or not kept.all()):
-            rule += "; weights match the states of the whole data set"
+            rule += "; weights match the initial states of the whole data set"
         found = f"kept {int(kept.sum()):,} of {len(kept):,} {self._units}: {rule}"
         if self.above is not None and kept.mean() < FEW:
             found += f"; few {self._units} pass this threshold: consider training on all of them"
