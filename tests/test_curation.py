@@ -76,12 +76,12 @@ def test_an_episode_that_the_policy_remembers_is_found_by_policies_that_have_not
     within, without = (ileed.curate(fitted, data, keep=20 / 24, cross_fit=each) for each in (False, True))
     assert share_in_order(within) < 0.5
     assert share_in_order(without) > 0.9
-    assert without.judged_by == "policies of 5 folds, none of which has seen the episodes that it judges"
+    assert without.judged_by == "policies of folds, none of which has seen the episodes that it judges"
     assert within.judged_by == "the policy of the fit, which has learned from these episodes"
     assert without.episodes.schema.metadata[b"judged_by"].decode() == without.judged_by
     others = replace(data, actions=expert)
     assert ileed.curate(fitted, others).judged_by == "the policy of the fit, which has learned from other data"
-    with pytest.raises(DemonstrationError, match="people who are not in the fit"):
+    with pytest.raises(DemonstrationError, match="demonstrators who are not in the fit"):
         ileed.curate(fitted, replace(data, names=tuple("uvwxyz")), cross_fit=True)
 
 
@@ -152,7 +152,7 @@ def test_one_policy_at_many_points_of_expertise_is_what_the_model_observes(scale
 
 def test_the_coarse_grid_of_expertise_gives_the_estimates_of_the_fine_one():
     """Against `assess`, for one episode a person, where the population of a person's episodes hardly matters."""
-    from ileed.curation.scores import _POINTS, _on_grid
+    from ileed.curation.scores import _POINTS, Curves
     from ileed.fitted.judging import judged_steps
     from ileed.fitted.likelihood import curves
     from ileed.fitted.posterior import mean_and_interval, posterior
@@ -160,7 +160,8 @@ def test_the_coarse_grid_of_expertise_gives_the_estimates_of_the_fine_one():
     data, fitted = population(), fit()
     blocks = judged_steps(fitted, data)
     fine = curves(blocks, data.episode, data.episode_count)
-    coarse = _on_grid(curves(blocks, data.episode, data.episode_count, points=_POINTS))
+    points = Curves.of_points(curves(blocks, data.episode, data.episode_count, points=_POINTS))
+    coarse = points.on_grid(np.arange(data.episode_count))
     for one, other in zip(*(mean_and_interval(posterior(each, None)[0], 0.95) for each in (fine, coarse)), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-3)
 
@@ -169,15 +170,14 @@ def test_the_coarse_grid_of_expertise_gives_the_estimates_of_the_fine_one():
 @pytest.mark.parametrize("rho", [0.5, 0.05, 0.01, 0.003, 0.001])
 def test_the_coarse_grid_finds_an_expertise_close_to_zero_by_continuous_actions(steps, rho):
     """The log-likelihood of 14 dimensions with a variance of 1 / rho; posterior means agree within 2 %."""
-    from ileed.curation.scores import _POINTS, _on_grid
+    from ileed.curation.scores import _POINTS, Curves
     from ileed.fitted.posterior import INSIDE
 
     def log_likelihood(points):
         return (7 * steps * (np.log(points) - points / rho))[None]
 
-    likelihoods = (
-        np.exp(each - each.max()) for each in (_on_grid(log_likelihood(_POINTS))[:, 1:-1], log_likelihood(INSIDE))
-    )
+    points = Curves.of_points(log_likelihood(_POINTS)).on_grid(np.arange(1))[:, 1:-1]
+    likelihoods = (np.exp(each - each.max()) for each in (points, log_likelihood(INSIDE)))
     coarse, fine = (float((each @ INSIDE / each.sum()).item()) for each in likelihoods)
     assert coarse == pytest.approx(fine, rel=0.02)
 
@@ -291,13 +291,13 @@ def test_above_a_bound_with_a_probability_keeps_exactly_those():
     assert (stricter.kept <= curated.kept).all()
 
 
-def test_a_bound_that_keeps_next_to_nothing_says_that_everything_may_teach_more():
+def test_a_threshold_that_keeps_next_to_nothing_says_so():
     some, _ = keep_rows(above=1.0, probability=0.5)
     above = np.sort(some.scores["expertise"].above)
     few, _ = keep_rows(above=1.0, probability=float(above[-1]))
     assert few.kept.mean() < 0.05
-    assert "everything may teach more" in few.sentence
-    assert "everything may teach more" not in some.sentence
+    assert "consider training on all" in few.sentence
+    assert "consider training on all" not in some.sentence
 
 
 def test_a_budget_of_steps_is_not_exceeded_and_what_is_left_fits_no_further_episode():
@@ -335,7 +335,7 @@ def test_a_rule_about_stretches_keeps_the_best_of_them():
     cut, score = curated.stretches, curated.stretch_scores["expertise"].estimate
     assert curated.kept_units.sum() == round(0.3 * len(cut.steps))
     assert score[curated.kept_units].min() >= score[~curated.kept_units].max()
-    assert "stretches" in curated.sentence
+    assert "segments" in curated.sentence
     data = curated.demonstrations()
     assert data.episode_count == curated.kept_units.sum() == len(curated.weights)
     assert np.array_equal(np.bincount(data.episode), cut.steps[curated.kept_units])

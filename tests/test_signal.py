@@ -202,9 +202,9 @@ def held_out(noise, seed):
 
 
 def test_demonstrators_who_do_not_differ_have_no_reliable_ratings():
-    """0.5 is F(5, 18) = 2, which chance exceeds in 13 of 100 populations."""
-    found = np.array([held_out(0.5, seed).reliability(0) for seed in range(20)])
-    assert (found < LEAST_RELIABILITY).mean() >= 0.75
+    """0.5 is F(5, 18) = 2, which chance exceeds in 13 of 100 populations of Gaussian ratings."""
+    found = np.array([held_out(0.5, seed).reliability(0) for seed in range(40)])
+    assert (found < LEAST_RELIABILITY).mean() >= 0.7
     assert ((found >= 0) & (found <= 1)).all()
 
 

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -32,7 +33,7 @@ def test_it_says_what_was_kept_by_which_rule_whose_it_is_and_where_the_files_are
     before = (saved / "data.parquet").read_bytes()
     assert curate(saved, tmp_path / "out", "--keep", "0.07") == 0
     shown = capsys.readouterr().out
-    assert "kept 101 of 1,439 episodes: the best by expertise, 7 % of the episodes" in shown
+    assert "kept 101 of 1,439 episodes: the best by expertise, 7% of the episodes" in shown
     assert "best by expertise, with 95 % intervals" in shown
     assert "rank correlation with the length of episodes" in shown
     assert str(tmp_path / "out") in shown.replace("\n", "")
@@ -104,3 +105,29 @@ def test_a_folder_that_is_there_is_refused_before_anything_is_read(saved, tmp_pa
     (tmp_path / "out").mkdir()
     assert run(["curate", str(tmp_path / "nowhere"), "nothing.parquet", "--out", str(tmp_path / "out")]) == 2
     assert "choose another place" in capsys.readouterr().err
+
+
+def test_without_a_rule_the_selection_is_what_cross_validation_recommends(saved, tmp_path, capsys):
+    """One of ten demonstrators is competent, and the others act nearly at random: everything teaches less."""
+    assert curate(saved, tmp_path / "out", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    better = [each for each in found["comparisons"] if each["is_better"]]
+    assert better
+    best = max(better, key=lambda each: each["gain"])["selection"]
+    assert found["kept_episodes"] == {"weights": 1439, "the best 75%": 1079, "the best 50%": 720}[best]
+    assert json.loads((tmp_path / "out" / "curated.json").read_text())["comparisons"] == found["comparisons"]
+
+
+def test_a_rule_is_obeyed_with_its_gain_beside_it_and_a_warning_where_it_is_worse(saved, tmp_path, capsys):
+    assert curate(saved, tmp_path / "few", "--steps", "60") == 0
+    shown = capsys.readouterr()
+    assert "everything on held-out episodes, gain" in shown.out
+    assert ("warning" in shown.err) == ("worse than everything" in shown.out)
+    kept = pq.read_table(tmp_path / "few/episodes.parquet").filter(pc.field("keep"))
+    assert kept["steps"].to_numpy().sum() <= 60
+
+
+def test_without_a_check_and_a_rule_everything_is_kept(saved, tmp_path, capsys):
+    assert curate(saved, tmp_path / "out", "--no-check", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kept_episodes"], found["comparisons"]) == (1439, [])

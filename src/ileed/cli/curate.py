@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -16,24 +17,24 @@ if TYPE_CHECKING:
     from ileed.curation import Curated
     from ileed.fitted import Fitted
 
-_SHOWN = 10  # episodes and people
+_SHOWN = 10  # episodes and demonstrators
 _FORMATS = ("lerobot", "minari", "openpi", "robomimic")
 
 
 @dataclass(frozen=True)
 class RuleOptions:
-    """Which episodes are kept; all of them without --keep, --above and --steps."""
+    """Which episodes are kept; without --keep, --above, --steps and --weight, what cross-validation recommends."""
 
     keep: float | None = None
     """The share of episodes to keep, best first: 0.5 keeps half of them."""
     above: float | None = None
-    """Keep episodes whose score is above this bound; expertise is relative to the mean over the people of the run."""
+    """Keep episodes whose score is above this threshold; expertise is relative to the mean over demonstrators."""
     probability: float = 0.9
-    """How probable it must be that the score is above the bound."""
+    """How probable it must be that the score is above the threshold."""
     steps: int | None = None
     """Keep at most so many steps: the best episodes, passing over those that do not fit any more."""
     weight: bool = False
-    """Weight what is kept in proportion to the score, with mean 1 over steps."""
+    """Weight what is kept by the score, with mean 1 over steps, tempered to the effective sample size below."""
     by: Literal["expertise", "agreement", "typicality"] = "expertise"
     """The score that decides."""
     at_least: int = 0
@@ -41,7 +42,15 @@ class RuleOptions:
     kinds: str | None = None
     """Kinds of state: a skill column, or a number of clusters of episodes; 8 clusters by default."""
     unit: Literal["episode", "stretch"] = "episode"
-    """What is kept or dropped: whole episodes, or stretches of them, to which the other options then apply."""
+    """What is kept or dropped: whole episodes, or segments (stretch) of them, to which the other options apply."""
+    coverage: bool | None = None
+    """Preserve the states of the whole data set, by selection and by weights; None does so with continuous actions."""
+    least_effective: float | None = None
+    """The least effective sample size of weights, as a share of what is kept; 0.5 by default with continuous actions
+    and 0 with discrete ones."""
+    adjust: bool | None = None
+    """Correct expertise for state, and shrink it towards the demonstrator's rating unless differences within
+    demonstrators are reliable; None does so with continuous actions."""
 
 
 class Scored(NamedTuple):
@@ -72,7 +81,7 @@ class OfCuration:
     overwrite: bool = False
     """Replace the files of an earlier call in the folder, which is an error otherwise; other files stay."""
     stretch: int = 20
-    """The number of steps of a stretch."""
+    """The number of steps of a segment."""
     seed: int = 0
     """The seed of the sample that states are compared with, of clusters, and of folds."""
     cross_fit: bool = False
@@ -116,11 +125,17 @@ class OfCuration:
 
 @dataclass(frozen=True)
 class Curate(OfCuration):
-    """Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.
+    """Score every episode of a data set by a run, keep some by a rule, and write what trainers read.
 
-    The data are never changed. Every episode, and every stretch within it, has three scores with intervals: expertise
-    of the person there, agreement with the policy, and typicality of its states.
+    The data are never changed. Every episode, and every segment within it, has three scores with intervals: expertise
+    of its demonstrator there, agreement with the policy, and typicality of its states. Without a rule everything is
+    kept, unless cross-validation finds that policies trained on weighted or on the best episodes predict the expert
+    component of held-out episodes better by its interval. A rule is obeyed, and compared with everything.
     """
+
+    check: bool = True
+    """Compare the selection with everything by cross-validation, which takes some seconds; without it and without a
+    rule, everything is kept."""
 
     def __call__(self) -> None:
         from ileed.curation.outputs import check_destination, summary
@@ -128,7 +143,7 @@ class Curate(OfCuration):
         self.rule_settings()
         check_destination(self.out, self.episodes.data, overwrite=self.overwrite)
         scored = self.score()
-        curated = scored.curated
+        curated = self._compared(scored.curated) if self.check else scored.curated
         written = curated.write(self.out, format=scored.format, source=scored.source, overwrite=self.overwrite)
         if self.episodes.json:
             print_json(summary(curated) | {"files": [str(path) for path in written]})
@@ -136,10 +151,35 @@ class Curate(OfCuration):
         console = Output()
         console.say(curated.sentence)
         console.say(f"judged by {curated.judged_by}")
+        for line in _evidence(curated):
+            console.say(line)
         console.print(_best(curated))
         console.print(_people(curated))
         console.say(curated.length_correlation.sentence)
         console.say(f"wrote {self.out}: {', '.join(path.name for path in written)}")
+
+    def _compared(self, curated: Curated) -> Curated:
+        """With the comparison of the rule with everything; without a rule, under the one that is recommended."""
+        with bar("comparing policies"):
+            if not curated.rule.is_given:
+                return curated.recommended()
+            found = curated.check(seed=self.seed)
+        if found.is_worse:
+            warnings.warn(f"{found.sentence}; consider training on everything", stacklevel=1)
+        return replace(curated, comparisons=(found,))
+
+
+def _evidence(curated: Curated) -> list[str]:
+    """What speaks for the selection, in lines."""
+    lines = [each.sentence for each in curated.comparisons]
+    if curated.comparisons and not curated.rule.is_given:
+        lines.append("everything is kept: no selection is better by its interval")
+    known = curated.within_reliability
+    if known == known:  # not NaN
+        lines.append(f"reliability of differences between episodes of one demonstrator: {known:.2f}")
+    if curated.effective_size < curated.kept_units.sum():
+        lines.append(f"effective sample size of the weights: {curated.effective_size:,.0f}")
+    return lines
 
 
 def _best(curated: Curated) -> Table:
@@ -157,7 +197,7 @@ def _best(curated: Curated) -> Table:
 
 
 def _people(curated: Curated) -> Table:
-    """Everybody's share of the kept episodes."""
+    """Every demonstrator's share of the kept episodes."""
     found = curated.people()
     more = found.num_rows - _SHOWN
     names = [Column(name, justify="right") for name in ("episodes", "kept", "share of those kept")]

@@ -1,14 +1,14 @@
 """Curation: fewer and better episodes for whatever trainer, by scores of each episode and a rule that is stated.
 
-`curate` scores every episode, and every stretch within it, and applies a rule; `Curated` holds the result, writes it
-in the formats of trainers, and never changes the data that it is about.
+`curate` scores every episode, and every segment within it, and applies a rule; `Curated` holds the result, compares it
+with training on everything, writes it in the formats of trainers, and never changes the data that it is about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple, final
@@ -18,12 +18,14 @@ import pyarrow as pa
 import torch
 from torch.utils.data import WeightedRandomSampler
 
-from ileed._torch import default_modes, stream, threads
+from ileed._torch import default_modes, numpy_stream, stream, threads
 from ileed.checking import callable_or_none, instance_of, path_of, seed_of, true_or_false, whole_number
 from ileed.curation import outputs
-from ileed.curation.rules import Rule
+from ileed.curation.coverage import effective_size
+from ileed.curation.rules import Rule, Units
 from ileed.curation.scores import Progress, Scores, Settings, Stretches, score
-from ileed.curation.states import Kinds, kinds_of
+from ileed.curation.states import Kinds, StateGroups, cluster_steps, kinds_of, strata_of
+from ileed.curation.validation import Comparison, Material, Recommendation, compare_with_everything
 from ileed.demonstrations import Array, Demonstrations
 from ileed.demonstrations.streaming import blocks_of
 from ileed.errors import DemonstrationError, SettingsError
@@ -37,9 +39,11 @@ from ileed.methods import FOLDS, Ileed
 from ileed.ranks import rank_correlation
 from ileed.wording import counted
 
-__all__ = ["Correlation", "Curated", "Rule", "curate"]
+__all__ = ["Comparison", "Correlation", "Curated", "Recommendation", "Rule", "curate"]
 
 STRETCH = 20
+_SHARES = (0.75, 0.5)  # that a recommendation compares with everything
+_NO_RULE: Mapping[str, Any] = {"keep": None, "above": None, "steps": None, "weight": False}
 
 
 @default_modes()
@@ -55,24 +59,25 @@ def curate(
     progress: Progress | None = None,
     **rule: Any,
 ) -> Curated:
-    """Score every episode of `data`, and every stretch of `stretch` steps within it, and keep some by a rule.
+    """Score every episode of `data`, and every segment of `stretch` steps within it, and keep some by a rule.
 
     `rule` are the fields of `Rule`: `keep=0.5`, `above=1.0, probability=0.9` or `steps=10_000`, all of which may be
     joined with `at_least=5` (of each kind of state), `by="agreement"`, `weight=True` and `unit="stretch"`. Without a
-    rule everything is kept.
+    rule everything is kept; `curate(...).recommended()` keeps what cross-validation recommends, as the command does,
+    and `curate(...).check(seed=0)` compares a rule with training on everything.
 
-    A fit to anonymised data knows its demonstrators by pseudonyms: of the same data, the result has these pseudonyms;
-    demonstrators of other data cannot be matched and count as new, with a warning.
+    With continuous actions, expertise of episodes is corrected for their states and shrunk towards the rating of their
+    demonstrator (`adjust`), and the states in which episodes begin keep their shares (`coverage`).
 
-    The data may be those that the fit learned from, or others with the same features and actions; both are matched by
-    name where they have names (`Policy.match`). Where they are the data of the fit, its policy has seen the
-    steps that it judges: the temperature, the dispersion and each demonstrator's mean expertise are cross-fitted then,
-    but the likelihood of each episode is in sample. A fit without cross-fitting (`folds=0`) has none of these. With
-    `cross_fit` each episode is judged by policies that have not seen it: the method of the fit, with its width, is
-    fitted to `data` once more, in folds, which takes about as long as the fit did. `Curated.judged_by` says which.
+    A fit to anonymised data has pseudonyms: of the same data, so has the result; demonstrators of other data count as
+    new, with a warning.
+
+    The data may be those of the fit, or others with the same features and actions; both are matched by name where they
+    have names (`Policy.match`). Discrete actions of the data of the fit are judged in-sample. With `cross_fit` each
+    episode is judged by policies that have not seen it: the method is fitted to `data` once more, in folds.
 
     `progress` is called with the number of steps done and their total. `seed` chooses the sample that states are
-    compared with, the clusters of kinds, and the folds.
+    compared with, the clusters of states, the order of equal scores, and the folds.
     """
     instance_of("fitted", fitted, Fitted, rule="pass what method.fit(data, seed=0) or ileed.load(run) returns")
     matched = fitted.match_names(fitted.policy.match(data), allow_new=True)
@@ -80,21 +85,35 @@ def curate(
         data = matched
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
     stretch = whole_number("stretch", stretch, least=1, rule="a stretch has one step or more, a whole number")
-    chosen, seed, level = Rule.of(rule), seed_of(seed), checked_level(confidence_level)
-    settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None))
+    chosen = Rule.of(rule).of_actions(discrete=data.discrete)
+    seed, level = seed_of(seed), checked_level(confidence_level)
+    inputs = _inputs(fitted, matched)
+    groups = StateGroups(matched, cluster_steps(matched, inputs, seed=seed)) if chosen.adjust else None
+    settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None), groups=groups)
     judged_by = _judged_by(fitted, matched)
     if true_or_false("cross_fit", cross_fit) and not _is_held_out(fitted, matched):
         fitted, blocks = _cross_fitted(fitted, matched, seed)
         settings, judged_by = settings._replace(blocks=blocks), _HELD_OUT
     stretches = Stretches.of(data, stretch)
-    inputs = _inputs(fitted, matched)
-    episodes, within = score(fitted, matched, inputs, stretches, settings)
-    scores, unit = (episodes, data.episode) if chosen.unit == "episode" else (within, stretches.of_step)
-    kinds = kinds_of(data, inputs, unit, chosen.kinds, seed=seed) if chosen.at_least else None
+    scored = score(fitted, matched, inputs, stretches, settings)
+    units = _units(data, inputs, stretches, chosen, seed)
+    units = units._replace(reference=None if fitted.rater is None else scored.reference)
+    material = Material(data, inputs, scored.expertise, fitted.rater is not None)
+    all_units, ones = np.ones(len(units.steps), dtype=bool), np.ones(len(units.steps))
+    scores, reliability = (scored.episodes, scored.stretches), scored.within_reliability
+    every = Curated(data, chosen, all_units, ones, *scores, stretches, units, material, reliability, level, judged_by)
+    return every.marked({})
+
+
+def _units(data: Demonstrations, inputs: Array, stretches: Stretches, rule: Rule, seed: int) -> Units:
+    """What a rule reads of units beside their scores; chance decides among equals where scores are adjusted."""
+    unit = data.episode if rule.unit == "episode" else stretches.of_step
+    kinds = kinds_of(data, inputs, unit, rule.kinds, seed=seed) if rule.at_least else None
     steps = np.bincount(unit)
-    kept = chosen.choose(scores, steps, kinds)
-    weights = chosen.weights(scores, steps, kept)
-    return Curated(data, chosen, kept, weights, episodes, within, stretches, kinds, level, judged_by)
+    ties = np.arange(len(steps))
+    if rule.adjust:
+        ties = numpy_stream(seed, "ties").permutation(len(steps))
+    return Units(steps, ties, kinds, strata_of(inputs, unit, seed=seed))
 
 
 def _inputs(fitted: Fitted, data: Demonstrations) -> Array:
@@ -129,7 +148,9 @@ def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitt
     if data.mapping is not None:
         raise SettingsError("cross_fit needs the steps in memory, and these are mapped from a folder: leave it out")
     if set(data.names) - set(fitted.expertise.names):
-        raise DemonstrationError("the data have people who are not in the fit: cross_fit needs the data of the fit")
+        raise DemonstrationError(
+            "the data have demonstrators who are not in the fit: cross_fit needs the data of the fit"
+        )
     method: Ileed = replace(
         fitted.method, policy=fitted.joint.parts.policy, demonstrator=fitted.joint.parts.demonstrator
     )
@@ -166,9 +187,9 @@ class Correlation(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Curated:
-    """Episodes or stretches kept by a rule, with the scores of all of them; `data` is what was curated.
+    """Episodes or segments kept by a rule, with the scores of all of them; `data` is what was curated.
 
-    A unit is an episode, or a stretch where the rule is about these. `weights` are for
+    A unit is an episode, or a segment where the rule is about these. `weights` are for
     `Ileed.fit(curated.demonstrations(), weights=curated.weights)`.
     """
 
@@ -182,13 +203,21 @@ class Curated:
     """The scores of episodes by name: expertise, agreement, typicality."""
     stretch_scores: Scores
     stretches: Stretches
-    kinds: Kinds | None
-    """Kinds of state, where the rule keeps some of each."""
+    units: Units
+    """What the rule reads of units beside their scores: lengths and strata."""
+    material: Material
+    """What `check` trains policies on."""
+    within_reliability: float
+    """Reliability of differences between episodes of one demonstrator, from 0 to 1: the intraclass correlation of both
+    halves of an episode. Where it is below 0.5, adjusted scores of episodes are ratings of their demonstrators. NaN
+    where it cannot be estimated."""
     confidence_level: float
     judged_by: str
     """Which policies judged the steps: the fit's own, or those of folds that have not seen them; in words."""
     marks: Mapping[int, bool] = field(default_factory=dict)
-    """Episodes that somebody kept (True) or dropped (False) by hand, whatever the rule says of them."""
+    """Episodes that were kept (True) or dropped (False) by hand, whatever the rule says of them."""
+    comparisons: tuple[Comparison, ...] = ()
+    """With training on everything, as far as these were made: see `check` and `recommended`."""
 
     @default_modes()
     def marked(self, marks: Mapping[int, bool]) -> Curated:
@@ -196,18 +225,87 @@ class Curated:
 
         `marks` are by the number of an episode in `data`; they replace earlier ones.
         """
-        marks, count = self._checked_marks(marks), self.data.episode_count
-        scores, of_unit = self.scores, np.arange(count)
-        if self.rule.unit == "stretch":
-            scores, of_unit = self.stretch_scores, self.stretches.episode
-        steps = np.bincount(self.unit)
-        by_hand = np.full(count, -1)
-        by_hand[list(marks)] = list(marks.values())
-        own = by_hand[of_unit]
-        kept = np.where(own >= 0, own == 1, self.rule.choose(scores, steps, self.kinds))
+        changed = replace(self, marks=self._checked_marks(marks))
+        kept, weights = changed._select(self.rule, np.ones(self.data.episode_count, dtype=bool))
+        return replace(changed, kept_units=kept, unit_weights=weights)
+
+    def _select(self, rule: Rule, episodes: Array) -> tuple[Array, Array]:
+        """(unit,) which units of some episodes are kept, by a rule and by hand, and their weights."""
+        scores = self.scores if rule.unit == "episode" else self.stretch_scores
+        chosen = episodes[self._episode_of_unit]
+        units = self.units.select(chosen)
+        by_hand = np.full(self.data.episode_count, -1)
+        by_hand[list(self.marks)] = list(self.marks.values())
+        own = by_hand[self._episode_of_unit][chosen]
+        part = {name: each.select(chosen) for name, each in scores.items()}
+        kept, weights = np.zeros(len(chosen), dtype=bool), np.zeros(len(chosen))
+        kept[chosen] = np.where(own >= 0, own == 1, rule.choose(part, units))
         if not kept.any():
             raise SettingsError("every episode is dropped by hand or by the rule: keep one or more")
-        return replace(self, kept_units=kept, unit_weights=self.rule.weights(scores, steps, kept), marks=marks)
+        weights[chosen] = rule.weights(part, units, kept[chosen])
+        return kept, weights
+
+    @property
+    def _episode_of_unit(self) -> Array:
+        return np.arange(self.data.episode_count) if self.rule.unit == "episode" else self.stretches.episode
+
+    @default_modes()
+    def check(self, *, seed: int = 0) -> Comparison:
+        """Compare training on what is kept, with its weights, with training on everything, by cross-validation.
+
+        Small policies are trained in folds of episodes, which `seed` chooses, and judged by how well they predict the
+        expert component of held-out episodes (`ileed.curation.validation`). The scores are not computed again. A
+        selection that is better here need not be better in the task: only training and running both policies shows
+        that.
+        """
+        name = "this selection" if self.rule.is_given or self.marks else "everything"
+        weigh = partial(self._weigh, self.rule)
+        level = self.confidence_level
+        return compare_with_everything(self.material, {name: weigh}, level=level, seed=seed_of(seed))[0]
+
+    @cached_property
+    @default_modes()
+    def recommendation(self) -> Recommendation:
+        """Whether to train on everything, on weighted episodes, or on the best: by cross-validation, with seed 0.
+
+        Candidates are weights and shares of 75% and 50%, with the other options of the rule.
+        """
+        found = {name: partial(self._weigh, rule) for name, rule in self._candidates.items()}
+        return Recommendation(compare_with_everything(self.material, found, level=self.confidence_level, seed=0))
+
+    def recommended(self) -> Curated:
+        """The same scores under the rule that `recommendation` names; everything where it names none."""
+        best = self.recommendation.best
+        rule = replace(self.rule, **_NO_RULE) if best is None else self._candidates[best.name]
+        kept, weights = self._select(rule, np.ones(self.data.episode_count, dtype=bool))
+        compared = self.recommendation.comparisons
+        return replace(self, rule=rule, kept_units=kept, unit_weights=weights, comparisons=compared)
+
+    @property
+    def _candidates(self) -> dict[str, Rule]:
+        plain = replace(self.rule, **_NO_RULE)
+        shares = {f"the best {share:.0%}": replace(plain, keep=share) for share in _SHARES}
+        return {"weights": replace(plain, weight=True), **shares}
+
+    def _weigh(self, rule: Rule, training: Array) -> Array:
+        """(step,) weights by a rule that is applied to some episodes alone; all of these where it selects nothing."""
+        if rule.steps is not None:
+            share = training[self.data.episode].mean()
+            rule = replace(rule, steps=max(1, round(rule.steps * float(share))))
+        try:
+            return self._select(rule, training)[1][self.unit]
+        except SettingsError:
+            return training[self.data.episode].astype(np.float64)
+
+    @property
+    def kinds(self) -> Kinds | None:
+        """Kinds of state, where the rule keeps some of each."""
+        return self.units.kinds
+
+    @property
+    def effective_size(self) -> float:
+        """Kish's effective sample size of the weights, (sum w)^2 / sum w^2, in units."""
+        return effective_size(self.unit_weights)
 
     def _checked_marks(self, marks: Mapping[int, bool]) -> dict[int, bool]:
         count, checked = self.data.episode_count, {}
@@ -265,9 +363,9 @@ class Curated:
         return f"Curated({self.sentence})"
 
     def demonstrations(self) -> Demonstrations:
-        """What is kept; each stretch is an episode of its own, where the rule is about stretches.
+        """What is kept; each segment is an episode of its own, where the rule is about segments.
 
-        Everybody's name stays, also of those of whom nothing is kept.
+        The names of all demonstrators stay, also of those of whom nothing is kept.
         """
         kept = self.kept_steps
         return replace(self.data.select(kept), episode=self.unit[kept])
@@ -285,7 +383,7 @@ class Curated:
 
     @cached_property
     def episodes(self) -> pa.Table:
-        """One row for each episode of `data`: key, person, steps, every score with its interval, keep and weight."""
+        """One row for each episode of `data`: key, demonstrator, steps, every score with interval, keep and weight."""
         data = self.data
         columns: dict[str, Any] = {
             "episode": np.arange(data.episode_count),
@@ -308,7 +406,7 @@ class Curated:
 
     @cached_property
     def stretch_table(self) -> pa.Table:
-        """One row for each stretch: its episode, its steps from `start` to before `end`, every score with interval."""
+        """One row for each segment: its episode, its steps from `start` to before `end`, every score with interval."""
         cut, keys = self.stretches, np.array([_text(key) for key in self.data.episode_keys.tolist()])
         columns: dict[str, Any] = {
             "episode": cut.episode,
@@ -334,7 +432,7 @@ class Curated:
     @property
     def _told(self) -> dict[str, str]:
         bounds = ", ".join(f"{name} {bound:g}" for name, bound in self.rule.bounds.items())
-        scale = "expertise is divided by its mean over the people of the fit"
+        scale = "expertise is divided by its mean over the demonstrators of the fit"
         level = str(self.confidence_level)
         told = {"rule": self.sentence, "confidence_level": level, "bounds": bounds, "scale": scale}
         return told | {"judged_by": self.judged_by}
@@ -351,7 +449,7 @@ class Curated:
         return Correlation(value, float(low), float(high))
 
     def people(self) -> pa.Table:
-        """How many episodes each person has, how many of these are kept, and which share of all that are kept."""
+        """How many episodes each demonstrator has, how many of these are kept, and which share of all that are kept."""
         who, count = self.data.episode_demonstrator, len(self.data.names)
         had, kept = np.bincount(who, minlength=count), np.bincount(who[self.kept], minlength=count)
         names = [_text(name) for name in self.data.names]

@@ -140,7 +140,7 @@ _OURS = Ours(_SUMMARY, _files_of)
 
 
 def summary(curated: Curated) -> dict[str, Any]:
-    """What a program reads of the result: the rule, counts, bounds, shares of people, and the score's correlation."""
+    """What a program reads of the result: the rule, counts, bounds, reliability, comparisons, shares, correlation."""
     correlation = dict(zip(("value", "low", "high"), curated.length_correlation, strict=True))
     return {
         "rule": curated.sentence,
@@ -153,9 +153,27 @@ def summary(curated: Curated) -> dict[str, Any]:
         "steps": len(curated.data),
         "kept_steps": int(curated.kept_steps.sum()),
         "kept_keys": _plain(curated.keys),
-        "length_correlation": {name: None if np.isnan(value) else value for name, value in correlation.items()},
+        "within_reliability": _number(curated.within_reliability),
+        "effective_size": curated.effective_size,
+        "comparisons": [
+            {
+                "selection": each.name,
+                "gain": _number(each.gain),
+                "low": _number(each.low),
+                "high": _number(each.high),
+                "confidence_level": each.confidence_level,
+                "is_better": each.is_better,
+                "is_worse": each.is_worse,
+            }
+            for each in curated.comparisons
+        ],
+        "length_correlation": {name: _number(value) for name, value in correlation.items()},
         "people": curated.people().to_pylist(),
     }
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else value
 
 
 def _plain(values: Array) -> list[Any]:

@@ -22,13 +22,14 @@ import numpy as np
 import torch
 
 from ileed._torch import numpy_stream, product, threads
-from ileed.curation.states import typicality
+from ileed.curation.states import StateGroups, typicality
 from ileed.demonstrations import Array, Demonstrations
 from ileed.fitted import Fitted
 from ileed.fitted.judging import judged_once
 from ileed.fitted.likelihood import COARSE_POINTS, Block, dispersion_of
 from ileed.fitted.population import on_whole_grid
 from ileed.fitted.posterior import GRID, INSIDE, mean_and_interval, posterior
+from ileed.fitted.signal import reliability_of
 
 BOUNDS: Mapping[str, float] = {"expertise": 1.0, "agreement": 0.5, "typicality": 0.5}
 """The scores, and the bound of each that `above` is about unless a rule names another."""
@@ -42,6 +43,8 @@ _ENOUGH_EPISODES = 1_000  # to learn how the stretches of one differ
 _STAGES = 4  # parts of a person's episodes, each of which is a population where people drift
 _ENOUGH_DEMONSTRATORS = 500  # to learn their mean
 _ENOUGH_UNITS = 256  # of one person, to learn how these differ
+LEAST_RELIABILITY = 0.5
+"""Of differences between episodes of one demonstrator, below which these all have the rating of the demonstrator."""
 _PRIOR_STEPS = 5  # how many steps' worth it is believed beforehand that an episode varies as all do
 Progress = Callable[[int, int], object]
 
@@ -55,6 +58,15 @@ class Score:
     low: Array
     high: Array
     above: Array
+
+    def select(self, chosen: Array) -> Score:
+        """Those of some units."""
+        return Score(self.estimate[chosen], self.low[chosen], self.high[chosen], self.above[chosen])
+
+    def pooled(self, whole: Score, owner: Array, reliability: float) -> Score:
+        """Shrunk towards the scores of (unit,) the owners of units, all the more the less reliable differences are."""
+        own, other = (np.stack([each.estimate, each.low, each.high, each.above]) for each in (self, whole))
+        return Score(*(reliability * own + (1 - reliability) * other[:, owner]))
 
     def columns(self, name: str) -> dict[str, Array]:
         """The columns of a table."""
@@ -95,30 +107,83 @@ class Settings(NamedTuple):
     progress: Progress = lambda done, total: None
     blocks: Iterable[Block] | None = None
     """The steps as policies judge them that have not seen them; None for the fit's own policy."""
+    groups: StateGroups | None = None
+    """By which expertise is corrected for state, and then shrunk by its reliability; None does neither."""
 
 
-def score(
-    fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches, settings: Settings
-) -> tuple[Scores, Scores]:
-    """The scores of episodes, and those of stretches; `inputs` are the normalised observations, (input, step)."""
-    curves, agreement = _judge(fit, data, stretches, settings)
-    curves = curves.tempered(_dispersion(curves, stretches.episode, settings.seed))
+class Scored(NamedTuple):
+    """Scores of all units, and what is known of demonstrators and of differences between their episodes."""
+
+    episodes: Scores
+    stretches: Scores
+    within_reliability: float
+    """NaN where it cannot be estimated."""
+    expertise: Array
+    """(demonstrator,) posterior mean, not relative to others."""
+    reference: float
+    """The expertise by which scores are divided."""
+
+
+def score(fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches, settings: Settings) -> Scored:
+    """The scores of episodes, and those of segments; `inputs` are the normalised observations, (input, step)."""
+    judged = _judge(fit, data, stretches, settings)
+    curves = judged.curves.tempered(_dispersion(judged.curves, stretches.episode, settings.seed))
     by_episode = curves.summed(stretches.episode, data.episode_count)
-    everybody, mean = _people(fit, data, by_episode)
+    everybody, mean, reference = _people(fit, data, by_episode)
     people, who = _by_stage(fit, data, everybody)
-    columns = {"agreement": agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
+    columns = {"agreement": judged.agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
     inflation = {name: _inflation(values, data, stretches) for name, values in columns.items()}
+    reliability = within_reliability(judged.odds, data, 1 if fit.rater is None else fit.rater.scale.horizon)
 
-    def of_units(curve: Curves, who: Array, unit: Array) -> Scores:
+    def of_units(curve: Curves, who: Array, unit: Array) -> dict[str, Score]:
         scores = {"expertise": _expertise(curve, who, people, mean, settings)}
         for name, values in columns.items():
             scores[name] = _mean_of_steps(values, unit, inflation[name], name, settings)
         return scores
 
     episodes = of_units(by_episode, who, data.episode)
-    if len(stretches.steps) == data.episode_count:  # no episode is longer than a stretch
-        return episodes, episodes
-    return episodes, of_units(curves, who[stretches.episode], stretches.of_step)
+    within = episodes
+    if len(stretches.steps) != data.episode_count:  # otherwise no episode is longer than a segment
+        within = of_units(curves, who[stretches.episode], stretches.of_step)
+    if settings.groups is not None:
+        whole = _of_people(people, reference, settings)
+        pooled = episodes["expertise"].pooled(whole, who, reliability if reliability >= LEAST_RELIABILITY else 0.0)
+        episodes = episodes | {"expertise": pooled}
+    return Scored(episodes, within, reliability, product(everybody, INSIDE), reference)
+
+
+def within_reliability(index: Array, data: Demonstrations, horizon: int) -> float:
+    """Reliability of differences between episodes of one demonstrator, from (step,) an index of quality; NaN for none.
+
+    Both halves of an episode are replicates (`reliability_of`). Their means are replaced by normal scores, which
+    single steps far from all others do not dominate, and are centred within demonstrators. Steps before the middle
+    whose horizon reaches beyond it are left out, since both halves would share what happens there.
+    """
+    bounds, who = data.episode_bounds, data.episode_demonstrator
+    middle = ((bounds[:-1] + bounds[1:]) // 2)[data.episode]
+    here = np.arange(len(data))
+    half, used = (here >= middle).astype(np.int64), (here >= middle) | (here + horizon <= middle)
+    cell, size = (2 * data.episode + half)[used], 2 * data.episode_count
+    count = np.bincount(cell, minlength=size)
+    known = count > 0
+    mean = np.bincount(cell, index[used], size)[known] / count[known]
+    normal = np.full(size, np.nan)
+    normal[known] = _normal_scores(mean)
+    halves = normal.reshape(-1, 2)
+    halves = halves[whole := np.isfinite(halves).all(1)]
+    if not len(halves):
+        return np.nan
+    own = who[whole]
+    centre = np.bincount(own, halves.mean(1)) / np.maximum(np.bincount(own), 1)
+    several = (np.bincount(own) > 1)[own]
+    return reliability_of((halves - centre[own][:, None])[several])
+
+
+def _normal_scores(values: Array) -> Array:
+    """Quantiles of the normal distribution at the values' ranks; ties have their mean rank."""
+    _, index, count = np.unique(values, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - count / 2)[index]
+    return np.asarray(torch.special.ndtri(torch.from_numpy(rank / len(values))).numpy())
 
 
 @final
@@ -170,47 +235,97 @@ def reference_expertise(fit: Fitted) -> float:
     return float(np.nanmean(each))
 
 
+class _Judged(NamedTuple):
+    """What the steps say, before anything is known of the demonstrators."""
+
+    curves: Curves
+    """Of segments."""
+    agreement: Array
+    """(step,)."""
+    odds: Array
+    """(step,) the log-odds of an expert, corrected for state where the curves are."""
+
+
 @torch.no_grad()
-def _judge(fit: Fitted, data: Demonstrations, stretches: Stretches, settings: Settings) -> tuple[Curves, Array]:
-    """Log-likelihood of each stretch over expertise, and (step,) the agreement of each step."""
-    temperature, done = temperature_of(fit), 0
+def _judge(fit: Fitted, data: Demonstrations, stretches: Stretches, settings: Settings) -> _Judged:
+    """Log-likelihood of each segment over expertise, and of each step for an expert."""
+    temperature, done, groups = temperature_of(fit), 0, settings.groups
     summed = torch.zeros(len(stretches.steps), len(_POINTS), dtype=torch.float64)
-    agreement, found = np.empty(len(data)), None
+    grouped = torch.zeros(0 if groups is None else groups.size, len(_POINTS), dtype=torch.float64)
+    odds, statistics, found = np.empty(len(data)), np.empty((len(data), 0)), None
     for block in judged_once(fit, data) if settings.blocks is None else settings.blocks:
-        agreement[block.steps] = _agreement(fit, block, temperature)
-        index = torch.from_numpy(stretches.of_step[block.steps])
+        odds[block.steps] = _log_odds(fit, block, temperature)
         if block.statistics is not None and block.basis is not None:
-            summed = summed.new_zeros(len(summed), block.statistics.shape[1]) if found is None else summed
-            summed.index_add_(0, index, block.statistics)
+            if found is None:
+                statistics = np.zeros((len(data), block.statistics.shape[1]))
+            statistics[block.steps] = block.statistics.numpy()
             found = block.basis
         else:
+            index = torch.from_numpy(stretches.of_step[block.steps])
             for part, likelihood in _likelihood(block, temperature):
                 summed[:, part] = summed[:, part].index_add(0, index, likelihood.T.contiguous())
+                if groups is not None:
+                    own = torch.from_numpy(groups.index[block.steps])
+                    grouped[:, part] = grouped[:, part].index_add(0, own, likelihood.T.contiguous())
         done += len(block.steps)
         settings.progress(done, len(data))
+    agreement = np.asarray(torch.sigmoid(torch.from_numpy(odds)).numpy())
+    if groups is not None:
+        effect = groups.effects_of(odds).additive()[groups.cluster, groups.fold, 0]
+        odds = odds - effect
     if found is None:
-        return Curves.of_points(summed.numpy()), agreement
+        values = summed.numpy()
+        if groups is not None:
+            values = values - _of_states(groups, groups.effects(grouped.numpy()).additive(), stretches)
+        return _Judged(Curves.of_points(values), agreement, odds)
+    if groups is not None:
+        statistics[:, 1] = relative_noise(statistics[:, 1], groups)
+        odds = -statistics[:, 1]
+    summed = torch.zeros(len(stretches.steps), statistics.shape[1], dtype=torch.float64)
+    summed.index_add_(0, torch.from_numpy(stretches.of_step), torch.from_numpy(statistics))
     grids = (found(torch.from_numpy(points)).numpy() for points in (INSIDE, COARSE_POINTS))
-    return Curves(summed.numpy(), *grids), agreement
+    return _Judged(Curves(summed.numpy(), *grids), agreement, odds)
 
 
-def _agreement(fit: Fitted, block: Block, temperature: float) -> Array:
+def relative_noise(shares: Array, groups: StateGroups) -> Array:
+    """(step,) noise shares relative to what is usual in the state, with the same mean.
+
+    The noise of a demonstrator multiplies that of the state cluster, which other episodes estimate.
+    """
+    found = shares / groups.effects_of(shares).ratio()[groups.cluster, groups.fold, 0]
+    return np.asarray(found * (shares.sum() / max(found.sum(), 1e-12)))
+
+
+def _of_states(groups: StateGroups, effects: Array, stretches: Stretches) -> Array:
+    """(segment, point) what the states of each segment add to its log-likelihood."""
+    found = np.zeros((len(stretches.steps), effects.shape[2]))
+    clusters, folds = effects.shape[:2]
+    cells, index = np.unique(
+        np.stack([stretches.of_step, groups.cluster * folds + groups.fold]), axis=1, return_inverse=True
+    )
+    count = np.bincount(index.ravel())
+    np.add.at(found, cells[0], count[:, None] * effects.reshape(clusters * folds, -1)[cells[1]])
+    return found
+
+
+def _log_odds(fit: Fitted, block: Block, temperature: float) -> Array:
+    """(step,) of an expert compared with the average demonstrator."""
     mean = float(np.clip(reference_expertise(fit), 0.05, 0.9))
     # an expert leaves no action unexplained under other models; here half the noise of the mean demonstrator
     expert = 1.0 if fit.rater is None else (1 + mean) / 2
     ends = torch.tensor([mean, expert], dtype=torch.float64)
     average, expert = block.at(ends, temperature).double()
-    return np.asarray(torch.sigmoid(expert - average).numpy())
+    return np.asarray((expert - average).numpy())
 
 
 @threads(1)
 @torch.no_grad()
 def agreement_of_steps(fit: Fitted, data: Demonstrations) -> Array:
-    """(step,) the probability that each step was taken by an expert rather than by the average person."""
+    """(step,) the probability that each step was taken by an expert rather than by the average demonstrator."""
     found = np.empty(len(data))
     for block in judged_once(fit, data):
-        found[block.steps] = _agreement(fit, block, temperature_of(fit))
-    return found
+        found[block.steps] = _log_odds(fit, block, temperature_of(fit))
+    return np.asarray(torch.sigmoid(torch.from_numpy(found)).numpy())
 
 
 def temperature_of(fit: Fitted) -> float:
@@ -226,8 +341,15 @@ def _likelihood(block: Block, temperature: float) -> Iterator[tuple[slice, torch
         yield part, block.at(points[part], temperature).double()
 
 
-def _people(fit: Fitted, data: Demonstrations, by_episode: Curves) -> tuple[Array, float]:
-    """(demonstrator, point) what is known of each one's mean expertise, and the expertise that scores are divided by.
+def _of_people(people: Array, reference: float, settings: Settings) -> Score:
+    """The rating of each demonstrator as a score."""
+    estimate, low, high = mean_and_interval(people, settings.level)
+    above = product(people, settings.bounds["expertise"] * reference < INSIDE)
+    return Score(estimate / reference, low / reference, high / reference, above)
+
+
+def _people(fit: Fitted, data: Demonstrations, by_episode: Curves) -> tuple[Array, float, float]:
+    """(demonstrator, point) the posterior of each one's mean expertise, and what scores and ratings are divided by.
 
     Demonstrators of the fit have their cross-fitted posterior distribution, others its population; where nothing was
     cross-fitted, the distribution by these episodes. A policy that has seen these steps places all of them higher than
@@ -238,15 +360,17 @@ def _people(fit: Fitted, data: Demonstrations, by_episode: Curves) -> tuple[Arra
     known = fit.expertise.ratings
     if known is None or known.shares is None or known.population is None:
         shares = _by_own_steps(data, by_episode, np.arange(len(data.names)))
-        return shares, float(product(shares, INSIDE)[present].mean())
+        mean = float(product(shares, INSIDE)[present].mean())
+        return shares, mean, mean
     rows = dict(zip(known.names, known.shares, strict=True))
     shares = np.stack([on_whole_grid(rows.get(name, known.population.share)) for name in data.names])
     both = np.array([each for each in present if data.names[each] in rows], dtype=np.int64)
     both = both[:: -(-len(both) // _ENOUGH_DEMONSTRATORS)] if len(both) else both
     if not len(both):
-        return shares, reference_expertise(fit)
-    relative = product(shares[both], INSIDE).mean() / reference_expertise(fit)
-    return shares, float(product(_by_own_steps(data, by_episode, both), INSIDE).mean() / relative)
+        return shares, (reference := reference_expertise(fit)), reference
+    reference = reference_expertise(fit)
+    relative = product(shares[both], INSIDE).mean() / reference
+    return shares, float(product(_by_own_steps(data, by_episode, both), INSIDE).mean() / relative), reference
 
 
 def _by_own_steps(data: Demonstrations, by_episode: Curves, chosen: Array) -> Array:

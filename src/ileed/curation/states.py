@@ -1,8 +1,8 @@
-"""States of episodes: how typical each step's is, and of which kinds an episode's are."""
+"""States of episodes: how typical each step's is, which clusters they belong to, and how well a policy does there."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -15,6 +15,13 @@ _REFERENCES = 1_000  # steps that others are compared with, so that the work is 
 _ROWS_AT_ONCE = 8_192
 _ITERATIONS = 50
 USUAL_KINDS = 8
+_MOST_CLUSTERS = 16
+_EPISODES_PER_CLUSTER = 5
+_MOST_STRATA = 8
+_UNITS_PER_STRATUM = 10
+_ENOUGH_STEPS = 10_000  # from which the centres of state clusters are computed
+_PRIOR_STEPS = 50  # by which the effect of a state cluster is shrunk towards none
+_FOLDS = 5
 
 
 def typicality(data: Demonstrations, observations: Array, *, seed: int) -> Array:
@@ -82,6 +89,103 @@ def kinds_of(data: Demonstrations, inputs: Array, unit: Array, kinds: int | str 
     number = np.unique(k_means(mean, min(count, len(mean)), seed=seed), return_inverse=True)[1]
     held = np.eye(number.max() + 1, dtype=bool)[number]
     return Kinds(tuple(f"cluster {place + 1}" for place in range(held.shape[1])), held, "cluster by mean observation")
+
+
+def cluster_steps(data: Demonstrations, inputs: Array, *, seed: int) -> Array:
+    """(step,) the state cluster of each step, by (input, step) inputs; one cluster for every five episodes, at most 16.
+
+    Centres are those of k-means of a random sample of steps.
+    """
+    count = min(_MOST_CLUSTERS, max(1, data.episode_count // _EPISODES_PER_CLUSTER))
+    if count == 1 or not len(inputs):
+        return np.zeros(len(data), dtype=np.int64)
+    sample = np.arange(len(data))
+    if len(data) > _ENOUGH_STEPS:
+        sample = np.sort(numpy_stream(seed, "sample of states").choice(len(data), _ENOUGH_STEPS, replace=False))
+    rows = np.asarray(inputs[:, sample].T, dtype=np.float64)
+    number = k_means(rows, count, seed=seed)
+    centres = np.stack([rows[number == each].mean(0) for each in np.unique(number)])
+    parts = (slice(first, first + _ROWS_AT_ONCE) for first in range(0, len(data), _ROWS_AT_ONCE))
+    return np.concatenate([_squared_distances(inputs[:, part].T, centres).argmin(1) for part in parts])
+
+
+def strata_of(inputs: Array, unit: Array, *, seed: int) -> Array:
+    """(unit,) the stratum of each unit: its cluster by the state in which it begins.
+
+    A demonstrator seldom chooses where an episode begins, so that strata do not separate demonstrators.
+    """
+    begins = np.flatnonzero(np.append(True, np.diff(unit) != 0))
+    count = min(_MOST_STRATA, len(begins) // _UNITS_PER_STRATUM)
+    if count < 2 or not len(inputs):
+        return np.zeros(len(begins), dtype=np.int64)
+    rows = np.asarray(inputs[:, begins].T, dtype=np.float64)
+    return np.asarray(np.unique(k_means(rows, count, seed=seed), return_inverse=True)[1])
+
+
+class StateEffects(NamedTuple):
+    """Sums of what is known of steps, by which the effect of a state cluster is estimated on other episodes.
+
+    The cluster's steps are compared with what the same demonstrators do elsewhere (indirect standardisation): with
+    S_ic the sum over the n_ic steps of demonstrator i in cluster c, the expected sum is E_c = sum over i of
+    n_ic S_i / n_i. So a cluster that only a poor demonstrator visits is not taken for a difficult one.
+    """
+
+    sums: Array
+    """(demonstrator, cluster, fold, number)."""
+    counts: Array
+    """(demonstrator, cluster, fold)."""
+
+    def additive(self) -> Array:
+        """(cluster, fold, number) observed minus expected mean, by the other folds, shrunk towards zero."""
+        observed, expected, count = self._standardised()
+        return np.asarray((observed - expected) / (count + _PRIOR_STEPS)[..., None])
+
+    def ratio(self) -> Array:
+        """(cluster, fold, number) observed by expected sum, by the other folds, shrunk towards one."""
+        observed, expected, count = self._standardised()
+        mean = observed.sum(0) / np.maximum(count.sum(0), 1)[..., None]
+        prior = _PRIOR_STEPS * np.maximum(mean, 1e-12)
+        return np.asarray((observed + prior) / (expected + prior))
+
+    def _standardised(self) -> tuple[Array, Array, Array]:
+        sums = self.sums.sum(2, keepdims=True) - self.sums
+        counts = self.counts.sum(2, keepdims=True) - self.counts
+        mean = sums.sum(1) / np.maximum(counts.sum(1), 1)[..., None]
+        return sums.sum(0), (counts[..., None] * mean[:, None]).sum(0), counts.sum(0)
+
+
+@final
+class StateGroups:
+    """Steps by demonstrator, state cluster and fold of their episode."""
+
+    def __init__(self, data: Demonstrations, cluster: Array) -> None:
+        self._shape = len(data.names), int(cluster.max()) + 1, _FOLDS
+        self.cluster, self.fold = cluster, folds_of_episodes(data, _FOLDS)[data.episode]
+        self.index = np.ravel_multi_index((data.demonstrator, cluster, self.fold), self._shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self._shape))
+
+    def effects(self, sums: Array) -> StateEffects:
+        """From (group, number) sums."""
+        counts = np.bincount(self.index, minlength=self.size)
+        return StateEffects(sums.reshape(*self._shape, -1), counts.reshape(self._shape))
+
+    def effects_of(self, values: Array) -> StateEffects:
+        """From (step,) values."""
+        return self.effects(np.bincount(self.index, values, self.size)[:, None])
+
+
+def folds_of_episodes(data: Demonstrations, count: int, *, seed: int | None = None) -> Array:
+    """(episode,) the fold of each: every demonstrator's episodes are dealt in turn, shuffled where a seed is given."""
+    order = np.arange(data.episode_count)
+    if seed is not None:
+        order = numpy_stream(seed, "folds of curation").permutation(data.episode_count)
+    order = order[np.argsort(data.episode_demonstrator[order], kind="stable")]
+    fold = np.empty(data.episode_count, dtype=np.int64)
+    fold[order] = np.arange(data.episode_count) % count
+    return fold
 
 
 def k_means(rows: Array, count: int, *, seed: int) -> Array:

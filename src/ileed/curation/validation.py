@@ -1,0 +1,268 @@
+"""Does training on a selection pay? Policies trained on it and on everything, compared on held-out episodes.
+
+Small networks are trained in five folds of episodes, on all training episodes and on what a rule selects of them, with
+its weights. Held-out steps judge how well they predict the expert component of the data. With pi the trained policy and
+rho_i the cross-fitted expertise of the demonstrator, the loss of a step is
+
+    -log(rho_i pi(a | s) + (1 - rho_i) / |A|)       of discrete actions,
+    rho_i / (1 - rho_i) |a - pi(s)|^2               of continuous actions whose rho_i is a share of explained variance,
+    rho_i |a - pi(s)|^2                             of other continuous actions, whose rho_i is a precision.
+
+Squared errors are of standardised actions. The gain is the reduction of the held-out loss relative to training on
+everything. Its interval is the wider of two: over held-out episodes, by the linearised variance of a ratio of sums, and
+Student's over folds, which includes the chance in training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import NormalDist
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ileed._torch import numpy_stream, stream, threads
+from ileed.curation.states import folds_of_episodes
+from ileed.demonstrations import Array, Demonstrations
+
+FOLDS = 5
+LEAST_EPISODES = 2 * FOLDS
+_HIDDEN = 64
+_BATCH = 256
+_STEPS = 1_000
+_EPOCHS = 20
+_LEAST_STEPS = 100
+_RATE = 3e-3
+_AT_ONCE = 8_192
+_SUREST = 0.98  # the greatest expertise that a loss assumes, so that no demonstrator decides alone
+
+Weigh = Callable[[Array], Array]
+"""From (episode,) which are for training to (step,) the weight of every step."""
+
+
+class Material(NamedTuple):
+    """What policies are trained on and judged by."""
+
+    data: Demonstrations
+    inputs: Array
+    """(input, step)."""
+    expertise: Array
+    """(demonstrator,) cross-fitted, from 0 to 1."""
+    is_signal: bool
+    """Whether expertise is a share of explained variance."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are enough episodes to compare anything."""
+        return self.data.episode_count >= LEAST_EPISODES and len(self.inputs) > 0
+
+    def importance(self) -> Array:
+        """(demonstrator,) the weight of squared errors, with mean 1 over steps."""
+        rho = np.clip(self.expertise, 1 - _SUREST, _SUREST)
+        weight = rho / (1 - rho) if self.is_signal else rho
+        return np.asarray(weight / weight[self.data.demonstrator].mean())
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """The gain of training on a selection, relative to everything: the reduction of the held-out loss, with interval.
+
+    NaN where there are too few episodes to compare.
+    """
+
+    name: str
+    """Of the selection."""
+    gain: float
+    low: float
+    high: float
+    confidence_level: float
+
+    @property
+    def is_better(self) -> bool:
+        return self.low > 0
+
+    @property
+    def is_worse(self) -> bool:
+        return self.high < 0
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in words."""
+        if np.isnan(self.gain):
+            return f"too few episodes to compare {self.name} with everything: {LEAST_EPISODES} or more are needed"
+        verdict = "better than" if self.is_better else "worse than" if self.is_worse else "not distinguishable from"
+        interval = f"{self.gain:+.1%} [{self.low:+.1%}, {self.high:+.1%}]"
+        return f"{self.name}: {verdict} everything on held-out episodes, gain {interval}"
+
+
+@final
+@dataclass(frozen=True)
+class Recommendation:
+    """The selection to train on: everything, unless a candidate is better by its interval.
+
+    Intervals hold for all candidates together (Bonferroni), so that the chance of recommending a selection where none
+    is better is at most one minus the confidence level.
+    """
+
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def best(self) -> Comparison | None:
+        """The candidate of the greatest gain among those that are better by their interval; None for everything."""
+        better = [each for each in self.comparisons if each.is_better]
+        return max(better, key=lambda each: each.gain, default=None)
+
+    @property
+    def sentence(self) -> str:
+        """The recommendation in words."""
+        if self.best is not None:
+            return f"recommended: {self.best.sentence}"
+        if all(np.isnan(each.gain) for each in self.comparisons):
+            return f"recommended: everything, since fewer than {LEAST_EPISODES} episodes cannot be compared"
+        return "recommended: everything, since no selection predicts held-out episodes better by its interval"
+
+
+def compare_with_everything(
+    material: Material, candidates: Mapping[str, Weigh], *, level: float, seed: int
+) -> tuple[Comparison, ...]:
+    """One comparison for each candidate; their intervals hold for all of them together."""
+    level = 1 - (1 - level) / max(1, len(candidates))
+    if not material.is_enough or not candidates:
+        return tuple(Comparison(name, np.nan, np.nan, np.nan, level) for name in candidates)
+    fold = folds_of_episodes(material.data, FOLDS, seed=seed)
+    losses = np.empty((1 + len(candidates), material.data.episode_count))
+    for number in range(FOLDS):
+        losses[:, fold == number] = _held_out(material, [*candidates.values()], fold == number, (seed, number))
+    everything = losses[0]
+    return tuple(
+        Comparison(name, *_gain(everything, own, fold, level), level)
+        for name, own in zip(candidates, losses[1:], strict=True)
+    )
+
+
+def _gain(everything: Array, own: Array, fold: Array, level: float) -> tuple[float, float, float]:
+    """The relative reduction of the summed loss of episodes, and its interval."""
+    total, count = everything.sum(), len(everything)
+    if total <= 0:
+        return 0.0, 0.0, 0.0
+    gain = float((everything - own).sum() / total)
+    residual = everything - own - gain * everything
+    over_episodes = np.sqrt((residual**2).sum() * count / (count - 1)) / total
+    sums = np.stack([np.bincount(fold, values, FOLDS) for values in (everything, own)])
+    each = (sums[0] - sums[1]) / np.maximum(sums[0], 1e-12)
+    over_folds = each.std(ddof=1) / np.sqrt(FOLDS)
+    probability = (1 + level) / 2
+    reach = max(NormalDist().inv_cdf(probability) * over_episodes, _student_of_four(probability) * over_folds)
+    return gain, gain - float(reach), gain + float(reach)
+
+
+def _student_of_four(probability: float) -> float:
+    """The quantile, above 1/2, of Student's distribution with four degrees of freedom (Shaw, 2006)."""
+    assert FOLDS == 5
+    root = np.sqrt(4 * probability * (1 - probability))
+    return float(2 * np.sqrt(np.cos(np.arccos(root) / 3) / root - 1))
+
+
+@threads(1)
+def _held_out(material: Material, candidates: Sequence[Weigh], held_out: Array, key: tuple[int, int]) -> Array:
+    """(candidate, episode) summed losses of the held-out episodes; the first candidate is everything."""
+    data = material.data
+    training = ~held_out[data.episode]
+    weights = np.stack([training.astype(np.float64), *(weigh(~held_out) for weigh in candidates)])
+    weights[weights.sum(1) <= 0] = training
+    is_same = [next(first for first in range(len(weights)) if (weights[first] == row).all()) for row in weights]
+    distinct = sorted(set(is_same))
+    networks = _Networks(material, len(distinct), key)
+    networks.train(weights[distinct])
+    steps = np.flatnonzero(~training)
+    own = np.unique(data.episode[steps], return_inverse=True)[1]
+    losses = np.zeros((len(distinct), int(held_out.sum())))
+    for first in range(0, len(steps), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        for row, values in enumerate(networks.losses(steps[part])):
+            losses[row] += np.bincount(own[part], values, losses.shape[1])
+    return losses[[distinct.index(each) for each in is_same]]
+
+
+@final
+class _Networks:
+    """Networks of two hidden layers, one for each candidate, from equal initial values and random numbers."""
+
+    def __init__(self, material: Material, count: int, key: tuple[int, int]) -> None:
+        self._material, self._key = material, key
+        data = material.data
+        self._importance = material.importance()
+        self._scale, self._centre = np.ones(1), np.zeros(1)
+        outputs = data.action_count if data.discrete else data.actions.shape[1]
+        if not data.discrete:
+            self._centre, self._scale = data.actions.mean(0), data.actions.std(0)
+            self._scale = np.where(self._scale > 1e-9, self._scale, np.inf)
+        chance, sizes = (
+            stream(key[0], "policies of curation", key[1]),
+            (len(material.inputs), _HIDDEN, _HIDDEN, outputs),
+        )
+        self._layers: list[tuple[Tensor, Tensor]] = []
+        for before, after in pairwise(sizes):
+            weight = torch.randn(1, before, after, generator=chance) / before**0.5
+            both = weight.repeat(count, 1, 1), torch.zeros(count, 1, after)
+            self._layers.append((both[0].requires_grad_(), both[1].requires_grad_()))
+
+    def train(self, weights: Array) -> None:
+        """Fit each network to steps drawn in proportion to (candidate, step) weights."""
+        most = int((weights > 0).sum(1).max())
+        steps = min(_STEPS, max(_LEAST_STEPS, _EPOCHS * most // _BATCH))
+        uniform = numpy_stream(self._key[0], "batches of curation", self._key[1]).random((steps, _BATCH))
+        sums = np.cumsum(weights, axis=1)
+        drawn = [np.searchsorted(row, uniform * row[-1], side="right") for row in sums]
+        rows = np.minimum(np.stack(drawn, axis=1), weights.shape[1] - 1)  # (optimisation step, candidate, row)
+        parameters = [each for layer in self._layers for each in layer]
+        optimiser = torch.optim.Adam(parameters, lr=_RATE)
+        for step, batch in enumerate(rows):
+            optimiser.param_groups[0]["lr"] = _RATE * (1 - step / steps)
+            optimiser.zero_grad()
+            self._training_loss(batch).backward()
+            optimiser.step()
+
+    def _answers(self, rows: Array) -> Tensor:
+        """(candidate, row, output) at (candidate, row) steps."""
+        found = torch.from_numpy(np.asarray(self._material.inputs[:, rows], dtype=np.float32)).permute(1, 2, 0)
+        for number, (weight, bias) in enumerate(self._layers):
+            found = torch.baddbmm(bias, found, weight)
+            found = found if number == len(self._layers) - 1 else found.relu()
+        return found
+
+    def _training_loss(self, rows: Array) -> Tensor:
+        answers, data = self._answers(rows), self._material.data
+        if data.discrete:
+            chosen = torch.from_numpy(data.actions[rows].astype(np.int64))
+            return -self._log_policy(answers, rows).gather(2, chosen[..., None]).mean((1, 2)).sum()
+        return ((answers - self._targets(rows)) ** 2).mean((1, 2)).sum()
+
+    def _log_policy(self, answers: Tensor, rows: Array) -> Tensor:
+        legal = self._material.data.legal
+        if legal is not None:
+            answers = answers.masked_fill(~torch.from_numpy(np.asarray(legal[rows], dtype=bool)), -torch.inf)
+        return answers.log_softmax(2)
+
+    def _targets(self, rows: Array) -> Tensor:
+        return torch.from_numpy(((self._material.data.actions[rows] - self._centre) / self._scale).astype(np.float32))
+
+    @torch.no_grad()
+    def losses(self, steps: Array) -> Array:
+        """(candidate, step) as the module has them."""
+        data, who = self._material.data, self._material.data.demonstrator[steps]
+        rows = np.broadcast_to(steps, (len(self._layers[0][0]), len(steps)))
+        answers = self._answers(rows)
+        if not data.discrete:
+            squares = ((answers - self._targets(rows)) ** 2).mean(2).double().numpy()
+            return np.asarray(squares * self._importance[who])
+        chosen = torch.from_numpy(data.actions[steps].astype(np.int64)).expand(len(rows), -1)
+        policy = self._log_policy(answers, rows).gather(2, chosen[..., None])[..., 0].double().exp().numpy()
+        rho = np.clip(self._material.expertise[who], 1 - _SUREST, _SUREST)
+        possible = data.action_count if data.legal is None else data.legal[steps].sum(1)
+        return np.asarray(-np.log(rho * policy + (1 - rho) / possible))
