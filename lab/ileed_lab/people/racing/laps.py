@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from ileed import DemonstrationError, Demonstrations
 from ileed.demonstrations import Array
+from ileed.demonstrations.findings import first_copies
 
 __all__ = [
     "AI_DRIVER",
@@ -111,7 +112,7 @@ def racing_laps(path: Path) -> RacingLaps:
 
     Observations are the position (x, z), the speed and four Fourier pairs of the distance as a share of the lap; the
     actions are the steering angle and the pedal (throttle minus brake), each divided by its standard deviation over
-    the human drivers.
+    the human drivers. Laps that are in the file twice are read once: a policy of another fold would have seen them.
     """
     columns = _columns(path)
     lap = np.unique(columns["lap"], return_inverse=True)[1]
@@ -146,14 +147,17 @@ def racing_laps(path: Path) -> RacingLaps:
             for first, last in zip(starts, ends, strict=True)
         ]
     )
-    theirs = human[starts]
+    rewards = np.where(np.diff(lap, append=-1) == 0, -np.diff(columns["time"], append=0.0), 0.0)
+    theirs, every = human[starts], demonstrations(human)
+    once = first_copies(every) == np.arange(every.episode_count)
+    kept = once[every.episode]
     return RacingLaps(
-        data=demonstrations(human),
-        lap_time=lap_time[theirs],
-        segment_time=segment_time[theirs],
+        data=every.select(kept),
+        lap_time=lap_time[theirs][once],
+        segment_time=segment_time[theirs][once],
         ai=demonstrations(~human),
         ai_lap_time=lap_time[~theirs],
-        rewards=np.where(np.diff(lap, append=-1) == 0, -np.diff(columns["time"], append=0.0), 0.0)[human],
+        rewards=rewards[human][kept],
     )
 
 

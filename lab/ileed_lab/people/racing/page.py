@@ -68,8 +68,9 @@ Remonda, Veas and Luzhnica (*Comparing driving behavior of humans and autonomous
 simulator*, [PLoS ONE 16(2), 2021](https://doi.org/10.1371/journal.pone.0245320)) recorded drivers, from amateurs to
 professionals, on one circuit. A step is 10 m of the track. Observations are the position, the speed and four Fourier
 pairs of the distance; actions are the steering angle and the pedal (throttle minus brake), each divided by its standard
-deviation. No model sees a time. Skill is measured by the median lap time of a driver, the time of a lap, and the median
-time of a driver in each of {len(SEGMENTS)} segments."""
+deviation. No model sees a time. All laps of the two fastest drivers are in the file twice; they are read once, since a
+policy that has seen a copy of the lap that it judges overrates exactly these two. Skill is measured by the median lap
+time of a driver, the time of a lap, and the median time of a driver in each of {len(SEGMENTS)} segments."""
 
 
 def _conclusion(scores: FoundScores) -> list[str]:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Real
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -155,7 +154,5 @@ def _remarks(fitted: Fitted) -> Measured:
     ratings = fitted.expertise.ratings
     if ratings is None:
         return {}
-    reliability = getattr(ratings, "reliability", None)
-    reliability = reliability() if callable(reliability) else reliability
-    known = {"reliability": float(reliability)} if isinstance(reliability, Real) else {}
-    return {"sentence": ratings.sentence(), **known}
+    by = {"reliability": ratings.by.reliability, "horizon": ratings.by.horizon}
+    return {"sentence": ratings.sentence(), **{name: value for name, value in by.items() if value is not None}}
