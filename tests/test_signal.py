@@ -334,3 +334,25 @@ def test_a_recurrent_policy_is_rated_too():
     fitted = method(policy=policy, steps=60, folds=3).fit(operators(NOISE, episodes=5), seed=0, device="cpu")
     assert fitted.expertise.ratings is not None
     assert fitted.rater.joint.parts.policy.length == 1
+
+
+def test_the_sentence_says_so_where_duration_explains_the_order():
+    """Nine demonstrators whose episodes are the longer the more noise they have."""
+    random, parts = np.random.default_rng(0), []
+    for person in range(9):
+        for _ in range(6):
+            length = 20 + 8 * person
+            state = np.cumsum(random.normal(size=(length, 2)), axis=0) / 4
+            action = np.sin(state) + 0.2 * person * random.normal(size=state.shape)
+            parts.append((state, action, person))
+    data = ileed.Demonstrations(
+        observations=np.concatenate([state for state, _, _ in parts]).astype(np.float32),
+        actions=np.concatenate([action for _, action, _ in parts]).astype(np.float32),
+        demonstrator=np.concatenate([[f"operator {person}"] * len(state) for state, _, person in parts]),
+        episode=np.concatenate([[number] * len(state) for number, (state, _, _) in enumerate(parts)]),
+    )
+    ratings = method(steps=200).fit(data, seed=0, device="cpu").expertise.ratings
+    assert "duration" in ratings.by.explained
+    assert ratings.sentence().endswith(ratings.by.explained)
+    short = operators(NOISE)
+    assert method(steps=50).fit(short, seed=0, device="cpu").expertise.ratings.by.explained == ""

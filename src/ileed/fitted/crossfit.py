@@ -46,6 +46,7 @@ from ileed.fitted.rating import (
 )
 from ileed.fitted.ratings import Ratings
 from ileed.fitted.signal import HeldOutMoments, Rater, chosen_horizon
+from ileed.indicators import indicators
 from ileed.model.scaling import SignalScaling
 from ileed.nets import members
 
@@ -272,7 +273,13 @@ class SignalFolds:
         if progress is not None:
             progress(len(data), len(data))
         rated = replace(rated, dispersion=ratings.by.dispersion, practice=ratings.by.practice)
-        return replace(ratings, by=rated)
+        return replace(ratings, by=replace(rated, explained=_explanation(data, ratings) if units is None else ""))
+
+
+def _explanation(data: Demonstrations, ratings: Ratings) -> str:
+    """Whether duration and speed explain most of the order of demonstrators, in words; empty where they do not."""
+    expertise = ratings.best.expertise[data.episode_demonstrator]
+    return indicators(data, columns={"expertise": expertise}).explained_by("expertise").sentence()
 
 
 def _some_episodes(data: Demonstrations, fold: Array) -> Array:

@@ -31,6 +31,8 @@ class RatedBy:
     reliability: float | None = None
     """Split-half reliability of the ratings over episodes, None where it is not known; with outcomes, the share of the
     variance of skill between demonstrators that is known."""
+    explained: str = ""
+    """What duration and speed explain of the order, where that is most of it (`Indicators.explained_by`)."""
     practice: int | None = None
     """The episodes over which a learning curve's change is counted; None where there are no curves."""
     outcomes: int = 0

@@ -341,8 +341,14 @@ class Ratings:
 
     @default_errors()
     def sentence(self, probability: float = 0.95) -> str:
-        """Who can be told apart, in words; the two best groups of several, or how many of very many are not average."""
-        checked_level(probability, "probability")
+        """Who can be told apart, in words; the two best groups of several, or how many of very many are not average.
+
+        It says so where duration and speed explain most of the order.
+        """
+        order = self._order_in_words(checked_level(probability, "probability"))
+        return f"{order}; but {self.by.explained}" if self.by.explained else order
+
+    def _order_in_words(self, probability: float) -> str:
         if self._are_many and not self.not_identified:
             return apart_from_mean(self._posterior, probability)
         groups = self.groups(probability)
