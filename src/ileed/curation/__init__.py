@@ -205,8 +205,8 @@ class Curated:
     material: Material
     """What `check` trains policies on."""
     within_reliability: float
-    """Reliability of differences between episodes of one demonstrator, from 0 to 1: the intraclass correlation of both
-    halves of an episode. Where it is below 0.5, adjusted scores of episodes are ratings of their demonstrators. NaN
+    """Reliability of differences between episodes of one demonstrator, from 0 to 1: the intraclass correlation of
+    odd and even segments of an episode. Where it is below 0.5, adjusted scores of episodes are ratings of their demonstrators. NaN
     where it cannot be estimated."""
     confidence_level: float
     judged_by: str
