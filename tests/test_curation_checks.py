@@ -202,7 +202,7 @@ def test_reliability_within_demonstrators_is_high_only_for_differences_that_last
         assert np.sum(np.array(found) > 0.5) <= 1
 
 
-def test_halves_of_an_episode_share_no_window_of_the_horizon():
+def test_odd_and_even_segments_share_no_window_of_the_horizon():
     """Moving averages of white noise are equally reliable to it: not at all."""
     found = []
     for seed in range(20):

@@ -208,9 +208,9 @@ class Curated:
     material: Material
     """What `check` trains policies on."""
     within_reliability: float
-    """Reliability of differences between episodes of one demonstrator, from 0 to 1: the intraclass correlation of both
-    halves of an episode. Where it is below 0.5, adjusted scores of episodes are ratings of their demonstrators. NaN
-    where it cannot be estimated."""
+    """Reliability of differences between episodes of one demonstrator, from 0 to 1: the intraclass correlation of odd
+    and even segments. Where it is below 0.5, adjusted scores of episodes are ratings of their demonstrators. NaN where
+    it cannot be estimated."""
     confidence_level: float
     judged_by: str
     """Which policies judged the steps: the fit's own, or those of folds that have not seen them; in words."""

@@ -45,6 +45,7 @@ _ENOUGH_DEMONSTRATORS = 500  # to learn their mean
 _ENOUGH_UNITS = 256  # of one person, to learn how these differ
 LEAST_RELIABILITY = 0.5
 """Of differences between episodes of one demonstrator, below which these all have the rating of the demonstrator."""
+_LEAST_SEGMENT = 20  # steps
 _PRIOR_STEPS = 5  # how many steps' worth it is believed beforehand that an episode varies as all do
 Progress = Callable[[int, int], object]
 
@@ -155,14 +156,18 @@ def score(fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches
 def within_reliability(index: Array, data: Demonstrations, horizon: int) -> float:
     """Reliability of differences between episodes of one demonstrator, from (step,) an index of quality; NaN for none.
 
-    Both halves of an episode are replicates (`reliability_of`). Their means are replaced by normal scores, which
-    single steps far from all others do not dominate, and are centred within demonstrators. Steps before the middle
-    whose horizon reaches beyond it are left out, since both halves would share what happens there.
+    Odd and even segments of an episode are replicates (`reliability_of`). Their means are replaced by normal scores,
+    which single steps far from all others do not dominate, and are centred within demonstrators. A segment has twice
+    the steps of the horizon, 20 at least, and half of the episode at most. Steps whose horizon reaches beyond their
+    segment are left out, since both replicates would share what happens there.
     """
     bounds, who = data.episode_bounds, data.episode_demonstrator
-    middle = ((bounds[:-1] + bounds[1:]) // 2)[data.episode]
-    here = np.arange(len(data))
-    half, used = (here >= middle).astype(np.int64), (here >= middle) | (here + horizon <= middle)
+    steps = np.diff(bounds)
+    length = np.minimum(max(_LEAST_SEGMENT, 2 * horizon), (steps + 1) // 2)[data.episode]
+    here = np.arange(len(data)) - bounds[:-1][data.episode]
+    half = here // length % 2
+    end = np.minimum((here // length + 1) * length, steps[data.episode])
+    used = (here + horizon <= end) | (end == steps[data.episode])
     cell, size = (2 * data.episode + half)[used], 2 * data.episode_count
     count = np.bincount(cell, minlength=size)
     known = count > 0
