@@ -51,8 +51,9 @@ class Estimate:
 
 @lru_cache(maxsize=2)
 def _curate(estimate: Estimate, rule: str) -> Curated:
-    """Remembered, since both the scores and the selection are asked for."""
-    return curate(estimate.fitted, estimate.data, seed=estimate.seed, **RULES[rule])
+    """Remembered, since both the scores and the selection are asked for; without a rule, what is recommended."""
+    found = curate(estimate.fitted, estimate.data, seed=estimate.seed, **RULES[rule])
+    return found if RULES[rule] else found.recommended()
 
 
 @final

@@ -105,7 +105,8 @@ class CuratedTraining:
         data, began = demonstrations, time.monotonic()
         outcome: Mapping[str, Any] = {"outcome": lap_times(data), "better": "lower"} if self.is_told_times else {}
         fitted = self.method.fit(data, seed=seed, device="cpu", progress=progress, **outcome)
-        weights = {name: curate(fitted, data, **rule).step_weights for name, rule in RULES.items()}
+        each = {name: curate(fitted, data, **rule) for name, rule in RULES.items()}
+        weights = {name: (own if RULES[name] else own.recommended()).step_weights for name, own in each.items()}
         found = {name: self.trainer.fit(data, seed=seed, weights=each) for name, each in weights.items()}
         kept = {name: float(each.sum() ** 2 / np.square(each).sum() / len(each)) for name, each in weights.items()}
         return TrainedPolicies(found, time.monotonic() - began, fitted, kept)
