@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ _SHAPES = {"large": (8, 50, 100, 20, 12)}  # demonstrators, episodes of each, st
 _SMALL = (8, 30, 90, 10, 4)
 
 
-def demonstrations(call: str) -> object:
+def demonstrations(call: str) -> Any:
     """The data of a call."""
     import ileed
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
-from ileed import Demonstrations, Embedded, Ileed, SettingsError, VarianceScaling
+from ileed import Demonstrations, Embedded, Ileed, MixtureMLP, SettingsError, VarianceScaling
 from ileed_lab.grid import AbstractExperiment, Setting
 from ileed_lab.learners import Learner
 from ileed_lab.people.racing.laps import RacingLaps, racing_laps
@@ -31,7 +31,7 @@ HORIZON = 12
 """Actions of a chunk, 120 m or about 2 s, where a method embeds several of them together."""
 METHODS: Mapping[str, Ileed] = {
     "default": Ileed(),
-    "paper": Ileed(demonstrator=VarianceScaling(), expertise=Embedded()),
+    "paper": Ileed(policy=MixtureMLP(hidden=(32, 32)), demonstrator=VarianceScaling(), expertise=Embedded()),
 }
 QUALITIES: Mapping[str, AbstractQuality] = {
     "mutual-information": MutualInformation(),
