@@ -55,6 +55,7 @@ reproduction-figures: $(READY)
 	$(BIN)/python -m ileed_lab.chess.figures --results results --out docs/images
 	$(BIN)/python -m ileed_lab.calibration.figures --results results --out docs/images
 	$(BIN)/python -m ileed_lab.curation.figures --results results --out docs/images
+	$(BIN)/python -m ileed_lab.people.racing.figures --results results --out docs/images
 
 # A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.
 $(READY): pyproject.toml lab/pyproject.toml constraints.txt

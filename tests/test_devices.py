@@ -36,6 +36,7 @@ MODELS = (
     ileed.Persistent(per_person=True),
     ileed.SignalScaling(),
     ileed.SignalScaling(gain=False, offset=True),
+    ileed.VarianceScaling(),
 )
 HEADS = (
     ileed.CategoricalMLP(),
@@ -96,7 +97,7 @@ def test_the_combinations_have_every_part_of_the_library():
     ):
         own = {part for part in parts_of_kind(kind) if part.__module__.startswith("ileed.")}
         assert own <= {type(each) for each in listed}
-    assert len(COMBINATIONS) == (9 * 2 + 7 * 2) * 8
+    assert len(COMBINATIONS) == (9 * 2 + 6 * 2) * 8
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])

@@ -121,15 +121,15 @@ def test_one_demonstrator_can_be_cloned():
 
 
 @pytest.mark.parametrize(
-    ("discrete", "policy", "demonstrator"),
-    [(True, CategoricalMLP, UniformMixture), (False, MixtureMLP, SignalScaling)],
+    ("discrete", "policy", "demonstrator", "expertise"),
+    [(True, CategoricalMLP, UniformMixture, Embedded), (False, MixtureMLP, SignalScaling, Constant)],
     ids=["discrete", "continuous"],
 )
-def test_defaults_follow_the_kind_of_action(discrete, policy, demonstrator):
+def test_defaults_follow_the_kind_of_action(discrete, policy, demonstrator, expertise):
     parts = fit(world(discrete=discrete)).joint.parts
     assert isinstance(parts.policy, policy)
     assert isinstance(parts.demonstrator, demonstrator)
-    assert isinstance(parts.expertise, Embedded)
+    assert isinstance(parts.expertise, expertise)
 
 
 @pytest.mark.parametrize(("floating", "normalised"), [(True, True), (False, False)], ids=["measured", "whole numbers"])

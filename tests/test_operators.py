@@ -370,10 +370,10 @@ def test_a_claim_is_wrong_where_skill_is_clearly_in_the_opposite_order():
 
 
 def test_every_demonstrator_model_of_continuous_actions_is_a_method_of_its_own_name():
-    assert model_name(ileed.PersistentScaling(biased=True)) == "persistent-scaling-biased"
+    assert model_name(ileed.SignalScaling(offset=True)) == "signal-scaling-offset"
     models = [model for model in ileed.comparing.CANDIDATES if not model.discrete]
     methods = Recognisable().methods({"speeds": "equal"})
-    assert len(methods) == len(models) + 2
+    assert len(methods) == len(models) + 3  # the operators, the default and the paper's model
     assert methods["default"].method == ileed.Ileed()
 
 

@@ -33,6 +33,7 @@ from ileed_lab.curation.page import curation_page
 from ileed_lab.minigrid.page import page, published_minigrid
 from ileed_lab.people.hanabi.page import hanabi_page
 from ileed_lab.people.overcooked.page import overcooked_page
+from ileed_lab.people.racing.page import operators_page
 from ileed_lab.square.experiment import BY_STATE
 from ileed_lab.square.page import robot_page
 from ileed_lab.square.success_section import published_square
@@ -90,7 +91,9 @@ def test_the_page_about_chess_is_what_the_results_say():
     assert page == curation_page(RESULTS), "docs/curation.md is stale: run `make reproduction-page`"
 
 
-@pytest.mark.parametrize(("name", "made"), [("hanabi", hanabi_page), ("overcooked", overcooked_page)])
+@pytest.mark.parametrize(
+    ("name", "made"), [("hanabi", hanabi_page), ("overcooked", overcooked_page), ("real-operators", operators_page)]
+)
 def test_the_pages_about_people_are_what_the_results_say(name, made):
     page = (ROOT / "docs" / f"{name}.md").read_text()
     assert page == made(RESULTS), f"docs/{name}.md is stale: run `make reproduction-page`"
@@ -342,6 +345,7 @@ GENERATED = [
     ROOT / "docs" / "curation.md",
     ROOT / "docs" / "hanabi.md",
     ROOT / "docs" / "overcooked.md",
+    ROOT / "docs" / "real-operators.md",
     PAGE,
     ROBOT_PAGE,
     CHESS_PAGE,

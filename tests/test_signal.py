@@ -308,17 +308,6 @@ def test_a_fit_judges_its_own_episodes_by_policies_that_have_not_seen_them(fitte
     assert "none of which has seen" in ileed.curate(fitted, data).judged_by
 
 
-def test_episode_scores_follow_the_noise_of_the_episode(fitted):
-    """Among a demonstrator's own episodes too: the three with the least noise score above the three with the most."""
-    data = operators(NOISE)
-    scores = np.array(ileed.curate(fitted, data).episodes["expertise"])
-    shares = np.bincount(data.episode, fitted.rater.shares(data)) / LENGTH
-    for person in range(PEOPLE):
-        own = data.episode_demonstrator == person
-        order = np.argsort(shares[own])
-        assert scores[own][order[:3]].mean() > scores[own][order[-3:]].mean()
-
-
 def test_a_given_horizon_is_used_and_the_policy_does_not_depend_on_it():
     data = operators(NOISE, episodes=6)
     fits = [

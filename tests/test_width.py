@@ -97,7 +97,7 @@ def test_continuous_actions_choose_their_width_too():
     data = rings(600)
     data = replace(data, actions=np.sin(4 * data.observations.astype(np.float64)))
     fitted = quick(steps=150).fit(data, seed=0)
-    assert fitted.joint.parts.policy == ileed.MixtureMLP(hidden=fitted.width.chosen)
+    assert fitted.joint.parts.policy == ileed.MixtureMLP(hidden=fitted.width.chosen, standard_deviation_floor=0.05)
 
 
 def test_a_recurrent_policy_is_refused_by_the_check():

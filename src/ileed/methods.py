@@ -49,7 +49,7 @@ from ileed.fitting.knowing import start_with
 from ileed.fitting.loop import Start, optimise_each
 from ileed.fitting.preparing import check_memory, least_memory, sizes_of
 from ileed.fitting.stages import Stages
-from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture
+from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Constant, Embedded, Perfect
 from ileed.model.joint import Joint, Parts
@@ -163,8 +163,9 @@ class Ileed:
     def parts(self, data: Demonstrations) -> Parts:
         """The model's parts, with what was left to the data filled in."""
         policy = self._head(data)
-        chosen = self.model or (UniformMixture() if data.discrete else SignalScaling())
         expertise = self.expertise or (Embedded() if data.discrete or self.dynamics else Constant())
+        continuous = SignalScaling() if expertise.estimates_expertise else VarianceScaling()  # which has no parameters
+        chosen = self.model or (UniformMixture() if data.discrete else continuous)
         return Parts(policy, chosen.for_data(data), expertise.for_data(data), self.dynamics)
 
     @property
@@ -424,6 +425,8 @@ class Ileed:
             expertise=Constant(),
             dynamics=None,
         )
+        known = stage.known and replace(stage.known, answers=None)  # which have actions of one step
+        stage = replace(stage, known=known)
         found = method.fit_members(actions_ahead(data, horizons), each * _equal_weights(data), stage)
         practice = parts.expertise.practice_episodes
         return SignalFolds(found, data, fold, horizons, model, practice, assumed)

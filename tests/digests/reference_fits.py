@@ -72,7 +72,8 @@ def alone(data: Callable[[], ileed.Demonstrations], *, weighted: bool = False, *
     def fit() -> list[ileed.Fitted]:
         found = data()
         weights = np.random.default_rng(1).integers(0, 3, size=(RESTARTS, found.episode_count)) if weighted else None
-        return [method(**settings).fit(found, seed=SEED, device="cpu", weights=weights, check_width=False)]
+        paper = {} if found.discrete else {"demonstrator": ileed.VarianceScaling(), "expertise": ileed.Embedded()}
+        return [method(**(paper | settings)).fit(found, seed=SEED, device="cpu", weights=weights, check_width=False)]
 
     return fit
 

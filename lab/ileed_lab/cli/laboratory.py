@@ -119,6 +119,9 @@ class Tables:
     overcooked: Path = Path("docs/overcooked.md")
     """The same for the page about Overcooked."""
 
+    operators: Path = Path("docs/real-operators.md")
+    """The same for the page about real operators."""
+
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
@@ -127,6 +130,7 @@ class Tables:
         from ileed_lab.minigrid.page import write_page
         from ileed_lab.people.hanabi.page import write_hanabi_page
         from ileed_lab.people.overcooked.page import write_overcooked_page
+        from ileed_lab.people.racing.page import write_operators_page
         from ileed_lab.square.page import write_robot_page
 
         write_page(self.results, self.out)
@@ -137,5 +141,6 @@ class Tables:
         write_curation_page(self.results, self.curation)
         write_hanabi_page(self.results, self.hanabi)
         write_overcooked_page(self.results, self.overcooked)
+        write_operators_page(self.results, self.operators)
         pages = (self.out, self.robot, self.chess, self.calibration, self.crowd, self.curation, self.hanabi)
-        Output().say(f"wrote {', '.join(map(str, pages))} and {self.overcooked}")
+        Output().say(f"wrote {', '.join(map(str, pages))}, {self.overcooked} and {self.operators}")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ileed import Demonstrations, Ileed
+from ileed import Demonstrations, Ileed, VarianceScaling
 from ileed.comparing import CANDIDATES
 from ileed_lab.grid import AbstractExperiment, Setting
 from ileed_lab.operators.learners import Estimate, Estimator, expertise_of
@@ -58,7 +58,7 @@ class Recognisable(AbstractExperiment):
         return [{"speeds": speeds} for speeds in SPEEDS]
 
     def methods(self, setting: Setting) -> Mapping[str, Estimator | None]:
-        models = [model for model in CANDIDATES if not model.discrete]
+        models = [*(model for model in CANDIDATES if not model.discrete), VarianceScaling()]
         named = {model_name(model): Estimator(replace(self.method, demonstrator=model)) for model in models}
         return {"operators": None, "default": Estimator(self.method), **named}
 

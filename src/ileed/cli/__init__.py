@@ -72,7 +72,7 @@ COMMANDS: Mapping[str, Command] = {
     "curate": Command(
         "ileed.cli.curate",
         "Curate",
-        "Score every episode of a data set by a run, keep the best by a rule, and write what trainers read.",
+        "Score every episode of a data set by a run, keep some by a rule, and write what trainers read.",
     ),
     "label": Command(
         "ileed.cli.labelling",

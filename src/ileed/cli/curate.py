@@ -46,11 +46,9 @@ class RuleOptions:
     coverage: bool | None = None
     """Preserve the states of the whole data set, by selection and by weights; None does so with continuous actions."""
     least_effective: float | None = None
-    """The least effective sample size of weights, as a share of what is kept; 0.5 by default with continuous actions
-    and 0 with discrete ones."""
+    """The least effective sample size of weights, as a share of what is kept; 0.5 with continuous actions."""
     adjust: bool | None = None
-    """Correct expertise for state, and shrink it towards the demonstrator's rating unless differences within
-    demonstrators are reliable; None does so with continuous actions."""
+    """Correct expertise for state, and shrink it towards the demonstrator's; None does so with continuous actions."""
 
 
 class Scored(NamedTuple):
@@ -134,8 +132,7 @@ class Curate(OfCuration):
     """
 
     check: bool = True
-    """Compare the selection with everything by cross-validation, which takes some seconds; without it and without a
-    rule, everything is kept."""
+    """Compare the selection with everything by cross-validation; without it and a rule, everything is kept."""
 
     def __call__(self) -> None:
         from ileed.curation.outputs import check_destination, summary

@@ -338,10 +338,10 @@ class HeldOutMoments:
 
     def reliability(self, place: int) -> float:
         """Of ratings at a horizon, by its place; NaN where no demonstrator has episodes in two folds."""
-        owner, folds = self.data.episode_demonstrator, int(self.fold.max()) + 1
-        count = len(self.data.names) * folds
-        shares = self.scale(place).noise_shares(self.moments.at(place), owner, len(self.data.names))
-        cell = owner * folds + self.fold
+        folds = int(self.fold.max()) + 1
+        cell, count = self.data.episode_demonstrator * folds + self.fold, len(self.data.names) * folds
+        # gains and variances of each fold's own, or they would make folds of one demonstrator alike
+        shares = self.scale(place).noise_shares(self.moments.at(place), cell, count)
         steps = _sum_by(self.moments.steps, cell, count)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratings = -np.log(np.maximum(_sum_by(shares, cell, count) / steps, _TINY))
