@@ -89,7 +89,7 @@ def method(model: Any, head: Any, expertise: Any, **settings: Any) -> ileed.Ilee
 
 
 def test_the_combinations_have_every_part_of_the_library():
-    """Nine models and two heads for discrete actions, seven and two for continuous ones; eight kinds of expertise."""
+    """Nine models and two heads for discrete actions, six and two for continuous ones; eight kinds of expertise."""
     for kind, listed in (
         (ileed.model.demonstrators.AbstractDemonstratorModel, MODELS),
         (ileed.model.policies.AbstractPolicyHead, HEADS),
