@@ -233,7 +233,7 @@ def _failures(scores: FoundScores) -> list[str]:
     return ["\n".join(lines) or "By none of these measures.", _REASONS]
 
 
-_REASONS = """A density rewards what is repeated exactly. Fast drivers hold the throttle fully pressed more often, which is
-probably why the log-likelihood of a BC policy follows their order; the partial correlations above show how much of each
-score the share of full throttle explains. Where demonstrators hardly differ, no score means anything, and a ranking has to be
-withheld."""
+_REASONS = """A density rewards what is repeated exactly. Fast drivers hold the throttle fully pressed more often, which
+is probably why the log-likelihood of a BC policy follows their order; the partial correlations above show how much of
+each score the share of full throttle explains. Where demonstrators hardly differ, no score means anything, and a
+ranking has to be withheld."""
