@@ -400,7 +400,10 @@ class Ileed:
         data, weights = (data, weights) if self.folds == 0 else held_in_memory(data, weights)
         parts = self.parts(data)
         horizons = () if data.discrete else parts.demonstrator.horizons(data)
-        usual = FOLDS if parts.policy.length == 1 or horizons else 0
+        is_rated = parts.policy.length == 1 or (
+            horizons and not data.has_many_people
+        )  # whom a rater's members cost much
+        usual = FOLDS if is_rated else 0
         count = min(usual if self.folds is None else self.folds, data.episode_count)
         by_episode = np.ones(data.episode_count) if weights is None else weights
         rates = parts.expertise.estimates_expertise and not parts.demonstrator.defines_expertise
