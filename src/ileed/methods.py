@@ -402,7 +402,7 @@ class Ileed:
         horizons = () if data.discrete else parts.demonstrator.horizons(data)
         is_rated = parts.policy.length == 1 or (
             horizons and not data.has_many_people
-        )  # whom a rater's members cost much
+        )  # a rater of many takes GBs
         usual = FOLDS if is_rated else 0
         count = min(usual if self.folds is None else self.folds, data.episode_count)
         by_episode = np.ones(data.episode_count) if weights is None else weights
