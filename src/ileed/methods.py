@@ -400,9 +400,7 @@ class Ileed:
         data, weights = (data, weights) if self.folds == 0 else held_in_memory(data, weights)
         parts = self.parts(data)
         horizons = () if data.discrete else parts.demonstrator.horizons(data)
-        is_rated = parts.policy.length == 1 or (
-            horizons and not data.has_many_people
-        )  # a rater of many takes GBs
+        is_rated = parts.policy.length == 1 or (horizons and not data.has_many_people)  # a rater of many takes GBs
         usual = FOLDS if is_rated else 0
         count = min(usual if self.folds is None else self.folds, data.episode_count)
         by_episode = np.ones(data.episode_count) if weights is None else weights
