@@ -19,7 +19,7 @@ from ileed_lab.curation.figures import differences_figure, rewards_figure, squar
 from ileed_lab.curation.others import CurationTrainers
 from ileed_lab.curation.page import NAMES, curation_page
 from ileed_lab.curation.square import SELECTIONS as IN_SQUARE
-from ileed_lab.curation.square import Cloned, CurationSquare, Judged, Taught, tiers
+from ileed_lab.curation.square import Cloned, CurationSquare, Judge, Judged, Own, tiers
 from ileed_lab.curation.subsets import OTHERS, RULES, SELECTIONS, Curator, best_episodes, select
 from ileed_lab.grid import Cell
 
@@ -178,32 +178,64 @@ def operators(seed=0):
 
 
 BRIEF = ileed.MixtureLSTM(hidden=(4,), length=3, shared_standard_deviations=True)
-BRIEF_JUDGE = Curator(
-    ileed.Ileed(policy=BRIEF, expertise=ileed.Constant(), restarts=1, steps=30, learning_rate=0.03, folds=2)
-)
+CLONE = ileed.bc_rnn(policy=BRIEF, steps=5)
+JUDGE = Judge(ileed.Ileed(policy=ileed.MixtureMLP(hidden=(8,), modes=1), restarts=2, steps=200, learning_rate=0.02))
+
+
+def cloned(selection, seed=0, judge=JUDGE):
+    return Cloned(selection, CLONE, judge).fit(operators(), seed=seed, device="cpu")
 
 
 def test_the_oracle_of_square_knows_the_tier_of_the_operator():
     assert tiers(operators()) == (2, 2, 1, 1, 0, 0)
-    taught = Taught("robomimic-bc-rnn", "half-oracle", BRIEF_JUDGE).fit(operators(), seed=0, device="cpu")
-    kept = np.array(tiers(operators()))[operators().episode_demonstrator][taught.subset.kept]
+    chosen = Cloned("half-oracle", CLONE, JUDGE).subset("half-oracle", operators(), seed=0, device="cpu")
+    kept = np.array(tiers(operators()))[operators().episode_demonstrator][chosen.kept]
     assert sorted(kept) == [1] * 30 + [2] * 60
 
 
-def test_trainers_in_square_learn_from_the_same_episodes_with_the_seed_of_their_trial():
-    ours = Cloned("above", ileed.bc_rnn(policy=BRIEF, steps=5), BRIEF_JUDGE).fit(operators(), seed=1, device="cpu")
-    theirs = Taught("robomimic-bc-rnn", "above", BRIEF_JUDGE).fit(operators(), seed=1, device="cpu")
-    assert ours.told == theirs.subset.told(operators(), tiers(operators()))
-    assert theirs.seed == 1_001
-    judged = Judged(BRIEF_JUDGE).fit(operators(), seed=1, device="cpu")
-    assert judged.told["expertise"].keys() == set(operators().names)
+def test_halves_in_square_have_as_many_episodes_and_random_ones_differ_between_trials():
+    clone = Cloned("half", CLONE, JUDGE)
+    halves = [clone.subset(name, operators(), seed=0, device="cpu") for name in IN_SQUARE if name.startswith("half")]
+    assert {int(each.kept.sum()) for each in halves} == {90}
+    drawn = [clone.subset("half-random", operators(), seed=seed, device="cpu").kept for seed in (0, 1)]
+    assert (drawn[0] != drawn[1]).any()
 
 
-def test_nothing_in_square_is_chosen_by_reward_and_no_trainer_takes_weights_that_it_cannot():
-    named = {name for names in IN_SQUARE.values() for name in names}
-    assert named < set(SELECTIONS)
-    assert not any("reward" in name for name in named)
-    assert "weighted" not in IN_SQUARE["robomimic-bc-rnn"]
+def test_weights_in_square_are_those_that_curation_gives():
+    chosen = Cloned("weighted", CLONE, JUDGE).subset("weighted", operators(), seed=0, device="cpu")
+    expected = ileed.curate(JUDGE(operators(), seed=0, device="cpu").fitted, operators(), weight=True)
+    assert chosen.kept.all()
+    np.testing.assert_array_equal(chosen.weights, expected.weights)
+    alone = CLONE.fit(operators(), seed=2_001, device="cpu", weights=expected.weights, check_width=False)
+    seen = operators().observations[:5]
+    assert (cloned("weighted", seed=1).policy.predict(seen)[0] == alone.policy.predict(seen)[0]).all()
+
+
+def test_a_selection_that_equals_an_earlier_one_names_it_and_trains_nothing():
+    recommended = JUDGE(operators(), seed=0, device="cpu").curated["curated"]
+    curated = cloned("curated")
+    best = recommended.recommendation.best
+    assert (
+        curated.told.get("same_as")
+        == {
+            "everything": "everything",
+            "weights": "weighted",
+            "the best 75%": None,
+            "the best 50%": "half",
+        }["everything" if best is None else best.name]
+    )
+    assert (curated.policy is None) == ("same_as" in curated.told)
+    assert "same_as" not in cloned("half-random").told
+
+
+def test_the_judge_of_square_tells_the_order_of_the_tiers_and_what_it_recommends():
+    told = Judged(JUDGE).fit(operators(), seed=0, device="cpu").told
+    assert told["tiers_in_order"] is True
+    assert told["expertise"].keys() == set(operators().names)
+    assert [each["name"] for each in told["comparisons"]] == ["weights", "the best 75%", "the best 50%"]
+    assert CurationSquare().measure({}, "judge", 0, Judged(JUDGE).fit(operators(), seed=0, device="cpu")) == told
+    own = Own(ileed.Ileed(policy=BRIEF, restarts=1, steps=5, folds=0)).fit(operators(), seed=0, device="cpu")
+    assert own.policy.recurrent
 
 
 # --- the page
@@ -251,21 +283,35 @@ def test_the_page_says_where_curation_helps_where_it_does_not_and_what_was_not_r
 
 def test_the_page_tells_success_in_square_in_percentage_points(results):
     square = CurationSquare()
+    (setting,) = square.settings()
     kept = {"episodes": 150, "steps": 9_000, "skill": 1.5}
+    compared = [{"name": "weights", "gain": 0.02, "low": -0.01, "high": 0.05}]
+    judged = {
+        "expertise": {"ann": 0.5},
+        "tiers_in_order": True,
+        "horizon": 5,
+        "reliability": 0.9,
+        "sentence": "ann is alone",
+        "recommended": "everything",
+        "comparisons": compared,
+        "length_correlation": -0.5,
+    }
     origin = {"commit": "0123456789ab", "date": "2026-01-01", "machine": "Linux", "device": "cpu"}
-    for setting in square.settings():
-        for method in square.methods(setting):
-            lift = {"above": 0.2, "half": -0.1}.get(method, 0.0)
-            told = {"length_correlation": -0.5, "expertise": {"ann": 0.5}} if method == "ileed" else kept
-            trials = [{"trial": k, "success": 0.5 + lift + k / 100, **told} for k in range(3)]
-            Cell(square, setting, method).write(results, trials, [origin])
+    for method in square.methods(setting):
+        lift = {"weighted": 0.2, "half": -0.1}.get(method, 0.0)
+        told = {"success": 0.5 + lift, **({} if method == "ileed" else kept)}
+        told = {"curated": kept | {"same_as": "weighted"}, "judge": judged}.get(method, told)
+        trials = [{"trial": k, **told} for k in range(3)]
+        Cell(square, setting, method).write(results, trials, [origin])
     page = curation_page(results)
-    assert "- BC-RNN of ours, above the mean: **better than** everything (+20.0 (20.0 to 20.0) points)" in page
-    assert "robomimic's BC-RNN, the best half: **worse than** everything (-10.0 (-10.0 to -10.0) points)" in page
-    assert "| robomimic's BC-RNN | Square | 3 | 51.0 (48.5 to 53.5) | takes none | 71.0 (68.5 to 73.5) |" in page
-    assert "| robomimic's BC-RNN | the best half | 3 | **-10.0 (-10.0 to -10.0)** |" in page
-    assert "| the best half | 150 | 9,000 | 1.50 |" in page
-    assert "-0.50 (-0.50 to -0.50)" in page
+    assert "- Everything, weighted: **above** everything (+20.0 (20.0 to 20.0) points, 3 trials)" in page
+    assert "- The best half: **below** everything (-10.0 (-10.0 to -10.0) points, 3 trials)" in page
+    assert "- Curated with defaults: **above** everything (+20.0 (20.0 to 20.0) points, 3 trials)" in page
+    row = "| 3 | 150 | 9,000 | 1.50 | 70.0 (70.0 to 70.0) | **+20.0 (20.0 to 20.0)** |"
+    assert f"| everything, weighted {row}" in page
+    assert f"| curated with defaults, the same as everything, weighted {row}" in page
+    assert "in order in 3 of 3 fits" in page
+    assert "| gain of weights | +2.0% [-1.0%, +5.0%] | +2.0% [-1.0%, +5.0%] |" in page
     assert b"percent succeeded" in square_figure(results)
 
 

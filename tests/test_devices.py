@@ -148,7 +148,7 @@ def step_on_meta(
     """Trace one optimisation step: what a CUDA graph would record of it."""
     start = chosen._start(data, 0, torch.device("cpu"))
     if known is not None:
-        start = start_with(start, known, chosen.optimiser, torch.device("cpu"))
+        start = start_with(start, known, torch.device("cpu"))
     with copied_to_meta(monkeypatch):
         optimisation = copy.deepcopy(_Optimisation(start.joint, start.prepared, chosen.optimiser, None))
     if hasattr(optimisation.sampler, "_device"):
@@ -177,7 +177,6 @@ def test_a_step_with_dynamics_and_knowledge_makes_every_tensor_on_the_device(dis
     known = ileed.Known(
         gold=["0"],
         better=[("1", "2")],
-        quality=dict.fromkeys(data.episode_keys.tolist()[:3], 0.5),
         answers=(data.observations[:2], data.actions[:2]),
     )
     step_on_meta(replace(chosen, dynamics=None), data, monkeypatch, known)

@@ -1,4 +1,4 @@
-"""What is known of episodes and states: how episodes went, and the right actions in some states."""
+"""What is known of demonstrators and states: who is expert, and the right actions in some states."""
 
 from __future__ import annotations
 
@@ -45,48 +45,9 @@ def test_an_answer_is_soft():
         np.testing.assert_array_equal(policy.act(np.eye(STATES)[1:]), RIGHT[1:])
 
 
-def test_people_whose_episodes_failed_are_less_expert_and_more_so_the_more_is_assumed():
-    data = simulated(habitual, people=4, episodes=10)
-    own = data.episode_keys[data.episode_demonstrator == 0]
-    free, little, much = (
-        estimates(fitted(data, known, steps=200))
-        for known in (
-            None,
-            ileed.Known(quality=dict.fromkeys(own.tolist(), 0.0), quality_steps=0.3),
-            ileed.Known(quality=dict.fromkeys(own.tolist(), False)),
-        )
-    )
-    assert free[0] > little[0] > much[0]
-    succeeded = dict.fromkeys(data.episode_keys[data.episode_demonstrator == 3].tolist(), True)
-    assert estimates(fitted(data, ileed.Known(quality=succeeded), steps=200))[3] > free[3]
-
-
-@pytest.mark.parametrize("batch_size", [None, 50])
-def test_a_person_whose_episodes_all_succeeded_is_gold(batch_size):
-    """The same terms of the objective, by episode and by person, in the whole and in mini-batches."""
-    data = simulated(habitual, people=4, episodes=4)
-    quality = dict.fromkeys(data.episode_keys[data.episode_demonstrator == 2].tolist(), 1.0)
-    by_episode, by_person = (
-        estimates(fitted(data, known, steps=100, batch_size=batch_size))
-        for known in (ileed.Known(quality=quality, quality_steps=7.0), {"person 2": 7.0})
-    )
-    np.testing.assert_allclose(by_episode, by_person, atol=1e-4)
-    assert abs(by_episode - estimates(fitted(data, steps=100, batch_size=batch_size))).max() > 0.01
-
-
-def test_episodes_without_weight_say_nothing_of_people():
-    data = simulated(habitual, people=4, episodes=4)
-    first = data.episode_keys[:4].tolist()
-    weights = (np.arange(data.episode_count) >= 4).astype(float)
-    options = {"seed": 0, "device": "cpu", "weights": weights}
-    short = method(ileed.UniformMixture(), steps=50)
-    told = short.fit(data, gold=ileed.Known(quality=dict.fromkeys(first, 0.0)), **options)
-    np.testing.assert_allclose(estimates(told), estimates(short.fit(data, **options)), atol=1e-6)
-
-
 def test_members_in_blocks_hear_what_is_known_as_all_at_once():
     data = simulated(habitual, people=4, episodes=4)
-    known = ileed.Known(quality=dict.fromkeys(range(0, 16, 4), 0.0), answers=answers(0))
+    known = ileed.Known(gold=["person 1"], answers=answers(0))
     weights = np.random.default_rng(0).uniform(0.5, 1.5, size=(2, data.episode_count))
     together, apart = (
         method(ileed.UniformMixture(), steps=50, restarts=2, member_block=block).fit(
@@ -100,10 +61,10 @@ def test_members_in_blocks_hear_what_is_known_as_all_at_once():
 @pytest.mark.parametrize("batch_size", [None, 50])
 def test_processes_that_share_a_batch_add_up_to_its_objective(batch_size):
     data = simulated(habitual, people=4, episodes=4)
-    known = ileed.Known(gold=["person 1"], quality={0: 0.0, 6: 0.5}, answers=answers(0, 3))
+    known = ileed.Known(gold=["person 1"], answers=answers(0, 3))
     settings = method(ileed.UniformMixture(), batch_size=batch_size)
     cpu = torch.device("cpu")
-    start = start_with(settings._start(data, 0, cpu), known, settings.optimiser, cpu)
+    start = start_with(settings._start(data, 0, cpu), known, cpu)
     sampler, shares = start.prepared.sampler, [start.prepared.sampler.share(place, 2) for place in range(2)]
     for each in (sampler, *shares):
         each.load(3)
@@ -123,15 +84,15 @@ def test_answers_pull_continuous_policies_and_what_is_known_is_heard_in_every_st
         episode=np.repeat(np.arange(20), 10),
         source_episode=np.array([f"demo_{number}" for number in np.repeat(np.arange(20), 10)]),
     )
-    known = ileed.Known(quality={"demo_3": 0.0}, answers=(np.zeros((1, 2)), np.full((1, 1), 3.0)), answer_steps=100.0)
+    known = ileed.Known(gold=["1"], answers=(np.zeros((1, 2)), np.full((1, 1), 3.0)), answer_steps=100.0)
     head = ileed.MixtureMLP(hidden=(8,), modes=1)
     short = ileed.Ileed(policy=head, restarts=1, steps=40, folds=2, learning_rate=0.03)
     told, free = (short.fit(data, seed=0, device="cpu", gold=gold) for gold in (known, None))
     assert told.policy.act(np.zeros((1, 2)))[0, 0] > free.policy.act(np.zeros((1, 2)))[0, 0] + 0.5
     told.save(tmp_path / "run")
     saved = ileed.load(tmp_path / "run").provenance["known"]
-    assert saved["quality"] == [[3, 0.0]]
-    assert (saved["answers"]["states"], saved["answer_steps"], saved["quality_steps"]) == (1, 100.0, 1.0)
+    assert saved["gold"] == [[1, 10.0]]
+    assert (saved["answers"]["states"], saved["answer_steps"]) == (1, 100.0)
 
 
 def test_a_checkpoint_belongs_to_the_answers_that_it_was_made_with(tmp_path):
@@ -147,59 +108,36 @@ def test_a_checkpoint_belongs_to_the_answers_that_it_was_made_with(tmp_path):
 @pytest.mark.parametrize(
     ("known", "says"),
     [
-        (ileed.Known(quality={99: 1.0}), "quality has episode 99, which the data do not have"),
-        (ileed.Known(quality={0: 1.5}), "quality of episode 0"),
-        (ileed.Known(quality={0: 1.0}, quality_steps=-1.0), "quality_steps"),
         (ileed.Known(answers=(np.eye(STATES), [0])), "answers cannot be read"),
         (ileed.Known(answers=(np.eye(STATES)[:1], [ACTIONS])), "answers have action 3, but the data have"),
         (ileed.Known(answers=(np.eye(STATES)[:1, :2], [0])), "answers have shapes"),
         (ileed.Known(answers=answers(0), answer_steps=float("nan")), "answer_steps"),
     ],
 )
-def test_what_is_known_of_other_episodes_or_states_is_refused(known, says):
+def test_answers_in_other_states_are_refused(known, says):
     with pytest.raises(ileed.SettingsError, match=says):
         fitted(simulated(habitual, people=4, episodes=2), known, steps=1)
 
 
-# --- one order for one fit
+# --- ratings
 
 
-def graded(data, best_first) -> dict:
-    """The episodes of each person went as well as the place of that person says, from 1 to 0."""
-    place = {person: 1 - rank / (len(best_first) - 1) for rank, person in enumerate(best_first)}
-    return {key: place[person] for key, person in zip(data.episode_keys, data.episode_demonstrator, strict=True)}
-
-
-@pytest.mark.parametrize("best_first", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)], ids=str)
-def test_ratings_hear_how_episodes_went_and_agree_with_the_fit_on_the_order(best_first):
-    data = simulated(habitual, people=4, episodes=10)
-    known = ileed.Known(quality=graded(data, best_first), quality_steps=10.0)
-    expertise = fitted(data, known, steps=200, restarts=2, folds=2).expertise
-    own = expertise.by_demonstrator()
-    names = [f"person {person}" for person in best_first]
-    assert sorted(own, key=own.get, reverse=True) == names
-    assert expertise.table()["demonstrator"].to_pylist() == names
-    assert [name for name, _ in expertise.ranking()] == names
-
-
-def test_ratings_of_a_person_whose_episodes_all_succeeded_are_those_of_a_gold_person():
-    data = simulated(habitual, people=4, episodes=4)
-    quality = dict.fromkeys(data.episode_keys[data.episode_demonstrator == 2].tolist(), 1.0)
-    tables = [
-        fitted(data, known, steps=50, restarts=1, folds=2).expertise.table().to_pydict()
-        for known in (ileed.Known(quality=quality, quality_steps=7.0), {"person 2": 7.0}, None)
-    ]
-    assert tables[0]["demonstrator"] == tables[1]["demonstrator"]
-    np.testing.assert_allclose(tables[0]["expertise"], tables[1]["expertise"], atol=1e-3)
-    assert tables[0]["demonstrator"][0] == "person 2"
-    assert tables[2]["demonstrator"][0] != "person 2"
+@pytest.mark.parametrize("gold", range(4))
+def test_the_fit_and_its_ratings_hear_who_is_gold(gold):
+    data, name = simulated(habitual, people=4, episodes=10), f"person {gold}"
+    expertise = fitted(data, [name], steps=200, restarts=2, folds=2).expertise
+    assert expertise.by_demonstrator()[name] > 0.9
+    assert expertise.table()["demonstrator"].to_pylist()[0] == name
+    assert expertise.ranking()[0][0] == name
 
 
 def test_ratings_of_very_many_people_hear_what_is_known(monkeypatch):
-    """They are rated in parts, by the same likelihood."""
+    """They are rated in parts, by the same likelihood; with nothing known, person 3 is not the best."""
     data = simulated(habitual, people=4, episodes=10)
-    known = ileed.Known(quality=graded(data, (3, 2, 1, 0)), quality_steps=10.0)
     monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", 3)
     monkeypatch.setattr("ileed.fitted.rating.PEOPLE_AT_ONCE", 3)
-    table = fitted(data, known, steps=20, restarts=1, folds=2).expertise.table()
-    assert table["demonstrator"].to_pylist() == ["person 3", "person 2", "person 1", "person 0"]
+    best = [
+        fitted(data, known, steps=20, restarts=1, folds=2).expertise.table()["demonstrator"].to_pylist()[0]
+        for known in (["person 3"], None)
+    ]
+    assert best[0] == "person 3" != best[1]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import shutil
+import warnings
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
@@ -13,10 +16,13 @@ import numpy as np
 import pytest
 
 import ileed
+from ileed.fitted.crossfit import RESTARTS
+from ileed_lab.comparison import Records
 from ileed_lab.experiments import reproduce
-from ileed_lab.operators import teleoperators
+from ileed_lab.operators import pick_place_section, teleoperators
 from ileed_lab.operators.learners import SELECTIONS, Cloning, Estimator
 from ileed_lab.operators.motion import FASTEST, STEP, TREMOR_BAND, Hands, Teleoperator, band_limited
+from ileed_lab.operators.page import simulated_operators_page
 from ileed_lab.operators.pick_place import (
     FEATURES,
     GOAL,
@@ -30,7 +36,8 @@ from ileed_lab.operators.pick_place import (
     VELOCITY,
     PickPlaceTask,
 )
-from ileed_lab.operators.pick_place_experiment import PickPlace
+from ileed_lab.operators.pick_place_experiment import QUALITIES, PickPlace
+from ileed_lab.operators.pick_place_section import POLICIES, SCORES, FoundPickPlace
 from ileed_lab.operators.recognisable import (
     SPEEDS,
     TOLERANCE,
@@ -41,10 +48,13 @@ from ileed_lab.operators.recognisable import (
     record_population,
     record_reaching,
 )
-from ileed_lab.operators.recognisable_experiment import Recognisable, model_name, wrong_claims
+from ileed_lab.operators.recognisable_experiment import Recognisable, wrong_claims
+from ileed_lab.operators.recognisable_section import FoundRecognisable
 from ileed_lab.operators.recording import Recording, demonstrations, episode_success
 from ileed_lab.operators.teleoperators import EXPERT, OPERATORS, record_operator, record_operators, success_rates
+from ileed_lab.outcome_weights import outcome_weights
 from ileed_lab.records import read_cell
+from ileed_lab.regression import Regression
 
 EASY, HARD = PickPlaceTask("easy"), PickPlaceTask("hard")
 TO_OBJECT = slice(14, 16)  # in the plane
@@ -369,19 +379,13 @@ def test_a_claim_is_wrong_where_skill_is_clearly_in_the_opposite_order():
     assert wrong_claims([("a", "b"), ("c", "d")], skills) == (4, [["a", "d"], ["b", "d"]])
 
 
-def test_every_demonstrator_model_of_continuous_actions_is_a_method_of_its_own_name():
-    assert model_name(ileed.SignalScaling(offset=True)) == "signal-scaling-offset"
-    models = [model for model in ileed.comparing.CANDIDATES if not model.discrete]
-    methods = Recognisable().methods({"speeds": "equal"})
-    assert len(methods) == len(models) + 3  # the operators, the default and the paper's model
-    assert methods["default"].method == ileed.Ileed()
-
-
 # Experiments
 
 QUICK = ileed.Ileed(policy=ileed.MixtureMLP(hidden=(8,), modes=1), restarts=1, steps=150, learning_rate=0.01, folds=2)
-QUICK_BC = ileed.bc(policy=ileed.MixtureMLP(hidden=(16,), modes=1), restarts=1, steps=150, learning_rate=0.01)
-SMALL = PickPlace(method=QUICK, trainer=QUICK_BC, episodes=4, rollouts=20, truth_episodes=50)
+QUICK_BC = Regression(hidden=(16,), steps=150)
+FEW_SCORES = {name: QUALITIES[name] for name in ("episode-length", "jerk-and-idle", "random")}  # take no training
+SMALL = PickPlace(method=QUICK, trainer=QUICK_BC, episodes=4, rollouts=20, truth_episodes=50, qualities=FEW_SCORES)
+SMALL_REACHING = Recognisable(method=QUICK, episodes=6, skill_episodes=50)
 
 
 @dataclass(frozen=True)
@@ -408,6 +412,13 @@ def test_an_estimator_gives_its_method_what_it_may_know():
     np.testing.assert_array_equal(heard["outcome"], episode_success(data))
 
 
+def test_fewer_restarts_change_no_rating():
+    data = demonstrations(record_operators(EASY, OPERATORS[-2:], episodes=4, seed=0))
+    few, more = (replace(QUICK, steps=20, restarts=RESTARTS + extra) for extra in (0, 2))
+    one, other = (Estimator(method).fit(data, seed=0, device="cpu").fitted for method in (few, more))
+    assert one.expertise.ranking() == other.expertise.ranking()
+
+
 def test_a_selection_that_does_not_exist_is_refused():
     with pytest.raises(ileed.SettingsError, match=r"selection must be one of everything, .*, got 'best'"):
         Cloning("best")
@@ -420,39 +431,144 @@ def test_policies_are_cloned_from_what_their_selection_says():
     kept = {name: Cloning(name, QUICK_BC, Estimator(QUICK)).fit(data, seed=0, device="cpu").kept for name in SELECTIONS}
     assert kept["everything"].all()
     np.testing.assert_array_equal(kept["successes"], success)
+    np.testing.assert_array_equal(kept["outcome"], success)  # at most a third of the effective sample size is given up
     assert kept["half"].sum() == data.episode_count / 2
 
 
-def test_pick_and_place_runs_end_to_end(tmp_path):
-    paths = reproduce(SMALL, out=tmp_path, trials=1, settings=["hard"], device="cpu", workers=1)
-    trials = {path.stem.removeprefix("hard_"): read_cell(path)["trials"][0] for path in paths}
-    assert trials.keys() == {"operators", "ileed", "ileed-without-task", *(f"bc-{name}" for name in SELECTIONS)}
+def test_the_weights_of_outcomes_are_those_that_the_fit_learned_by():
+    """Of the episodes of two operators, of which few succeed: the successes, as far as the effective size allows."""
+    data = demonstrations(record_operators(HARD, OPERATORS[-2:], episodes=12, seed=0))
+    success = episode_success(data)
+    assert 0 < success.mean() < 1 / 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = QUICK.fit(data, seed=0, device="cpu", outcome=success)
+    weights = outcome_weights(fitted, data, success)
+    assert weights.mean() == pytest.approx(1)
+    assert np.ptp(weights[success]) == pytest.approx(0)
+    assert weights.sum() ** 2 / (weights**2).sum() / len(weights) == pytest.approx(
+        fitted.evidence.settings.effective_share
+    )
+    with pytest.raises(ileed.SettingsError, match="fit with outcome="):
+        outcome_weights(replace(fitted, evidence=None), data, success)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Records of both experiments on tiny cases: one trial of pick and place, two populations of each speed."""
+    folder = tmp_path_factory.mktemp("results")
+    reproduce(SMALL, out=folder, trials=1, settings=["hard"], device="cpu", workers=1)
+    reproduce(SMALL_REACHING, out=folder, trials=1, device="cpu", workers=1)
+    return folder
+
+
+def trials_of(folder, experiment, setting):
+    paths = (folder / experiment).glob(f"{setting}_*.json")
+    return {path.stem.removeprefix(f"{setting}_"): read_cell(path)["trials"][0] for path in paths}
+
+
+def test_pick_and_place_runs_end_to_end(results):
+    trials = trials_of(results, "operators/pick-place", "hard")
+    estimates = ("ileed", "ileed-outcome", "ileed-without-task")
+    assert trials.keys() == {"operators", *estimates, *(f"bc-{name}" for name in SELECTIONS)}
     assert all("failed" not in trial for trial in trials.values()), trials
     truth = trials["operators"]["success"]
     assert truth["exact and fast"] == 1 > truth["hesitant and careless"]
-    for name in ("ileed", "ileed-without-task"):
+    assert trials["operators"]["scores"].keys() == FEW_SCORES.keys()
+    for name in estimates:
         assert trials[name]["expertise"].keys() == truth.keys()
         assert -1 <= trials[name]["correlation"] <= 1
         assert isinstance(trials[name]["sentence"], str)
     assert trials["ileed"]["expertise"] != trials["ileed-without-task"]["expertise"]
     assert trials["bc-successes"]["successful"] == 1 > trials["bc-everything"]["successful"]
     assert all(len(trials[name]["successes"]) == 20 for name in trials if "bc" in name)
+    same = ("success", "successes", "episodes", "is_weighted")
+    assert [trials["bc-outcome"][name] for name in same] == [trials["bc-successes"][name] for name in same]
 
 
-def test_recognisable_operators_run_end_to_end(tmp_path):
-    small = Recognisable(method=QUICK, episodes=6, skill_episodes=50)
-    chosen = ["operators", "default", "variance-scaling"]
-    paths = reproduce(small, out=tmp_path, trials=1, methods=chosen, device="cpu", workers=1)
-    assert len(paths) == 6
-    for path in paths:
-        (trial,) = read_cell(path)["trials"]
-        assert "failed" not in trial, trial
-        if path.stem.endswith("operators"):
-            assert all(0 <= each["success"] <= 1 for each in trial["operators"])
-            continue
-        assert sorted(name for group in trial["groups"] for name in group) == sorted(trial["expertise"])
-        assert len(trial["wrong"]) <= trial["claims"]
-        assert min(trial["rank"].values()) == 1
+def test_recognisable_operators_run_end_to_end(results):
+    for speeds in SPEEDS:
+        trials = trials_of(results, "operators/recognisable", speeds)
+        assert trials.keys() == {"operators", "default", "outcome", "variance-scaling"}
+        assert all("failed" not in trial for trial in trials.values()), trials
+        assert all(0 <= each["success"] <= 1 for each in trials.pop("operators")["operators"])
+        for trial in trials.values():
+            assert sorted(name for group in trial["groups"] for name in group) == sorted(trial["expertise"])
+            assert len(trial["wrong"]) <= trial["claims"]
+            assert len(trial["reversed"]) <= trial["claims"]
+            assert min(trial["rank"].values()) == 1
+
+
+# The page
+
+
+def test_the_page_shows_every_score_policy_and_kind_of_operator_after_the_conclusion(results):
+    page = simulated_operators_page(results)
+    assert page.index("\n- Pick and place: expertise") < page.index("\n## Pick and place")
+    for words in (*pick_place_section.ESTIMATES.values(), *SCORES.values(), *POLICIES.values()):
+        assert f"| {words} |" in page
+    for kind in ("precise", "fast and precise", "jittery", "offset", "delayed", "overshooting"):
+        assert f"\n| {kind} | " in page
+    assert "`ileed reproduce operators/pick-place --trials 1 --out results`" in page
+    assert "failed" not in page
+
+
+@pytest.mark.parametrize("method", ["operators", "ileed", "ileed-without-task", "bc-everything", "default"])
+def test_the_page_leaves_out_what_was_not_run(results, tmp_path, method):
+    shutil.copytree(results, tmp_path / "results")
+    for path in (tmp_path / "results").rglob(f"*_{method}.json"):
+        path.unlink()
+    assert len(simulated_operators_page(tmp_path / "results")) < len(simulated_operators_page(results))
+
+
+def test_a_page_without_results_says_so(tmp_path):
+    assert "Nothing was run." in simulated_operators_page(tmp_path)
+
+
+def test_a_difference_of_policies_is_paired_by_initial_states(results, tmp_path):
+    """A policy that fails exactly where the other succeeds less often by one in twenty: the interval shows it."""
+    shutil.copytree(results, tmp_path / "results")
+    for method, successes in {"bc-curated": "1" * 10 + "0" * 10, "bc-everything": "1" * 9 + "0" * 11}.items():
+        path = tmp_path / f"results/operators/pick-place/hard_{method}.json"
+        content = json.loads(path.read_text())
+        content["trials"][0]["successes"] = successes
+        path.write_text(json.dumps(content))
+    gap = FoundPickPlace(Records(tmp_path / "results", family="operators")).difference("bc-curated", "bc-everything")
+    assert gap.mean == pytest.approx(0.05)
+    assert (gap.low, gap.high) == pytest.approx((0, 0.15), abs=0.051)
+
+
+def test_a_pair_that_is_ranked_against_a_clear_difference_in_success_is_named(results, tmp_path):
+    shutil.copytree(results, tmp_path / "results")
+    own = tmp_path / "results/operators/recognisable"
+    ranks = {"precise": 2, "offset": 1, "ordinary 1": 3, "ordinary 2": 4}
+    skills = [{"name": name, "success": 0.9, "error": 0.0, "seconds": 1.0, "episodes": 500} for name in ranks]
+    skills[1]["success"] = 0.2
+    for method, trial in {
+        "operators": {"operators": skills},
+        "default": {
+            "rank": ranks,
+            "correlation": 0.1,
+            "claims": 3,
+            "wrong": [["offset", "ordinary 2"]],
+            "claims_skill": False,
+            "reversed": [],
+        },
+    }.items():
+        path = own / f"equal_{method}.json"
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"trials": [{"trial": 0} | trial]}))
+        (own / f"unequal_{method}.json").unlink()
+    found = FoundRecognisable(Records(tmp_path / "results", family="operators"))
+    ranked, claimed = found.misordered("default")
+    assert ranked == {("offset", "precise"): 1, ("offset", "ordinary"): 1}
+    assert claimed == {("offset", "ordinary"): 1}
+    assert found.share_contradicted("default").mean == 1
+    assert found.share_wrong("default").mean == 0  # the sentence claims no skill
+    assert found.claims("default") == (3, 1)
+    page = simulated_operators_page(tmp_path / "results")
+    assert "Actions alone cannot tell that offset operators succeed less often" in page
+    assert "| offset | ordinary | 1 of 1 | 1 |" in page
 
 
 def test_the_data_of_a_population_are_apart_from_the_rollouts_that_measure_its_skill():

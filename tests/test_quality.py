@@ -8,7 +8,9 @@ from scipy.integrate import quad
 
 from ileed import Demonstrations, MixtureMLP, SettingsError, bc
 from ileed_lab.quality import (
+    DEFINITIONS,
     CloningLoss,
+    Definition,
     EpisodeLength,
     JerkAndIdle,
     MutualInformation,
@@ -19,8 +21,10 @@ from ileed_lab.quality.autoencoder import Autoencoder
 from ileed_lab.quality.mutual_information import information_contributions
 from ileed_lab.quality.smoothness import spectral_arc_length
 from ileed_lab.ranking import rank_correlation
+from ileed_lab.regression import Regression
 
 BRIEF = bc(policy=MixtureMLP(hidden=(16,), modes=1), restarts=1, steps=300, folds=0, learning_rate=1e-2)
+QUICK = Regression(hidden=(16,), steps=300, batch_size=64, learning_rate=1e-2)
 SMALL = Autoencoder(latent=2, hidden=(16,), steps=300)
 QUALITIES = {
     "mutual information": MutualInformation(states=SMALL, actions=SMALL, batch_size=256, passes=2),
@@ -29,6 +33,7 @@ QUALITIES = {
     "jerk and idle": JerkAndIdle(),
     "log-likelihood": CloningLoss(method=BRIEF),
     "squared error": CloningLoss(loss="squared error", method=BRIEF),
+    **{f"definition {kind}": Definition(kind, horizon=3, trainer=QUICK) for kind in DEFINITIONS},
     "length": EpisodeLength(),
     "random": Random(),
 }
@@ -177,3 +182,12 @@ def test_frequencies_above_ten_hertz_do_not_count():
     still = bell + 0.1
     assert spectral_arc_length(trembling, rate=100) == pytest.approx(spectral_arc_length(still, rate=100), abs=0.05)
     assert spectral_arc_length(trembling) < spectral_arc_length(still) - 0.05
+
+
+# --- definitions of expertise
+
+
+@pytest.mark.parametrize("kind", DEFINITIONS)
+def test_every_definition_finds_the_noisy_episodes(kind):
+    scores = Definition(kind, horizon=2, trainer=QUICK).scores(episodes(noisy=(3, 8)), seed=0)
+    assert set(np.argsort(scores)[:2]) == {3, 8}

@@ -12,14 +12,16 @@ from scipy.stats import rankdata, spearmanr
 from ileed import Constant, DemonstrationError, Ileed, MixtureMLP, SettingsError
 from ileed_lab.comparison import Records
 from ileed_lab.grid import cells
+from ileed_lab.outcome_weights import outcome_weights
 from ileed_lab.people.racing import found, measures
-from ileed_lab.people.racing.experiment import Racing, measure_scores
+from ileed_lab.people.racing.experiment import QUALITIES, Racing, measure_scores
 from ileed_lab.people.racing.figures import drivers_figure
 from ileed_lab.people.racing.found import SCORES, FoundPolicies
 from ileed_lab.people.racing.laps import AI_DRIVER, SEGMENTS, full_throttle, lap_times, racing_laps
 from ileed_lab.people.racing.measures import lap_measures, partial_rank_correlation, segment_measures, simple_measure
 from ileed_lab.people.racing.page import operators_page
 from ileed_lab.people.racing.policies import (
+    ADVANTAGE,
     RULES,
     CuratedTraining,
     PlainTraining,
@@ -28,9 +30,9 @@ from ileed_lab.people.racing.policies import (
     measure_policies,
     split_drivers,
 )
-from ileed_lab.people.racing.regression import Regression
 from ileed_lab.people.racing.scoring import ExpertiseLearner, FullThrottle, QualityLearner, segment_numbers
 from ileed_lab.quality import EpisodeLength
+from ileed_lab.regression import Regression
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "racing" / "laps.parquet"
 real = pytest.mark.skipif(
@@ -298,6 +300,18 @@ def test_policies_are_measured_on_each_lap_that_was_left_out(laps):
     assert measured["kept"]["best half"] == pytest.approx(0.5, abs=0.01)
 
 
+def test_a_fit_with_lap_times_also_trains_by_its_advantage_weights(laps):
+    training, held_out = split_drivers(laps, 1)
+    told = CuratedTraining(SMALL, BRIEF, is_told_times=True).fit(training, seed=0)
+    assert measure_policies(told, held_out)["errors"].keys() == {"own policy", *RULES, ADVANTAGE}
+    weights = outcome_weights(told.fitted, training, lap_times(training), "lower")
+    assert np.corrcoef(np.log(weights), lap_times(training))[0, 1] == pytest.approx(-1)
+    np.testing.assert_array_equal(
+        told.actors[ADVANTAGE](held_out.observations),
+        BRIEF.fit(training, seed=0, weights=weights[training.episode]).act(held_out.observations),
+    )
+
+
 # The page
 
 
@@ -335,6 +349,7 @@ def records(folder: Path) -> None:
     for cell in cells(RacingPolicies()):
         errors = {"everyone": {"trained": 0.3}, "oracle": {"trained": 0.2}}
         errors = errors.get(cell.method, dict.fromkeys(("own policy", *RULES), 0.225))
+        errors |= {ADVANTAGE: 0.21} if cell.method == "outcome" else {}
         trial = {
             "errors": {name: [each, each + 0.02, each - 0.02] for name, each in errors.items()},
             "driver": [0, 0, 0],
@@ -354,6 +369,8 @@ def test_the_page_leads_with_the_conclusion_and_shows_every_score_and_policy(tmp
         assert f"| {words} |" in page
     assert "| `curate` with defaults | 0.225<br>-0.075 [-0.075, -0.075] |" in page
     assert "| 0.75 |" in page  # of the oracle's gain, 0.1
+    assert "worse than everyone, by its interval, in 0 of 3 cases." in page
+    assert "advantage weights reach 0.90 of the oracle's gain." in page
     assert "within 0.57 of zero" in page
     assert "Expertise does not tell where each driver is good, beyond how good the driver is from chance" in page
 
@@ -365,7 +382,8 @@ def test_the_page_says_where_expertise_is_beaten(tmp_path, few_draws):
     for trial in trials:
         trial["correlations"]["laps"] = measured(0.9)
     cell.write(tmp_path, trials, cell.origins(tmp_path))
-    assert "1 of the other 10 scores reach a higher correlation with the order of laps" in operators_page(tmp_path)
+    said = f"1 of the other {len(QUALITIES) + 1} scores reach a higher correlation with the order of laps"
+    assert said in operators_page(tmp_path)
 
 
 def test_the_page_shows_policies_of_which_some_were_not_run(tmp_path, few_draws):

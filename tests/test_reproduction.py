@@ -31,6 +31,7 @@ from ileed_lab.comparison import (
 from ileed_lab.crowd.page import crowd_page
 from ileed_lab.curation.page import curation_page
 from ileed_lab.minigrid.page import page, published_minigrid
+from ileed_lab.operators.page import simulated_operators_page
 from ileed_lab.people.hanabi.page import hanabi_page
 from ileed_lab.people.overcooked.page import overcooked_page
 from ileed_lab.people.racing.page import operators_page
@@ -92,7 +93,13 @@ def test_the_page_about_chess_is_what_the_results_say():
 
 
 @pytest.mark.parametrize(
-    ("name", "made"), [("hanabi", hanabi_page), ("overcooked", overcooked_page), ("real-operators", operators_page)]
+    ("name", "made"),
+    [
+        ("hanabi", hanabi_page),
+        ("overcooked", overcooked_page),
+        ("real-operators", operators_page),
+        ("operators", simulated_operators_page),
+    ],
 )
 def test_the_pages_about_people_are_what_the_results_say(name, made):
     page = (ROOT / "docs" / f"{name}.md").read_text()
@@ -346,6 +353,7 @@ GENERATED = [
     ROOT / "docs" / "hanabi.md",
     ROOT / "docs" / "overcooked.md",
     ROOT / "docs" / "real-operators.md",
+    ROOT / "docs" / "operators.md",
     PAGE,
     ROBOT_PAGE,
     CHESS_PAGE,

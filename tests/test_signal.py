@@ -7,21 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch.distributions import Normal
+from torch.distributions import Normal, StudentT
 
 import ileed
 from ileed.fitted.likelihood import curves
-from ileed.fitted.posterior import GRID, peak
+from ileed.fitted.posterior import GRID, mean_and_interval, peak, posterior
 from ileed.fitted.ratings import LEAST_RELIABILITY
 from ileed.fitted.signal import (
     HeldOutMoments,
+    LogNoise,
     Moments,
     Scale,
+    SumsOfSquares,
     actions_ahead,
     block_of,
     chosen_horizon,
     reliability_of,
 )
+from ileed.methods import RATER_HIDDEN
 
 PEOPLE, EPISODES, LENGTH = 6, 10, 60
 
@@ -87,7 +90,7 @@ def test_a_horizon_in_seconds_follows_the_rate_of_the_data():
         ileed.SignalScaling(horizon="0.5s").horizons(replace(data, fps=None))
 
 
-# --- noise shares
+# --- noise
 
 
 def moments_of(y, m, episodes):
@@ -106,41 +109,101 @@ def draw(seed=0, count=400, dimensions=3):
     return m + random.normal(size=m.shape) * [0.2, 0.5, 1.0], m, episodes
 
 
-def test_noise_shares_are_residual_variance_over_the_variance_of_the_episode():
-    """Against a loop over episodes of 100 steps, without gains; the prior of their variance is 8 windows of 5 steps."""
+def test_expertise_is_the_share_of_the_variance_within_episodes_that_the_policy_explains():
+    """Against a loop over the episodes of each demonstrator, without gains."""
     y, m, episodes = draw()
     noise, owner = np.array([0.1, 0.4, 2.0]), np.array([0, 0, 1, 1])
     scale = Scale(5, np.zeros(3), noise, gain=False, shrinkage=4.0)
-    found = scale.noise_shares(moments_of(y, m, episodes), owner, 2)
-    within = np.array([(y[episodes == k].var(0) / noise).sum() for k in range(4)])
-    for episode in range(4):
-        inside = episodes == episode
-        variance = (100 * within[episode] + 40 * within[owner == owner[episode]].mean()) / 140
-        expected = ((y[inside] - m[inside]) ** 2 / noise).sum() / variance
-        assert found[episode] == pytest.approx(expected)
+    found = scale.log_noise(moments_of(y, m, episodes), owner, 2)
+    for person in range(2):
+        own = [episodes == episode for episode in np.flatnonzero(owner == person)]
+        residual = sum(((y[steps] - m[steps]) ** 2 / noise).sum() for steps in own)
+        total = sum((y[steps].var(0) * len(y[steps]) / noise).sum() for steps in own)
+        assert found[person] == pytest.approx(np.log(residual / total))
 
 
 def test_the_error_of_the_policy_is_no_noise():
-    """Predictions with an error of known variance give the shares of predictions without; 400 steps, within 5 %."""
+    """Predictions with an error of known variance give the noise of predictions without; 4,000 steps, within 5%."""
     y, m, episodes = draw(count=4_000)
     error = np.random.default_rng(1).normal(size=m.shape) * 0.3
     scale, owner = Scale(1, np.zeros(3), np.ones(3), gain=False, shrinkage=4.0), np.array([0, 0, 1, 1])
     wrong = moments_of(y, m + error, episodes)
     known = wrong._replace(error=np.full_like(wrong.yy, 0.09 * 1_000))
-    right = scale.noise_shares(moments_of(y, m, episodes), owner, 2)
-    np.testing.assert_allclose(scale.noise_shares(known, owner, 2), right, rtol=0.05)
-    assert (scale.noise_shares(wrong, owner, 2) > 1.1 * right).all()
+    right = scale.log_noise(moments_of(y, m, episodes), owner, 2)
+    np.testing.assert_allclose(scale.log_noise(known, owner, 2), right, atol=0.05)
+    assert (scale.log_noise(wrong, owner, 2) > 0.1 + right).all()
 
 
 @pytest.mark.parametrize("size", [0.1, 3.0])
 def test_the_size_of_a_demonstrators_actions_earns_nothing(size):
-    """Scaling all actions of one demonstrator leaves their noise shares as they are, but for the prior of gains."""
+    """Scaling all actions of one demonstrator leaves their noise as it is, but for the prior of gains."""
     y, m, episodes = draw()
     owner = np.array([0, 0, 1, 1])
     scale = Scale(5, np.zeros(3), np.ones(3), gain=True, shrinkage=0.0)
     smaller = np.where((episodes < 2)[:, None], size * y, y)
-    before, after = (scale.noise_shares(moments_of(each, m, episodes), owner, 2) for each in (y, smaller))
+    before, after = (scale.log_noise(moments_of(each, m, episodes), owner, 2) for each in (y, smaller))
     np.testing.assert_allclose(after, before, rtol=1e-9)
+
+
+def sums_of(residual, total):
+    return SumsOfSquares(np.asarray(residual, float), np.asarray(total, float), np.ones(len(residual)))
+
+
+def test_the_variance_of_log_noise_is_that_of_the_jackknife_shrunk_towards_the_mean_of_all():
+    """Against a loop that deletes one episode after the other; four degrees of freedom are the prior."""
+    random = np.random.default_rng(0)
+    owner, steps = np.repeat([0, 1, 2], [5, 9, 2]), random.integers(20, 60, size=16)
+    cells = sums_of(random.uniform(1, 3, 16), random.uniform(4, 9, 16))
+    found = LogNoise.of(cells, steps, owner, 3, policy=0.01, variation=None)
+    per_step, counts = [], np.bincount(owner)
+    for person in range(3):
+        own = np.flatnonzero(owner == person)
+        left = [[each for each in own if each != out] for out in own]
+        deleted = np.array([np.log(cells.residual[rest].sum() / cells.total[rest].sum()) for rest in left])
+        jackknife = (len(own) - 1) / len(own) * ((deleted - deleted.mean()) ** 2).sum()
+        per_step.append(jackknife * steps[own].sum())
+    mean = np.average(per_step, weights=counts - 1)
+    assert found.variation == pytest.approx(mean)
+    for person, count in enumerate(counts):
+        shrunk = (4 * mean + (count - 1) * per_step[person]) / (count + 3)
+        assert found.variance[person] == pytest.approx(shrunk / steps[owner == person].sum() + 0.01)
+        assert found.freedom[person] == count + 3
+
+
+def test_the_likelihood_of_expertise_is_students_t_about_the_log_of_the_noise():
+    noise = LogNoise(np.array([-1.0, -0.3]), np.array([0.04, 0.2]), np.array([6, 20]), 1.0)
+    points = np.array([0.1, 0.6, 0.9])
+    found = noise.curves(np.arange(2), points)
+    for person in range(2):
+        density = StudentT(float(noise.freedom[person]), noise.estimate[person], noise.variance[person] ** 0.5)
+        expected = density.log_prob(torch.tensor(np.log(1 - points))).numpy()
+        np.testing.assert_allclose(found[person] - found[person, 0], expected - expected[0], atol=1e-6)
+
+
+def test_one_episode_each_says_that_expertise_is_hardly_known():
+    cells, steps, owner = sums_of([1.0, 2.0], [4.0, 4.0]), np.array([50, 50]), np.arange(2)
+    found = LogNoise.of(cells, steps, owner, 2, policy=0.0, variation=None)
+    np.testing.assert_allclose(found.variance, 2 / 50)
+    known = LogNoise.of(cells, steps, owner, 2, policy=0.0, variation=20.0)
+    np.testing.assert_allclose(known.variance, 20 / 50)
+
+
+@pytest.mark.parametrize("variation", [0.0, 0.5])
+def test_intervals_hold_the_expertise_of_demonstrators_whose_policy_is_known(variation):
+    """30 populations of 6 demonstrators with 12 episodes each: 84% of 180 is 2.7 standard errors below 90%."""
+    random, held = np.random.default_rng(0), []
+    for _ in range(30):
+        level = random.uniform(0.3, 0.9, size=6)
+        owner = np.repeat(np.arange(6), 12)
+        noise = ((1 - level) / level)[owner] * np.exp(variation * random.normal(size=72) - variation**2 / 2)
+        signal = random.gamma(4, 1 / 4, size=72)
+        total = 40 * (signal + noise)
+        cells = sums_of(noise * random.chisquare(40, size=72), total)
+        found = LogNoise.of(cells, np.full(72, 40), owner, 6, policy=0.0, variation=None)
+        shares, _ = posterior(found.curves(np.arange(6), GRID), None)
+        _, low, high = mean_and_interval(shares, 0.9)
+        held.append((level >= low) & (level <= high))
+    assert np.mean(held) >= 0.84
 
 
 def test_gains_are_shrunk_towards_one_the_more_the_fewer_steps():
@@ -161,8 +224,8 @@ def test_an_exempt_dimension_counts_for_nothing():
     wild = y + np.array([0.0, 0.0, 100.0])
     owner = np.zeros(4, dtype=int)
     np.testing.assert_allclose(
-        scale.noise_shares(moments_of(wild, m, episodes), owner, 1),
-        scale.noise_shares(moments_of(y, m, episodes), owner, 1),
+        scale.log_noise(moments_of(wild, m, episodes), owner, 1),
+        scale.log_noise(moments_of(y, m, episodes), owner, 1),
     )
 
 
@@ -316,6 +379,15 @@ def test_a_given_horizon_is_used_and_the_policy_does_not_depend_on_it():
     ]
     assert [each.expertise.ratings.by.horizon for each in fits] == [2, 6]
     np.testing.assert_array_equal(*(each.policy.act(data.observations[:50]) for each in fits))
+
+
+def test_policies_that_rate_have_the_width_that_is_given_or_one_of_their_own():
+    data = operators(NOISE, episodes=6)
+    given = method(policy=ileed.MixtureMLP(hidden=(12,)), steps=20).fit(data, seed=0, device="cpu")
+    assert given.rater.joint.parts.policy.hidden == (12,)
+    chosen = method(policy=None, steps=20, restarts=1).fit(data, seed=0, device="cpu")
+    assert chosen.width is not None
+    assert chosen.rater.joint.parts.policy.hidden == RATER_HIDDEN
 
 
 def test_a_recurrent_policy_is_rated_too():

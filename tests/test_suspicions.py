@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from triage import triage
 
 import ileed
+from ileed.demonstrations.findings import unpredicted_ends
 from ileed.errors import DemonstrationError, IleedWarning
 
 PEOPLE, CASES, STEPS_OF_A_CASE = 6, 40, 5
@@ -191,3 +193,34 @@ def test_few_steps_are_not_judged():
         episode=np.arange(40) // 4,
     )
     assert [finding for finding in data.check() if finding.serious] == []
+
+
+def reaching(episodes: int, *, shows_goal: bool, seed: int = 0) -> ileed.Demonstrations:
+    """A hand that approaches a goal of each episode's own, with continuous actions."""
+    random = np.random.default_rng(seed)
+    hand, goal = random.normal(size=(2, episodes, 1, 2))
+    share = 1 - 0.8 ** np.arange(30)[:, None]
+    here = hand + share * (goal - hand) + 0.02 * random.normal(size=(episodes, 30, 2))
+    seen = np.concatenate([here, np.broadcast_to(goal, here.shape)], axis=2) if shows_goal else here
+    return ileed.Demonstrations(
+        observations=seen.reshape(episodes * 30, -1),
+        actions=(goal - here).reshape(-1, 2),
+        demonstrator=np.arange(episodes * 30) // (episodes // 2 * 30),
+        episode=np.arange(episodes * 30) // 30,
+    )
+
+
+def test_a_goal_that_the_observations_do_not_show_is_a_finding():
+    assert unpredicted_ends(reaching(40, shows_goal=False))
+    assert not unpredicted_ends(reaching(40, shows_goal=True))
+    told = [finding.says for finding in reaching(40, shows_goal=False).check()]
+    assert unpredicted_ends(reaching(40, shows_goal=False)) in told
+
+
+def test_few_episodes_and_equal_ends_hide_no_goal():
+    hidden = reaching(40, shows_goal=False)
+    assert not unpredicted_ends(reaching(18, shows_goal=False))
+    last = hidden.episode_bounds[1:] - 1
+    alike = hidden.observations.copy()
+    alike[last] = 0.0
+    assert not unpredicted_ends(replace(hidden, observations=alike))

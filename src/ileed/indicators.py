@@ -38,6 +38,9 @@ below the rounding of the actions (constant speed); `speed` and `idle_share` are
 Discrete actions have `duration` and `repeat_share`, the share of steps whose action is that of the step before.
 
 Of data with more than about a million steps, units and the idle threshold come from steps at even distances.
+
+`indicators(data, own_policies=True)` adds two that need a small regression, `own_policy_residual` and
+`distance_from_common`; `ileed.own_policies` defines them.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ import numpy as np
 import pyarrow as pa
 
 from ileed._numpy import default_errors, random_stream
-from ileed.checking import instance_of, seed_of
+from ileed.checking import instance_of, seed_of, true_or_false
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.errors import SettingsError, brief
 from ileed.ranks import centred_ranks, rank_correlation, rank_correlations, rank_correlations_of_each
@@ -100,16 +103,25 @@ _DIRECTIONS: _Words = {  # which episodes score higher where the rank correlatio
 
 
 @default_errors()
-def indicators(data: Demonstrations, *, columns: Mapping[str, Array] | None = None, seed: int = 0) -> Indicators:
+def indicators(
+    data: Demonstrations,
+    *,
+    columns: Mapping[str, Array | Mapping[str, float]] | None = None,
+    own_policies: bool = False,
+    seed: int = 0,
+) -> Indicators:
     """Indicators of every episode: smoothness, path length, share of idle steps, duration and speed.
 
     The module says how each is defined. Discrete actions have a duration and a share of repeated actions only.
 
     Args:
         data: The demonstrations.
-        columns: Further columns by name, (episode,) each, in the order of the data's episodes; NaN where a value is
-            missing. `expertise` is the one that `Indicators.explained_by` asks for by default.
-        seed: Of the bootstrap intervals.
+        columns: Further columns by name: (episode,) in the order of the data's episodes, or a mapping from the names of
+            demonstrators, such as `{"expertise": fitted.expertise.by_demonstrator()}`; NaN where a value is missing.
+            `expertise` is the one that `Indicators.explained_by` asks for by default.
+        own_policies: Whether to add `own_policy_residual` and `distance_from_common`, of continuous actions, for which
+            policies are fitted to each demonstrator: a few seconds for 100,000 steps.
+        seed: Of the bootstrap intervals and of own policies.
 
     >>> data = Demonstrations(observations=np.zeros((8, 1)), actions=[[0.0], [1.0], [3.0], [4.0]] * 2,
     ...                       demonstrator=["ann"] * 4 + ["bob"] * 4, episode=[0] * 4 + [1] * 4, fps=2)
@@ -121,7 +133,11 @@ def indicators(data: Demonstrations, *, columns: Mapping[str, Array] | None = No
     seed = seed_of(seed)
     steps = np.diff(data.episode_bounds)
     computed = {"duration": steps / (data.fps or 1)} | (_of_repeats(data) if data.discrete else _of_movement(data))
-    values = computed | _checked_columns(columns, len(steps), (*_ROW_COLUMNS, *computed))
+    if true_or_false("own_policies", own_policies):
+        from ileed.own_policies import own_policy_indicators  # torch takes longer to import than the rest to compute
+
+        computed |= own_policy_indicators(data, seed=seed)
+    values = computed | _checked_columns(columns, data, (*_ROW_COLUMNS, *computed))
     for each in values.values():
         each.setflags(write=False)
     return Indicators(
@@ -286,8 +302,9 @@ class Explanation:
 # --- the caller's columns
 
 
-def _checked_columns(columns: object, episodes: int, taken: Sequence[str]) -> dict[str, Array]:
+def _checked_columns(columns: object, data: Demonstrations, taken: Sequence[str]) -> dict[str, Array]:
     """The columns of the caller as (episode,) arrays in double precision."""
+    episodes = data.episode_count
     rule = f"pass a mapping from names to arrays with one number for each of the {episodes:,} episodes"
     given = instance_of("columns", {} if columns is None else columns, Mapping, rule=rule)
     checked: dict[str, Array] = {}
@@ -297,6 +314,8 @@ def _checked_columns(columns: object, episodes: int, taken: Sequence[str]) -> di
                 f"columns has the name {brief(name)}: pass text other than {', '.join(taken)}, and without the endings "
                 "_low and _high, which name the ends of intervals"
             )
+        if isinstance(values, Mapping):
+            values = _of_episodes(name, values, data)
         try:
             array = np.array(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -307,6 +326,14 @@ def _checked_columns(columns: object, episodes: int, taken: Sequence[str]) -> di
             raise SettingsError(f"columns[{name!r}] has infinite values: pass NaN where a value is missing")
         checked[name] = array
     return checked
+
+
+def _of_episodes(name: str, by_demonstrator: Mapping[Any, Any], data: Demonstrations) -> list[Any]:
+    """(episode,) the value of each episode's demonstrator."""
+    if (missing := next((each for each in data.names if each not in by_demonstrator), None)) is not None:
+        found = f"columns[{name!r}] has no value of the demonstrator {brief(missing)}"
+        raise SettingsError(f"{found}: pass one for each demonstrator, NaN where it is missing")
+    return [by_demonstrator[data.names[number]] for number in data.episode_demonstrator]
 
 
 # --- by episode

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from ileed.checking import (
 from ileed.demonstrations import Array, Demonstrations, check_demonstrations
 from ileed.demonstrations.findings import first_copies, lost_values, suspicions
 from ileed.demonstrations.outcomes import EpisodeOutcomes, Outcome
-from ileed.demonstrations.streaming import held_in_memory
+from ileed.demonstrations.streaming import FEW_STEPS, held_in_memory
 from ileed.deprecation import renamed_settings
 from ileed.errors import IleedWarning, SettingsError, brief
 from ileed.fitted import Ensemble, Fitted
@@ -49,6 +49,7 @@ from ileed.fitting.knowing import start_with
 from ileed.fitting.loop import Start, optimise_each
 from ileed.fitting.preparing import check_memory, least_memory, sizes_of
 from ileed.fitting.stages import Stages
+from ileed.model.batch import Sizes
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Constant, Embedded, Perfect
@@ -56,7 +57,7 @@ from ileed.model.joint import Joint, Parts
 from ileed.model.knowledge import Known
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.model.scaling import SignalScaling
-from ileed.width import LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
+from ileed.width import CONTINUOUS_LADDER, LADDER, RESTARTS, Split, WidthComparison, compare_widths, layers, wider_than
 
 __all__ = ["Ileed", "bc", "bc_rnn", "load"]
 
@@ -74,11 +75,14 @@ _PARTS: dict[str, tuple[Any, str]] = {
 }
 AUTO = "auto"
 Rated = tuple[Ratings, Rater | None]
+_Result = TypeVar("_Result")
 _WARNED_OF = 3  # findings that a warning states
 _PEAK_OF_TWO = 8  # peak memory of two optimisations, in units of the least that one takes: activations and gradients
 _FLOOR = 0.05  # of the default policy: controls that rest at the end of their range would be spikes of the density
 FOLDS = 5
 """How many folds episodes are dealt into, unless a fit is told."""
+RATER_HIDDEN, RATER_BATCH = (64, 64), 256
+"""Of the policies that rate continuous actions, unless a policy or a batch size is given."""
 
 
 @final
@@ -253,22 +257,20 @@ class Ileed:
         outcomes: EpisodeOutcomes | None,
     ) -> Fitted:
         """Compare widths and demonstrator models as far as they are left to the data, then fit and rate."""
-        method, width = self, None
-        if check_width:
-            parts = self.parts(data)
-            check_memory(parts, sizes_of(data, parts), self.restarts, stages.device)  # of the fit that follows
-            width = self._compared_widths(data, weights, stages)
-            if self.policy is None and width is not None:
-                method = replace(self, policy=self._head(data).resized(width.chosen))
-        comparison = None
-        if self.demonstrator == AUTO:
-            comparison = method.compare_models(data, stages, None, weights)
-            method = replace(method, demonstrator=comparison.settings[comparison.chosen])
-        evidence = None
-        if outcomes is None:
-            ensemble, rated = method._fit_and_folds(data, weights, stages)
+        comparison = evidence = None
+        if (
+            not data.discrete and self.demonstrator != AUTO and outcomes is None
+        ):  # policies that rate have their own width
+            ensemble, width, rated = self._fit_beside_folds(data, weights, stages, check_width=check_width)
         else:
-            ensemble, rated, evidence = method._folds_and_fit(data, weights, stages, outcomes)
+            method, width = self._sized(data, weights, stages) if check_width else (self, None)
+            if self.demonstrator == AUTO:
+                comparison = method.compare_models(data, stages, None, weights)
+                method = replace(method, demonstrator=comparison.settings[comparison.chosen])
+            if outcomes is None:
+                ensemble, rated = method._fit_and_folds(data, weights, stages)
+            else:
+                ensemble, rated, evidence = method._folds_and_fit(data, weights, stages, outcomes)
         ensemble = replace(ensemble, method=self)
         kept = ensemble.top(self.ensemble) if ensemble.comparable else ensemble
         fitted = kept.fitted()
@@ -279,21 +281,66 @@ class Ileed:
         _warn(fitted, data)
         return replace(fitted, width=width, comparison=comparison, checkpoints=tuple(stages.checkpoints))
 
+    def _sized(
+        self, data: Demonstrations, weights: Array | None, stages: Stages
+    ) -> tuple[Ileed, WidthComparison | None]:
+        """The method with the width that held-out episodes choose, where no policy was given, and the comparison."""
+        parts = self.parts(data)
+        check_memory(parts, sizes_of(data, parts), self.restarts, stages.device)  # of the fit that follows
+        width = self._compared_widths(data, weights, stages)
+        if self.policy is not None or width is None:
+            return self, width
+        return replace(self, policy=self._head(data).resized(width.chosen)), width
+
+    def _fit_beside_folds(
+        self, data: Demonstrations, weights: Array | None, stages: Stages, *, check_width: bool
+    ) -> tuple[Ensemble, WidthComparison | None, Rated | None]:
+        """Every restart of the width that is chosen first, and the ratings, which do not depend on that width."""
+
+        def fit(progress: fitting.ProgressCallback | None) -> tuple[Ensemble, WidthComparison | None]:
+            own = replace(stages, progress=progress)
+            method, width = self._sized(data, weights, own) if check_width else (self, None)
+            return method.fit_members(data, weights, own), width
+
+        head = self._head(data)
+        widest = head.resized(CONTINUOUS_LADDER[-1]) if check_width and self.policy is None else head
+        parts = replace(self, policy=widest).parts(data)
+        rows = self.batch_size or min(len(data), FEW_STEPS)
+        (ensemble, width), rated = self._with_folds(fit, data, weights, stages, parts, sizes_of(data, parts), rows)
+        return ensemble, width, rated
+
     def _fit_and_folds(
         self, data: Demonstrations, weights: Array | None, stages: Stages
     ) -> tuple[Ensemble, Rated | None]:
-        """Every restart, and the ratings by cross-fitting; at the same time if threads and memory suffice for both."""
+        """Every restart, and the ratings by cross-fitting."""
         start = self._start(data, stages.seed, stages.device, weights)
 
         def fit(progress: fitting.ProgressCallback | None) -> Ensemble:
             return self.fit_members(data, weights, replace(stages, progress=progress), start)
 
+        unique_count = start.prepared.sampler.batch().observations.shape[-1]
+        return self._with_folds(fit, data, weights, stages, start.joint.parts, start.prepared.sizes, unique_count)
+
+    def _with_folds(
+        self,
+        fit: Callable[[fitting.ProgressCallback | None], _Result],
+        data: Demonstrations,
+        weights: Array | None,
+        stages: Stages,
+        parts: Parts,
+        sizes: Sizes,
+        unique_count: int,
+    ) -> tuple[_Result, Rated | None]:
+        """What `fit` returns and the ratings by cross-fitting; at the same time if threads and memory suffice."""
+
         def folds(progress: fitting.ProgressCallback | None) -> Rated | None:
             return self._rate(data, weights, replace(stages, progress=progress))
 
         alone = processes.current().count == 1  # several speak to each other in one order
-        if stages.threads > 1 and alone and stages.device.type == "cpu" and self._leaves_memory(start):
-            return optimise_both(fit, folds, stages.progress)
+        if stages.threads > 1 and alone and stages.device.type == "cpu":
+            least, available = least_memory(parts, sizes, self.restarts, unique_count), available_memory(stages.device)
+            if available is None or _PEAK_OF_TWO * least <= available:
+                return optimise_both(fit, folds, stages.progress)
         return fit(stages.progress), folds(stages.progress)
 
     def _folds_and_fit(
@@ -316,20 +363,13 @@ class Ileed:
         ratings = found and found.rate(temperature=self.temperature, progress=stages.counter("rating"))
         return None if found is None or ratings is None else (ratings, found.rater)
 
-    def _leaves_memory(self, start: Start) -> bool:
-        """Whether main memory holds a second optimisation of the size of this one."""
-        unique_count = start.prepared.sampler.batch().observations.shape[-1]
-        least = least_memory(start.joint.parts, start.prepared.sizes, self.restarts, unique_count)
-        available = available_memory(torch.device("cpu"))
-        return available is None or _PEAK_OF_TWO * least <= available
-
     def fit_members(
         self, data: Demonstrations, weights: Array | None, stages: Stages, start: Start | None = None
     ) -> Ensemble:
         """Every restart, fitted and with its checkpoint."""
         start = start or self._start(data, stages.seed, stages.device, weights)
         if stages.known is not None:
-            start = start_with(start, stages.known, self.optimiser, stages.device)
+            start = start_with(start, stages.known, stages.device)
         files = stages.checkpoints_of(self, data, weights)
         result = optimise_blocks(start, self.optimiser, stages.device, files, stages.progress)
         found = _ensemble(self, start.prepared, result, stages.device, time.monotonic() - stages.began)
@@ -353,7 +393,8 @@ class Ileed:
             found = method.fit_members(split.data, by_episode * split.kept, stages.stage(stage, suffix))
             return found.best().fitted().nats(split.held_out)
 
-        candidates = LADDER if self.policy is None else wider_than(head.hidden)
+        ladder = LADDER if data.discrete else CONTINUOUS_LADDER
+        candidates = ladder if self.policy is None else wider_than(head.hidden)
         return compare_widths(split, candidates, cost, by_episode)
 
     def compare_models(
@@ -412,19 +453,20 @@ class Ileed:
         if (each.sum(1) == 0).any():
             return None
         method, stage = replace(self, restarts=len(each), ensemble=1), stages.stage("cross-fitting", "folds")
-        assumed = None if stages.known is None else stages.known.assumed_of_demonstrators(data)
+        assumed = None if stages.known is None else stages.known.assumed_of_gold(data)
         if not horizons:
             return FoldPolicies(method.fit_members(data, each, stage), fold, assumed)
         model: Any = parts.demonstrator
         count = len(horizons)
         exempt = tuple(each + k * data.actions.shape[1] for k in range(count) for each in model.exempt)
-        hidden = parts.policy.hidden if parts.policy.compares_widths else MixtureMLP().hidden
+        hidden = parts.policy.hidden if self.policy is not None and parts.policy.compares_widths else RATER_HIDDEN
         method = replace(
             method,
             policy=MixtureMLP(hidden=hidden, modes=1),
             demonstrator=replace(model, exempt=exempt, centre=None, spread=None),
             expertise=Constant(),
             dynamics=None,
+            batch_size=self.batch_size or RATER_BATCH,
         )
         known = stage.known and replace(stage.known, answers=None)  # which have actions of one step
         stage = replace(stage, known=known)

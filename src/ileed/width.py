@@ -16,6 +16,8 @@ Hidden = tuple[int, ...]
 
 LADDER: tuple[Hidden, ...] = ((4, 4), (8, 8), (32, 32), (128, 128))
 """Hidden layers that are tried in this order; the last only where the one before it is better than all narrower."""
+CONTINUOUS_LADDER = LADDER[1:]
+"""The same for continuous actions, whose mixtures four units never suffice for."""
 
 RESTARTS = 3
 """Restarts of each width in the comparison: enough for a narrow network not to be judged by one poor start."""

@@ -131,3 +131,35 @@ def test_without_a_check_and_a_rule_everything_is_kept(saved, tmp_path, capsys):
     assert curate(saved, tmp_path / "out", "--no-check", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["kept_episodes"], found["comparisons"]) == (1439, [])
+
+
+@pytest.mark.parametrize("is_explained", [True, False])
+def test_it_says_where_duration_explains_the_order(tmp_path, capsys, is_explained):
+    """Nine operators, each with more noise than the one before, whose episodes are longer too, or all of one length."""
+    random, parts = np.random.default_rng(0), []
+    for number in range(9):
+        for _ in range(6):
+            length = 20 + 8 * number if is_explained else 40
+            walk = np.cumsum(random.normal(size=(length, 2)), axis=0) / 4
+            state = walk if is_explained else 3 * random.normal(size=2) + walk  # whose end the beginning predicts
+            action = np.sin(state) + 0.2 * number * random.normal(size=state.shape)
+            parts.append((state, action, np.full(len(state), number)))
+    state, action, who = (np.concatenate(each) for each in zip(*parts, strict=True))
+    data = ileed.Demonstrations(
+        observations=state.astype(np.float32),
+        actions=action.astype(np.float32),
+        demonstrator=who,
+        episode=np.repeat(np.arange(len(parts)), [len(each) for each, _, _ in parts]),
+    )
+    ileed.write(data, tmp_path / "data.parquet")
+    method = ileed.Ileed(policy=ileed.MixtureMLP(hidden=(16,), modes=1), restarts=1, steps=200, folds=2)
+    fitted = method.fit(data, seed=0, device="cpu")
+    fitted.save(tmp_path / "run")
+    expected = fitted.expertise.ratings.by.explained
+    assert bool(expected) == is_explained
+    assert curate(tmp_path, tmp_path / "out", "--keep", "0.5", "--no-check") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    written = json.loads((tmp_path / "out" / "curated.json").read_text())
+    assert written.get("explained", "") == expected
+    assert ("explained" in shown) == ("explained" in written) == is_explained
+    assert expected in shown

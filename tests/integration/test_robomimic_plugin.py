@@ -17,6 +17,24 @@ ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".cache" / "robomimic" / "bin" / "python"
 SQUARE = {"object": 14, "robot0_eef_pos": 3, "robot0_eef_quat": 4, "robot0_gripper_qpos": 2}
 LOAD = "import torch; from ileed.integrations import robomimic as plugin; plugin.register()\n"
+BUILD = (  # an algorithm by robomimic's factory, without its train script
+    LOAD + "import json\n"
+    "import robomimic.utils.obs_utils as obs\n"
+    "from robomimic.algo import algo_factory\n"
+    "from robomimic.config import config_factory\n"
+    f"shapes = { ({key: [size] for key, size in SQUARE.items()})!r}\n"
+    "def build(name, dataset, **options):\n"
+    "    config = config_factory(name)\n"
+    "    config.train.data = dataset\n"
+    "    config.algo.gmm.enabled = config.algo.rnn.enabled = True\n"
+    "    config.algo.gmm.num_modes, config.algo.rnn.hidden_dim, config.algo.actor_layer_dims = 2, 16, ()\n"
+    "    config.algo.optim_params.policy.learning_rate.initial = 1e-2\n"
+    "    for option, value in options.items():\n"
+    "        config.algo.ileed[option] = value\n"
+    "    config.lock()\n"
+    "    obs.initialize_obs_utils_with_config(config)\n"
+    "    return algo_factory(name, config, shapes, 7, torch.device('cpu'))\n"
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,13 +58,14 @@ def answer(code: str, **options) -> object:
     return json.loads(found.stdout.splitlines()[-1])
 
 
-def two_operators(*, steps=40, episodes=30, seed=0) -> Demonstrations:
-    """Both do the same; the second with six times the deviation. The last action is a gripper, exact in both."""
+def two_operators(*, steps=40, episodes=30, seed=0, noise=(0.05, 0.3), size=(1.0, 1.0)) -> Demonstrations:
+    """One policy, with noise and a size of actions of each operator. The last action is a gripper, without noise."""
     random = np.random.default_rng(seed)
     seen = random.uniform(-1, 1, size=(episodes * steps, 23)).astype(np.float32)
     who = np.repeat(np.arange(episodes) % 2, steps)
-    noise = np.where(who == 0, 0.05, 0.3)[:, None] * random.normal(size=(len(seen), 6))
-    acted = np.concatenate([0.5 * seen[:, :6] + noise, np.sign(seen[:, 6:7])], axis=1)
+    errors = np.take(noise, who)[:, None] * random.normal(size=(len(seen), 6))
+    moved = np.take(size, who)[:, None] * (0.5 * seen[:, :6] + errors)
+    acted = np.concatenate([moved, np.sign(seen[:, 6:7])], axis=1)
     return Demonstrations(
         observations=seen,
         actions=acted.astype(np.float32),
@@ -157,7 +176,7 @@ def test_the_checkpoint_holds_expertise_and_acts_where_the_data_are_not(trained,
     dataset_now = dataset.with_name("moved.hdf5")
     dataset.rename(dataset_now)
     try:
-        logits, names, actions = answer(
+        saved, actions = answer(
             LOAD + "import json, numpy, robomimic.utils.file_utils as files\n"
             "torch.manual_seed(0)\n"
             f"policy, saved = files.policy_from_checkpoint(ckpt_path={str(checkpoint(trained))!r}, device='cpu')\n"
@@ -165,33 +184,23 @@ def test_the_checkpoint_holds_expertise_and_acts_where_the_data_are_not(trained,
             "seen = {'object': numpy.ones(14), 'robot0_eef_pos': numpy.ones(3), 'robot0_eef_quat': numpy.ones(4),\n"
             "        'robot0_gripper_qpos': numpy.ones(2)}\n"
             "acts = policy(ob=seen).tolist()\n"
-            "names = json.loads(saved['config'])['algo']['ileed']['demonstrators']\n"
-            "print(json.dumps([saved['model']['skill.logits'].tolist(), names, acts]))\n"
+            "kept = json.loads(saved['config'])['algo']['ileed']\n"
+            "kept |= {name: values.tolist() for name, values in saved['model'].items() if 'policy' not in name}\n"
+            "print(json.dumps([kept, acts]))\n"
         )
     finally:
         dataset_now.rename(dataset)
-    assert names == ["better_operator_1", "worse_operator_1"]
-    assert logits[0] > logits[1]
+    assert saved["demonstrators"] == ["better_operator_1", "worse_operator_1"]
+    assert saved["skill.logits"][0] > saved["skill.logits"][1]
+    np.testing.assert_allclose(saved["centre"], two_operators().actions.mean(0), atol=1e-6)
+    assert np.shape(saved["demonstrator.gain"]) == np.shape(saved["demonstrator.precision"]) == (1, 7, 2)
     assert len(actions) == 7
 
 
 def test_with_perfect_operators_the_loss_is_robomimics_own(dataset):
     """Expertise one is behaviour cloning: the same weights and batch cost what robomimic's BC-RNN-GMM says."""
     ours, theirs = answer(
-        LOAD + "import json\n"
-        "import robomimic.utils.obs_utils as obs\n"
-        "from robomimic.algo import algo_factory\n"
-        "from robomimic.config import config_factory\n"
-        f"shapes = { ({key: [size] for key, size in SQUARE.items()})!r}\n"
-        "def made(name):\n"
-        "    config = config_factory(name)\n"
-        f"    config.train.data = {str(dataset)!r}\n"
-        "    config.algo.gmm.enabled = config.algo.rnn.enabled = True\n"
-        "    config.algo.rnn.hidden_dim, config.algo.actor_layer_dims = 16, ()\n"
-        "    config.lock()\n"
-        "    obs.initialize_obs_utils_with_config(config)\n"
-        "    return algo_factory(name, config, shapes, 7, torch.device('cpu'))\n"
-        "ours, theirs = made('ileed'), made('bc')\n"
+        BUILD + f"ours, theirs = (build(name, {str(dataset)!r}) for name in ('ileed', 'bc'))\n"
         "theirs.nets['policy'].load_state_dict(ours.nets['policy'].state_dict())\n"
         "ours.nets['skill'].logits.data.fill_(40.0)\n"
         "batch = {'obs': {key: torch.randn(8, 10, *shape) for key, shape in shapes.items()},\n"
@@ -203,6 +212,47 @@ def test_with_perfect_operators_the_loss_is_robomimics_own(dataset):
         "print(json.dumps([loss(ours), loss(theirs)]))\n"
     )
     assert ours == pytest.approx(theirs, rel=1e-6)  # single precision, the same operations
+
+
+def test_an_operator_of_small_actions_does_not_look_more_expert_by_default(tmp_path):
+    """The worse operator, in actions 0.3 times as large, has the smaller absolute noise: 0.3 * 0.3 against 0.15."""
+    path = tmp_path / "small.hdf5"
+    write_robomimic(two_operators(noise=(0.15, 0.3), size=(1.0, 0.3)), path, observations=SQUARE)
+    found = answer(
+        BUILD + "from torch.utils.data import DataLoader\n"
+        "from robomimic.utils.dataset import SequenceDataset\n"
+        "def ratings(**options):\n"
+        "    torch.manual_seed(0)\n"
+        f"    model = build('ileed', {str(path)!r}, skill_learning_rate=1e-2, **options)\n"
+        f"    data = SequenceDataset({str(path)!r}, list(shapes), ('actions', 'demonstrator'), seq_length=10,\n"
+        "                           load_next_obs=False, hdf5_cache_mode='all')\n"
+        "    model.set_train()\n"
+        "    for epoch in range(12):\n"
+        "        for batch in DataLoader(data, batch_size=32, shuffle=True):\n"
+        "            info = model.train_on_batch(model.process_batch_for_training(batch), epoch)\n"
+        "    log = model.log_info(info)\n"
+        "    return [log[f'Expertise/{name}_operator_1'] for name in ('better', 'worse')]\n"
+        "kinds = {}, {'demonstrator_model': 'signal'}, {'demonstrator_model': 'variance'}\n"
+        "print(json.dumps([ratings(**options) for options in kinds]))\n"
+    )
+    (better, worse), by_signal, (precise, small) = found
+    assert better > 2 * worse  # 4 in truth, the ratio of (signal-to-noise ratios)^2
+    assert by_signal == [better, worse]  # the default
+    assert small > precise  # the paper's model: (0.15 / 0.09)^2 in truth
+
+
+def test_settings_that_contradict_the_demonstrator_model_are_refused(dataset):
+    wrong = [{"demonstrator_model": "gain"}, {"scaled": "standard_deviation"}, {"exempt_actions": [7]}]
+    found = answer(
+        BUILD + "def refused(options):\n"
+        "    try:\n"
+        f"        build('ileed', {str(dataset)!r}, **options)\n"
+        "    except plugin.SettingsError as error:\n"
+        "        return next(iter(options)) if next(iter(options)) in str(error) else str(error)\n"
+        f"print(json.dumps([refused(options) for options in {wrong!r}]))\n"
+    )
+    assert found[:2] == ["demonstrator_model", "scaled"]
+    assert "dimension 7" in found[2]
 
 
 def test_without_a_recurrent_network_it_trains_as_well(tmp_path, dataset):

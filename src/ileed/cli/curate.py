@@ -147,6 +147,8 @@ class Curate(OfCuration):
             return
         console = Output()
         console.say(curated.sentence)
+        if curated.explained:
+            console.say(f"{curated.explained}: check the order against outcomes before you rely on it")
         console.say(f"judged by {curated.judged_by}")
         for line in _evidence(curated):
             console.say(line)

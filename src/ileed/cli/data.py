@@ -187,6 +187,9 @@ class Inspect(OfData):
 
     imports: ClassVar[str] = "ileed.readers"  # and not torch, which takes longer than to read a large file
 
+    own_policies: bool = False
+    """Fit a policy to each demonstrator too: how consistent each is, and how far from what all do."""
+
     def __call__(self) -> None:
         from ileed.indicators import indicators
 
@@ -197,7 +200,8 @@ class Inspect(OfData):
             return
         with bar("checking"):
             findings = data.check()
-            movement = None if data.discrete else indicators(data)
+            is_described = self.own_policies or not data.discrete  # own policies of discrete actions are refused
+            movement = indicators(data, own_policies=self.own_policies) if is_described else None
         if self.json:
             steps_each = dict(zip(data.names, data.steps_each.tolist(), strict=True))
             counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": steps_each}
@@ -253,7 +257,10 @@ def _print_indicators(console: Output, movement: Indicators) -> None:
         "idle_share": ("idle", ".0%"),
         "spectral_arc_length": ("arc length", ".2f"),
         "log_dimensionless_jerk": ("jerk", ".2f"),
+        "own_policy_residual": ("residual", ".2f"),
+        "distance_from_common": ("distance", ".2f"),
     }
+    shown = {name: how for name, how in shown.items() if name in movement.means}
     table = Table("demonstrator", box=None, padding=(0, 1, 0, 2))
     for heading, _ in shown.values():
         table.add_column(heading, justify="right", no_wrap=True)

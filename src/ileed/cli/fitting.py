@@ -24,6 +24,7 @@ from ileed.demonstrations import Array
 from ileed.errors import SettingsError
 from ileed.executors import deal_blocks, executor
 from ileed.fitted import Fitted
+from ileed.fitted.evidence import SkillEvidence
 from ileed.fitted.population import places_to_show
 from ileed.fitted.ratings import Ratings
 from ileed.fitting import ProgressCallback
@@ -197,11 +198,15 @@ def summary(fitted: Fitted) -> dict[str, Any]:
         found["expertise"] = {name: own[name] for name, _ in fitted.expertise.ranking()}
     if fitted.expertise.ratings is not None:
         found |= ratings_summary(fitted.expertise.ratings)
-    if fitted.evidence is not None:
-        evidence = fitted.evidence
-        weight = evidence.weight._asdict()
-        found["evidence"] = {"table": evidence.table().to_pylist(), "weight": weight, "summary": evidence.sentence()}
-    return found
+    return found | evidence_summary(fitted.evidence)
+
+
+def evidence_summary(evidence: SkillEvidence | None) -> dict[str, Any]:
+    """What actions and outcomes say alone, for JSON; empty without outcomes."""
+    if evidence is None:
+        return {}
+    weight = evidence.weight._asdict()
+    return {"evidence": {"table": evidence.table().to_pylist(), "weight": weight, "summary": evidence.sentence()}}
 
 
 def ratings_summary(ratings: Ratings) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional
@@ -66,16 +66,21 @@ class Rate:
     """Rate people by the policy of a run, whether or not the run has seen them, with intervals.
 
     Expertise is relative to the mean over the people of the run. Where the data are those of the run, its report has
-    better estimates: by policies that have not seen them.
+    better estimates: by policies that have not seen them. A run with outcomes (`ileed fit --outcome`) rates newcomers
+    on its scale of skill, by actions as far as these predict outcomes, and by outcomes of their own with --outcome.
     """
 
     run: Positional[Path]
     """A run directory of `ileed fit`."""
     people: OmitArgPrefixes[OfData]
     """The data of those to rate."""
+    outcome: str | None = None
+    """How these episodes went, in the units of the run: success, reward, duration, or a column constant in episodes."""
+    better: Literal["higher", "lower"] | None = None
+    """Which outcomes are better; as in the run by default."""
 
     def __call__(self) -> None:
-        from ileed.cli.fitting import ratings_summary, ratings_table, say_ratings
+        from ileed.cli.fitting import evidence_summary, ratings_summary, ratings_table, say_ratings
         from ileed.methods import load
 
         fitted = load(self.run)
@@ -83,13 +88,16 @@ class Rate:
         if self.people.anonymise:
             fitted, data = fitted.anonymise_with(data)
         with bar("rating") as advance:
-            ratings = fitted.assess(data, progress=after_delay(advance))
+            ratings = fitted.assess(data, progress=after_delay(advance), outcome=self.outcome, better=self.better)
+        evidence = ratings.evidence if self.outcome is not None else None
         if self.people.json:
-            print_json(ratings_summary(ratings))
+            print_json(ratings_summary(ratings) | evidence_summary(evidence))
             return
         console = Output()
         console.print(ratings_table(ratings))
         say_ratings(console, ratings)
+        if evidence is not None:
+            console.say(evidence.sentence())
 
 
 @dataclass(frozen=True)

@@ -98,11 +98,13 @@ def curate(
     scored = score(fitted, matched, inputs, stretches, settings)
     units = _units(data, inputs, stretches, chosen, seed)
     units = units._replace(reference=None if fitted.rater is None else scored.reference)
-    material = Material(data, inputs, scored.expertise, fitted.rater is not None)
+    cluster = None if groups is None or data.discrete else groups.cluster
+    material = Material(data, inputs, scored.expertise, fitted.rater is not None, cluster)
     all_units, ones = np.ones(len(units.steps), dtype=bool), np.ones(len(units.steps))
     scores, reliability = (scored.episodes, scored.stretches), scored.within_reliability
     every = Curated(data, chosen, all_units, ones, *scores, stretches, units, material, reliability, level, judged_by)
-    return every.marked({})
+    ratings = fitted.expertise.ratings
+    return replace(every, explained="" if ratings is None else ratings.by.explained).marked({})
 
 
 def _units(data: Demonstrations, inputs: Array, stretches: Stretches, rule: Rule, seed: int) -> Units:
@@ -209,13 +211,15 @@ class Curated:
     """What `check` trains policies on."""
     within_reliability: float
     """Reliability of differences between episodes of one demonstrator, from 0 to 1: the intraclass correlation of odd
-    and even segments. Where it is below 0.5, adjusted scores of episodes are ratings of their demonstrators. NaN where
-    it cannot be estimated."""
+    and even segments. Adjusted scores of episodes are shrunk by it towards the ratings of their demonstrators; they are
+    these ratings where it is NaN, that is, cannot be estimated."""
     confidence_level: float
     judged_by: str
     """Which policies judged the steps: the fit's own, or those of folds that have not seen them; in words."""
     marks: Mapping[int, bool] = field(default_factory=dict)
     """Episodes that were kept (True) or dropped (False) by hand, whatever the rule says of them."""
+    explained: str = ""
+    """What duration and speed explain of the order of demonstrators in the fit, where that is most of it, in words."""
     comparisons: tuple[Comparison, ...] = ()
     """With training on everything, as far as these were made: see `check` and `recommended`."""
 

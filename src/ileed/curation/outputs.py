@@ -168,6 +168,7 @@ def summary(curated: Curated) -> dict[str, Any]:
             for each in curated.comparisons
         ],
         "length_correlation": {name: _number(value) for name, value in correlation.items()},
+        **({"explained": curated.explained} if curated.explained else {}),
         "people": curated.people().to_pylist(),
     }
 

@@ -43,8 +43,6 @@ _ENOUGH_EPISODES = 1_000  # to learn how the stretches of one differ
 _STAGES = 4  # parts of a person's episodes, each of which is a population where people drift
 _ENOUGH_DEMONSTRATORS = 500  # to learn their mean
 _ENOUGH_UNITS = 256  # of one person, to learn how these differ
-LEAST_RELIABILITY = 0.5
-"""Of differences between episodes of one demonstrator, below which these all have the rating of the demonstrator."""
 _LEAST_SEGMENT = 20  # steps
 _PRIOR_STEPS = 5  # how many steps' worth it is believed beforehand that an episode varies as all do
 Progress = Callable[[int, int], object]
@@ -148,7 +146,7 @@ def score(fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches
         within = of_units(curves, who[stretches.episode], stretches.of_step)
     if settings.groups is not None:
         whole = _of_people(people, reference, settings)
-        pooled = episodes["expertise"].pooled(whole, who, reliability if reliability >= LEAST_RELIABILITY else 0.0)
+        pooled = episodes["expertise"].pooled(whole, who, float(np.nan_to_num(reliability)))
         episodes = episodes | {"expertise": pooled}
     return Scored(episodes, within, reliability, product(everybody, INSIDE), reference)
 

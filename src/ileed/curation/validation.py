@@ -8,7 +8,9 @@ rho_i the cross-fitted expertise of the demonstrator, the loss of a step is
     rho_i / (1 - rho_i) |a - pi(s)|^2               of continuous actions whose rho_i is a share of explained variance,
     rho_i |a - pi(s)|^2                             of other continuous actions, whose rho_i is a precision.
 
-Squared errors are of standardised actions. The gain is the reduction of the held-out loss relative to training on
+Squared errors are of standardised actions. Their weights have a mean of 1 in each state cluster, so that every state
+counts as often as in the whole data set: a policy meets them all, also those where only poor demonstrators lead, and a
+selection must not be judged by its own states. The gain is the reduction of the held-out loss relative to training on
 everything. Its interval is the wider of two: over held-out episodes, by the linearised variance of a ratio of sums, and
 Student's over folds, which includes the chance in training.
 """
@@ -38,6 +40,9 @@ _EPOCHS = 20
 _LEAST_STEPS = 100
 _RATE = 3e-3
 _AT_ONCE = 8_192
+LEAST_GAIN = 0.1
+"""Of the held-out squared error of continuous actions, from which on a selection is recommended. Smaller gains need not
+carry over to closed loop: with weights of a gain of 4%, success in Square was lower (docs/decisions/curation.md)."""
 _SUREST = 0.98  # the greatest expertise that a loss assumes, so that no demonstrator decides alone
 
 Weigh = Callable[[Array], Array]
@@ -54,6 +59,8 @@ class Material(NamedTuple):
     """(demonstrator,) cross-fitted, from 0 to 1."""
     is_signal: bool
     """Whether expertise is a share of explained variance."""
+    cluster: Array | None = None
+    """(step,) the state cluster of each step; None counts all steps as one cluster."""
 
     @property
     def is_enough(self) -> bool:
@@ -61,10 +68,12 @@ class Material(NamedTuple):
         return self.data.episode_count >= LEAST_EPISODES and len(self.inputs) > 0
 
     def importance(self) -> Array:
-        """(demonstrator,) the weight of squared errors, with mean 1 over steps."""
+        """(step,) the weight of squared errors, with mean 1 in each state cluster."""
         rho = np.clip(self.expertise, 1 - _SUREST, _SUREST)
-        weight = rho / (1 - rho) if self.is_signal else rho
-        return np.asarray(weight / weight[self.data.demonstrator].mean())
+        weight = (rho / (1 - rho) if self.is_signal else rho)[self.data.demonstrator]
+        cluster = np.zeros(len(weight), dtype=np.int64) if self.cluster is None else self.cluster
+        mean = np.bincount(cluster, weight) / np.maximum(np.bincount(cluster), 1)
+        return np.asarray(weight / mean[cluster])
 
 
 @final
@@ -81,10 +90,12 @@ class Comparison:
     low: float
     high: float
     confidence_level: float
+    least: float = 0.0
+    """The gain from which on a selection is recommended, if its interval excludes zero too."""
 
     @property
     def is_better(self) -> bool:
-        return self.low > 0
+        return self.low > 0 and self.gain >= self.least
 
     @property
     def is_worse(self) -> bool:
@@ -95,15 +106,16 @@ class Comparison:
         """The comparison in words."""
         if np.isnan(self.gain):
             return f"too few episodes to compare {self.name} with everything: {LEAST_EPISODES} or more are needed"
-        verdict = "better than" if self.is_better else "worse than" if self.is_worse else "not distinguishable from"
+        verdict = "better than" if self.low > 0 else "worse than" if self.is_worse else "not distinguishable from"
         interval = f"{self.gain:+.1%} [{self.low:+.1%}, {self.high:+.1%}]"
-        return f"{self.name}: {verdict} everything on held-out episodes, gain {interval}"
+        small = f", less than {self.least:.0%}" if self.low > 0 and not self.is_better else ""
+        return f"{self.name}: {verdict} everything on held-out episodes, gain {interval}{small}"
 
 
 @final
 @dataclass(frozen=True)
 class Recommendation:
-    """The selection to train on: everything, unless a candidate is better by its interval.
+    """The selection to train on: everything, unless a candidate is better by its interval, and by enough.
 
     Intervals hold for all candidates together (Bonferroni), so that the chance of recommending a selection where none
     is better is at most one minus the confidence level.
@@ -124,23 +136,25 @@ class Recommendation:
             return f"recommended: {self.best.sentence}"
         if all(np.isnan(each.gain) for each in self.comparisons):
             return f"recommended: everything, since fewer than {LEAST_EPISODES} episodes cannot be compared"
-        return "recommended: everything, since no selection predicts held-out episodes better by its interval"
+        least = max((each.least for each in self.comparisons), default=0.0)
+        enough = f" and by {least:.0%} or more" if least else ""
+        return f"recommended: everything, since no selection predicts held-out episodes better by its interval{enough}"
 
 
 def compare_with_everything(
     material: Material, candidates: Mapping[str, Weigh], *, level: float, seed: int
 ) -> tuple[Comparison, ...]:
     """One comparison for each candidate; their intervals hold for all of them together."""
-    level = 1 - (1 - level) / max(1, len(candidates))
+    level, least = 1 - (1 - level) / max(1, len(candidates)), 0.0 if material.data.discrete else LEAST_GAIN
     if not material.is_enough or not candidates:
-        return tuple(Comparison(name, np.nan, np.nan, np.nan, level) for name in candidates)
+        return tuple(Comparison(name, np.nan, np.nan, np.nan, level, least) for name in candidates)
     fold = folds_of_episodes(material.data, FOLDS, seed=seed)
     losses = np.empty((1 + len(candidates), material.data.episode_count))
     for number in range(FOLDS):
         losses[:, fold == number] = _held_out(material, [*candidates.values()], fold == number, (seed, number))
     everything = losses[0]
     return tuple(
-        Comparison(name, *_gain(everything, own, fold, level), level)
+        Comparison(name, *_gain(everything, own, fold, level), level, least)
         for name, own in zip(candidates, losses[1:], strict=True)
     )
 
@@ -260,7 +274,7 @@ class _Networks:
         answers = self._answers(rows)
         if not data.discrete:
             squares = ((answers - self._targets(rows)) ** 2).mean(2).double().numpy()
-            return np.asarray(squares * self._importance[who])
+            return np.asarray(squares * self._importance[steps])
         chosen = torch.from_numpy(data.actions[steps].astype(np.int64)).expand(len(rows), -1)
         policy = self._log_policy(answers, rows).gather(2, chosen[..., None])[..., 0].double().exp().numpy()
         rho = np.clip(self._material.expertise[who], 1 - _SUREST, _SUREST)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ileed.demonstrations.collapsing import Collapsed, Uncollapsed, distinct_rows
 from ileed.demonstrations.rules import Array, listed
-from ileed.demonstrations.streaming import distinct_values, input_moments_of, unscaled_inputs
+from ileed.demonstrations.streaming import distinct_values, input_moments_of, moments, unscaled_inputs
 from ileed.wording import counted, printable
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ _FEW_PEOPLE = 8  # a line for each of so many; more are told in one
 _NAMED = 3
 _FIRST_STEPS = 1000  # where most dimensions already show more than two values
 _SHORT_EPISODE = 10  # shorter ones repeat by themselves
+_ENOUGH_ENDS = 20  # episodes by which it is known whether their first observation predicts the last
+_MOST_ENDS = 1_000  # episodes that are looked at
+_VARIED_END = 0.25  # of a feature's variance over all steps, that its last values have at least to count as different
+_LEAST_PREDICTED = 0.1  # cross-validated R^2
+_RIDGES = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 
 class Finding(NamedTuple):
@@ -79,6 +84,8 @@ def _of_some(
 
 
 def _of_observations(data: Demonstrations, collapsed: Collapsed | Uncollapsed) -> Iterator[Finding]:
+    if says := unpredicted_ends(data):
+        yield Finding("observations", says)
     if constant := data.observation_size - len(collapsed.varying):
         inputs = data.encoding.inputs if data.encoding is not None else ()
         fixed = np.delete(np.array(inputs), collapsed.varying).tolist() if inputs else ()
@@ -121,7 +128,7 @@ def _of_actions(data: Demonstrations) -> Iterator[Finding]:
             yield Finding(name, f"always {values[0]:g}: leave this dimension out")
         elif len(values) == 2:
             found = f"two values only ({values[0]:g}, {values[1]:g}), like a gripper"
-            yield Finding(name, f"{found}: its spread says nothing of expertise, so VarianceScaling leaves it unscaled")
+            yield Finding(name, f"{found}: its spread says nothing of expertise, which leaves it out")
 
 
 def first_copies(data: Demonstrations) -> Array:
@@ -134,6 +141,41 @@ def first_copies(data: Demonstrations) -> Array:
         content.update(np.ascontiguousarray(data.actions[steps]).data)
         found[number] = seen.setdefault(content.digest(), number)
     return found
+
+
+def unpredicted_ends(data: Demonstrations) -> str:
+    """Whether episodes of continuous actions end in different states that nothing at their beginning predicts.
+
+    Then something that the observations do not show, such as an object or a goal, decides where an episode leads. A
+    ridge regression predicts the last value of every feature from the first observation, and its leave-one-out R^2 is
+    compared. Empty where the end of some feature is predicted, where all episodes end alike, or for fewer than 20.
+    """
+    if data.discrete or data.episode_count < _ENOUGH_ENDS:
+        return ""
+    some = np.unique(np.linspace(0, data.episode_count - 1, _MOST_ENDS).astype(np.int64))
+    starts, stops = data.episode_bounds[some], data.episode_bounds[some + 1] - 1
+    first, last = (np.asarray(data.observations[rows], np.float64) for rows in (starts, stops))
+    first, last = (each.reshape(len(each), -1) for each in (first, last))
+    _, deviation = moments([np.asarray(data.observations[_some_steps(data, 64, 1024)]).reshape(-1, first.shape[1])])
+    varied = last.var(0) > _VARIED_END * np.square(deviation)
+    spread = first.std(0)
+    if not varied.any() or not np.isfinite(first).all() or not np.isfinite(last).all():
+        return ""
+    known = (first - first.mean(0))[:, spread > 0] / spread[spread > 0]
+    ends = (last - last.mean(0))[:, varied]
+    axes, sizes, _ = np.linalg.svd(known, full_matrices=False)
+    best = -np.inf
+    for ridge in _RIDGES:
+        kept = np.square(sizes) / (np.square(sizes) + ridge * len(known))
+        leverage = (np.square(axes) * kept).sum(1) + 1 / len(known)
+        left = (ends - axes @ (kept[:, None] * (axes.T @ ends))) / (1 - leverage)[:, None]
+        best = max(best, float((1 - np.square(left).sum(0) / np.square(ends).sum(0)).max()))
+    if best >= _LEAST_PREDICTED:
+        return ""
+    return (
+        f"episodes end in different states, and their first observation predicts none of them (R^2 "
+        f"{max(best, 0):.2f}): if an object or a goal is missing there, expertise measures regularity rather than skill"
+    )
 
 
 def _of_copies(data: Demonstrations) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ileed._torch import numpy_stream, product
 from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.demonstrations.findings import first_copies
+from ileed.demonstrations.findings import first_copies, unpredicted_ends
 from ileed.fitted.ensemble import Ensemble
 from ileed.fitted.identification import free_scales
 from ileed.fitted.likelihood import (
@@ -41,11 +41,12 @@ from ileed.fitted.rating import (
     learning_points,
     rate_blocks,
     rate_in_parts,
+    rate_noise,
     units_of,
     with_learning_curves,
 )
 from ileed.fitted.ratings import Ratings
-from ileed.fitted.signal import HeldOutMoments, Rater, chosen_horizon
+from ileed.fitted.signal import HeldOutMoments, JudgedSteps, Rater, chosen_horizon
 from ileed.indicators import indicators
 from ileed.model.scaling import SignalScaling
 from ileed.nets import members
@@ -93,7 +94,7 @@ class FoldPolicies:
     ensemble: Ensemble
     fold: Array
     assumed: Array | None = None
-    """(2, step) steps that are assumed for each step, that follow the policy and that do not (`Known`)."""
+    """(step,) steps that follow the policy and are assumed for each step of gold demonstrators (`Known`)."""
 
     @property
     def count(self) -> int:
@@ -233,15 +234,19 @@ class SignalFolds:
     @cached_property
     def rater(self) -> Rater | None:
         """What rates by these members, at the most reliable horizon; None where no member of some fold is finite."""
+        return self._rated and self._rated[0]
+
+    @cached_property
+    def _rated(self) -> tuple[Rater, JudgedSteps] | None:
         if not np.isfinite(self.ensemble.nats_per_action).reshape(self.count, -1).any(1).all():
             return None
-        joint, normaliser = self.ensemble.joint, self.ensemble.normaliser
-        found = HeldOutMoments.of(
-            joint, normaliser, self.data, fold=self.fold, horizons=self.horizons, model=self.model
-        )
+        joint, normaliser, data = self.ensemble.joint, self.ensemble.normaliser, self.data
+        found = HeldOutMoments.of(joint, normaliser, data, fold=self.fold, horizons=self.horizons, model=self.model)
         reliability = tuple(found.reliability(place) for place in range(len(self.horizons)))
         scale = found.scale(chosen_horizon(reliability))
-        return Rater(joint, normaliser, self.horizons, scale, self.fold, self.data.fingerprint(), reliability)
+        rater = Rater(joint, normaliser, self.horizons, scale, self.fold, data.fingerprint(), reliability)
+        judged = rater.judge(data)
+        return replace(rater, variation=judged.log_noise().variation), judged
 
     def rate(
         self,
@@ -251,35 +256,29 @@ class SignalFolds:
         progress: Callable[[int, int], object] | None = None,
     ) -> Ratings | None:
         """Demonstrators, or each unit of `by`, as `FoldPolicies.rate`; there is no temperature to choose."""
-        if self.rater is None:
+        data, units, tell = self.data, units_of(self.data, by), progress or (lambda done, total: None)
+        tell(0, len(data))
+        if self._rated is None:
             return None
-        data, units, rated = self.data, units_of(self.data, by), RatedBy(folds=self.count, **self.rater.rated)
-        if progress is not None:
-            progress(0, len(data))
-        shares = self.rater.shares(data)
-
-        def judged(chosen: Array) -> list[Block]:
-            assert self.rater is not None
-            return [self.rater.block(np.flatnonzero(chosen), shares[chosen])]
-
-        if units is None and data.has_many_people:
-            ratings, _ = rate_in_parts(judged, data, temperature=1.0, assumed=self.assumed)
-        else:
-            blocks = judged(np.ones(len(data), dtype=bool))
-            told = blocks_of_assumed(self.assumed, np.arange(len(data)))
-            ratings = rate_blocks([*blocks, *told], data, spread=dispersion(blocks, data, 1.0), units=units)
-            if units is None:
-                ratings = with_learning_curves(ratings, blocks, data, self.practice_episodes)
-        if progress is not None:
-            progress(len(data), len(data))
-        rated = replace(rated, dispersion=ratings.by.dispersion, practice=ratings.by.practice)
+        rater, judged = self._rated
+        noise = judged.log_noise(None if units is None else units.of_step)
+        ratings = rate_noise(noise, data, units=units, assumed=self.assumed if units is None else None)
+        if units is None and self.practice_episodes is not None:
+            blocks = [rater.block(np.arange(len(data)), judged.shares())]
+            ratings = with_learning_curves(ratings, blocks, data, self.practice_episodes)
+        tell(len(data), len(data))
+        rated = RatedBy(folds=self.count, practice=ratings.by.practice, **rater.rated)
         return replace(ratings, by=replace(rated, explained=_explanation(data, ratings) if units is None else ""))
 
 
 def _explanation(data: Demonstrations, ratings: Ratings) -> str:
-    """Whether duration and speed explain most of the order of demonstrators, in words; empty where they do not."""
+    """What else than skill may explain the order of demonstrators, in words; empty where nothing is suspected."""
     expertise = ratings.best.expertise[data.episode_demonstrator]
-    return indicators(data, columns={"expertise": expertise}).explained_by("expertise").sentence()
+    found = (
+        indicators(data, columns={"expertise": expertise}).explained_by("expertise").sentence(),
+        unpredicted_ends(data),
+    )
+    return "; ".join(each for each in found if each)
 
 
 def _some_episodes(data: Demonstrations, fold: Array) -> Array:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from ileed._torch import default_modes, threads
 from ileed.checking import instance_of, path_of, true_or_false, whole_number
 from ileed.demonstrations import Array, Collapsed, Demonstrations
 from ileed.demonstrations.collapsing import Uncollapsed
+from ileed.demonstrations.outcomes import Outcome as EpisodeOutcome
 from ileed.demonstrations.rules import listed
 from ileed.errors import DemonstrationError, SettingsError, brief
 from ileed.fitted.comparison import ModelComparison, orders_alike
@@ -147,6 +148,8 @@ class Fitted:
         by: str = "demonstrator",
         confidence_level: float = 0.95,
         progress: Callable[[int, int], object] | None = None,
+        outcome: EpisodeOutcome | None = None,
+        better: Literal["higher", "lower"] | None = None,
     ) -> Ratings:
         """Everybody in `demonstrations` rated by this fit's policy, people whom the fit has not seen above all.
 
@@ -155,10 +158,25 @@ class Fitted:
         for each label of a skill column, in place of people. Those whom the fit has seen are rated in sample where
         these are the data that it learned from: `expertise.table()` has them by other policies. `progress` is called
         with the number of steps done and their total.
-        """
-        from ileed.fitted.rating import assess  # which rates by fits, and so needs this module
 
-        return assess(self, demonstrations, by=by, confidence_level=confidence_level, progress=progress)
+        If the fit was given outcomes, demonstrators are placed on its combined scale: by actions as far as they predict
+        outcomes, and by outcomes of their own, in the units of the fit, where `outcome` has them. With `by` a skill
+        column, `outcome` is of the steps of an episode that share a label: "success", "reward", "duration", a skill
+        column or an array with one value for each step, constant there, or a mapping from (episode key, label). Actions
+        and outcomes are then combined label by label, in any fit. `Ratings.evidence` and, by label, `Ratings.segments`
+        have what each says alone.
+        """
+        from ileed.fitted.assessing import assess  # which rates by fits, and so needs this module
+
+        return assess(
+            self,
+            demonstrations,
+            by=by,
+            confidence_level=confidence_level,
+            progress=progress,
+            outcome=outcome,
+            better=better,
+        )
 
     @property
     def ratings_by_actions(self) -> Ratings | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, final
 
@@ -21,7 +21,14 @@ from ileed.fitted.advantages import advantage_weights
 from ileed.fitted.posterior import mean_and_interval, points_of, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
 from ileed.fitted.ratings import Estimates, Ratings
-from ileed.fitted.skill import Covariate, Means, SkillPosterior, centre_and_spread, skill_posterior
+from ileed.fitted.skill import (
+    Covariate,
+    Means,
+    SkillPosterior,
+    centre_and_spread,
+    newcomer_posteriors,
+    skill_posterior,
+)
 from ileed.wording import counted
 
 DISAGREEMENT = 0.95
@@ -57,6 +64,12 @@ class EvidenceSettings:
     level: float
     """Of expertise e, the expected outcome is level + factor * logit(e)."""
     factor: float
+    shift: float
+    """The mean outcome of the episodes that have one."""
+    scale: float
+    """Their standard deviation; negative where lower is better."""
+    within: float
+    """The variance of outcomes within demonstrators, in units of the squared scale."""
     temperature: float
     """Of the advantage weights by which the policy was learned, in standard deviations of the outcome."""
     effective_share: float
@@ -71,6 +84,8 @@ class EvidenceSettings:
         number("temperature", self.temperature, within=lambda value: value > 0, rule="it is a number above zero")
         if self.factor == 0 or not self.slope_low <= self.slope <= self.slope_high:
             raise SettingsError("factor must not be 0, and slope must lie between slope_low and slope_high")
+        if self.scale == 0 or (self.scale < 0) != (self.better == "lower") or not self.within > 0:
+            raise SettingsError("scale must be above 0, or below 0 where lower is better, and within above 0")
 
 
 @final
@@ -93,6 +108,10 @@ class SkillEvidence:
     """(demonstrator,) the number of episodes that have an outcome."""
     mean_outcome: Array
     """(demonstrator,) in the user's units; NaN without outcomes."""
+    variance: Array
+    """(demonstrator,) of the mean outcome around skill, in units of the squared scale; infinite without outcomes."""
+    fit: SkillEvidence | None = None
+    """Of newcomers, the evidence of the fit by which they were placed."""
 
     @property
     def weight(self) -> ActionWeight:
@@ -104,13 +123,13 @@ class SkillEvidence:
     def disagreement(self) -> Array:
         """(demonstrator,) probability that deviations from the mean have opposite signs; NaN without outcomes.
 
-        The mean is that over demonstrators with outcomes. Actions count as undecided where their ratings support no
-        order of demonstrators (`Ratings.not_identified`).
+        The mean is that over demonstrators with outcomes, of newcomers over those of the fit. Actions count as
+        undecided where their ratings support no order of demonstrators (`Ratings.not_identified`).
         """
-        known = self.rated > 0
-        by_outcomes = _probability_above_mean(self.outcomes, known)
-        by_actions = _probability_above_mean(self.actions, known)
-        if self.actions.not_identified:
+        fit, known = self.fit or self, self.rated > 0
+        by_outcomes = _probability_above_mean(self.outcomes, fit.outcomes, fit.rated > 0)
+        by_actions = _probability_above_mean(self.actions, fit.actions, fit.rated > 0)
+        if self.actions.not_identified or fit.actions.not_identified:
             by_actions = np.full_like(by_actions, 0.5)
         found = by_actions * (1 - by_outcomes) + by_outcomes * (1 - by_actions)
         return np.where(known, found, np.nan)
@@ -156,9 +175,22 @@ class SkillEvidence:
         columns["disagrees"] = pa.array(self.disagrees, mask=~known)
         return pa.table(columns).take(self.both.order)
 
+    def columns(self) -> dict[str, Array]:
+        """What a table of the ratings adds: the number of episodes with an outcome."""
+        return {"rated": self.rated}
+
+    @property
+    def means(self) -> Means:
+        """Outcomes by demonstrator as the model takes them."""
+        own, known = self.settings, self.rated > 0
+        mean = np.where(known, (np.where(known, self.mean_outcome, 0.0) - own.shift) / own.scale, 0.0)
+        return Means(self.rated, mean, self.variance, own.shift, own.scale, own.within, own.binary)
+
     @default_errors()
     def sentence(self) -> str:
         """What actions and outcomes say alone, how much of skill actions explain, and where both disagree."""
+        if not self.rated.any():
+            return f"by actions alone, {self.actions.sentence()}; there are no outcomes"
         weight, rated = self.weight, counted(int(self.rated.sum()), "episode")
         known = _of_demonstrators(self.outcomes, np.flatnonzero(self.rated > 0))
         each = f"by actions alone, {self.actions.sentence()}; by the outcomes of {rated} alone, "
@@ -184,6 +216,7 @@ class SkillEvidence:
         """What a run directory keeps, beside the settings and the ratings by both."""
         known = np.where(self.rated > 0, self.mean_outcome, 0.0)
         values = {"actions": _shares(self.actions), "outcomes": _shares(self.outcomes), "mean_outcome": known}
+        values["variance"] = np.where(self.rated > 0, self.variance, 0.0)
         return {"rated": torch.tensor(self.rated)} | {name: torch.tensor(each) for name, each in values.items()}
 
     @staticmethod
@@ -191,7 +224,7 @@ class SkillEvidence:
         """The shapes and types of what a run directory keeps, with shares at so many points."""
         shapes = {"actions": (demonstrators, points), "outcomes": (demonstrators, points)}
         floats = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes.items()}
-        floats["mean_outcome"] = torch.empty(demonstrators, dtype=torch.float64)
+        floats |= {name: torch.empty(demonstrators, dtype=torch.float64) for name in ("mean_outcome", "variance")}
         return {"rated": torch.empty(demonstrators, dtype=torch.int64)} | floats
 
     @classmethod
@@ -199,8 +232,10 @@ class SkillEvidence:
         """Evidence as a run directory keeps it, beside the ratings by both."""
         rated = own["rated"].numpy()
         mean = np.where(rated > 0, own["mean_outcome"].numpy(), np.nan)
-        actions = _with_shares(both, own["actions"].numpy(), settings.by_actions)
-        return cls(settings, actions, _with_shares(both, own["outcomes"].numpy(), both.by), both, rated, mean)
+        variance = np.where(rated > 0, own["variance"].numpy(), np.inf)
+        actions = with_shares(both, own["actions"].numpy(), settings.by_actions)
+        outcomes = with_shares(both, own["outcomes"].numpy(), both.by)
+        return cls(settings, actions, outcomes, both, rated, mean, variance)
 
 
 class Combined(NamedTuple):
@@ -222,7 +257,7 @@ def combine_evidence(actions: Ratings, outcomes: EpisodeOutcomes, owner: Array) 
     factor = spread / covariate.scale  # of theta, by the logit of expertise
     level = centre - factor * covariate.shift
     reliability = float(np.clip(1 - variance.mean() / spread**2, 0.0, 1.0))
-    by = replace(actions.by, outcomes=int(means.rated.sum()), reliability=reliability)
+    by = replace(actions.by, outcomes=int(means.rated.sum()), reliability=reliability, explained="")
     known = outcomes.is_known
     advantage = skill[owner]
     advantage[known] = (outcomes.values[known] - means.shift) / means.scale
@@ -238,27 +273,66 @@ def combine_evidence(actions: Ratings, outcomes: EpisodeOutcomes, owner: Array) 
         explained=both.explained(),
         level=means.shift + means.scale * level,
         factor=means.scale * factor,
+        shift=means.shift,
+        scale=means.scale,
+        within=means.within,
         temperature=weights.temperature,
         effective_share=weights.effective_share,
         by_actions=actions.by,
     )
-    placed = [_with_shares(actions, _on_grid(each, level, factor, shares.shape[1]), by) for each in (both, alone)]
-    mean_outcome = np.where(means.rated > 0, means.shift + means.scale * means.mean, np.nan)
-    evidence = SkillEvidence(settings, actions, placed[1], placed[0], means.rated, mean_outcome)
+    many = count > rules.MANY_PEOPLE
+    grids = [_on_grid(each, level, factor, shares.shape[1], merge=many) for each in (both, alone)]
+    placed = [with_shares(actions, grid, by) for grid in grids]
+    evidence = SkillEvidence(settings, actions, placed[1], placed[0], means.rated, _outcome_of(means), means.variance)
     return Combined(evidence, weights.weights)
 
 
-def _on_grid(skill: SkillPosterior, level: float, factor: float, points: int) -> Array:
-    """(demonstrator, point) shares at points of expertise e, where theta = level + factor * logit(e)."""
-    if skill.mean.shape[1] > rules.MANY_PEOPLE:
-        skill = skill.merged()
+@default_errors()
+def place_newcomers(fit: SkillEvidence, actions: Ratings, outcomes: EpisodeOutcomes | None, owner: Array) -> Ratings:
+    """Ratings of newcomers by both, on the scale of a fit with outcomes.
+
+    `actions` rates them by actions alone, and `outcomes` are those of their own episodes, if any is known, whose
+    demonstrators are `owner` (episode,). `Ratings.evidence` has what each says alone.
+    """
+    shares, count, settings = _shares(actions), len(actions.names), fit.settings
+    if outcomes is None:
+        outcomes = EpisodeOutcomes(np.full(len(owner), np.nan), settings.better)
+    known, known_shares = fit.means, _shares(fit.actions)
+    known_actions = Covariate.of_shares(known_shares, points_of(known_shares.shape[1]))
+    means = Means.of(outcomes, owner, count, like=known)
+    covariate = Covariate.of_shares(shares, points_of(shares.shape[1]), like=known_actions)
+    level, factor = (settings.level - settings.shift) / settings.scale, settings.factor / settings.scale
+    by = replace(actions.by, outcomes=int(known.rated.sum() + means.rated.sum()), reliability=None, explained="")
+    reference = float(fit.both.best.expertise.mean())
+
+    def placed(posteriors: Iterator[SkillPosterior]) -> Ratings:
+        each = [_on_grid(one, level, factor, shares.shape[1], merge=count > rules.MANY_PEOPLE) for one in posteriors]
+        return replace(with_shares(actions, np.concatenate(each), by), reference=reference)
+
+    both = placed(newcomer_posteriors(known, known_actions, means, covariate))
+    alone = placed(newcomer_posteriors(known, None, means, None))
+    evidence = SkillEvidence(settings, actions, alone, both, means.rated, _outcome_of(means), means.variance, fit)
+    return replace(both, evidence=evidence)
+
+
+def _outcome_of(means: Means) -> Array:
+    """(demonstrator,) mean outcomes in the user's units; NaN without any."""
+    return np.where(means.rated > 0, means.shift + means.scale * means.mean, np.nan)
+
+
+def _on_grid(skill: SkillPosterior, level: float, factor: float, points: int, *, merge: bool) -> Array:
+    """(demonstrator, point) shares at points of expertise e, where theta = level + factor * logit(e).
+
+    `merge` takes one Gaussian distribution for each demonstrator, which is faster for very many.
+    """
+    skill = skill.merged() if merge else skill
     edges = 2 * np.log(np.tan(np.arange(1, points) * (np.pi / 2 / points)))
     below = np.pad(skill.below(level + factor * edges), ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
     shares = np.maximum(np.diff(below, axis=1), 0.0)
     return np.asarray(shares / shares.sum(1, keepdims=True))
 
 
-def _with_shares(ratings: Ratings, shares: Array, by: RatedBy) -> Ratings:
+def with_shares(ratings: Ratings, shares: Array, by: RatedBy) -> Ratings:
     """Ratings with other posterior distributions of expertise."""
     pooled = Estimates(*mean_and_interval(shares, by.confidence_level))
     return replace(ratings, shares=shares, by=by, pooled=pooled)
@@ -281,10 +355,14 @@ def _intervals(ratings: Ratings, level: float) -> tuple[Array, Array, Array]:
     return tuple(mean_and_interval(_shares(ratings), level))  # type: ignore[return-value]
 
 
-def _probability_above_mean(ratings: Ratings, among: Array) -> Array:
-    """(demonstrator,) the probability that logit expertise is above its mean over some demonstrators."""
-    shares = _shares(ratings)
-    points = points_of(shares.shape[1])
-    logit = np.log(points) - np.log1p(-points)
-    mean = float(product(shares[among], logit).mean())
+def _probability_above_mean(ratings: Ratings, others: Ratings, among: Array) -> Array:
+    """(demonstrator,) the probability that logit expertise is above its mean over some of other demonstrators."""
+    mean = float(product(_shares(others)[among], _logit(others)).mean())
+    shares, logit = _shares(ratings), _logit(ratings)
     return 1 - np.array([np.interp(mean, logit, row) for row in np.cumsum(shares, axis=1) - shares / 2])
+
+
+def _logit(ratings: Ratings) -> Array:
+    """(point,) the logit of expertise."""
+    points = points_of(_shares(ratings).shape[1])
+    return np.asarray(np.log(points) - np.log1p(-points))

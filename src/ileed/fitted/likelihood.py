@@ -132,24 +132,24 @@ def _by_probabilities(
 
 
 def blocks_of_assumed(assumed: Array | None, steps: Array) -> list[Block]:
-    """What is known of demonstrators beforehand, as further blocks: follow log rho + slip log(1 - rho) at each step.
+    """What is known of gold demonstrators beforehand, as further blocks: follow log rho at each step.
 
-    `assumed` (2, all steps) has how many steps are assumed for each, that follow the policy and that do not; None for
-    none. `steps` are those to take.
+    `assumed` (step,) has how many steps that follow the policy are assumed for each; None for none. `steps` are those
+    to take.
     """
     if assumed is None:
         return []
 
     def block(part: Array) -> Block:
-        follow, slip = torch.from_numpy(assumed[:, part])[:, None]
+        follow = torch.from_numpy(assumed[part])
 
         def at(points: Tensor, _: float) -> Tensor:
             rho = points.clamp(1e-12, 1 - 1e-12)[:, None]
-            return follow * rho.log() + slip * (-rho).log1p()
+            return follow * rho.log()
 
         return Block(part, at)
 
-    told = steps[assumed[:, steps].any(axis=0)]
+    told = steps[assumed[steps] > 0]
     return [block(told[first : first + 4096]) for first in range(0, len(told), 4096)]
 
 

@@ -32,11 +32,21 @@ class RatedBy:
     """Split-half reliability of the ratings over episodes, None where it is not known; with outcomes, the share of the
     variance of skill between demonstrators that is known."""
     explained: str = ""
-    """What duration and speed explain of the order, where that is most of it (`Indicators.explained_by`)."""
+    """What else than skill may explain the order: duration and speed (`Indicators.explained_by`), or observations that
+    lack the goal of an episode (`ileed.demonstrations.findings.unpredicted_ends`)."""
     practice: int | None = None
     """The episodes over which a learning curve's change is counted; None where there are no curves."""
     outcomes: int = 0
     """The number of episodes whose outcomes were combined with actions (`ileed.fitted.evidence`)."""
+
+    @property
+    def orders_by_skill(self) -> bool:
+        """Whether an order of demonstrators is one of skill.
+
+        Continuous actions alone show how closely a demonstrator follows the common policy. A constant offset or a delay
+        may follow it closely and fail, pauses may not and succeed: only outcomes tell.
+        """
+        return self.horizon is None or self.outcomes > 0
 
     @property
     def replaces_in_sample(self) -> bool:

@@ -43,6 +43,7 @@ from ileed.fitted.population import thinned
 from ileed.fitted.posterior import GRID, Population, likeliest, mean_and_interval, peak, posterior, tails
 from ileed.fitted.rated_by import RatedBy, checked_level
 from ileed.fitted.ratings import Estimates, Rating, Ratings, Units
+from ileed.fitted.signal import LogNoise, Rater
 from ileed.fitted.variation import MarginalCurves, points_for, posterior_of_means
 from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.joint import Joint
@@ -94,6 +95,8 @@ def rate(
         instance_of("pooled", pooled, Population, rule="pass True, False, or the `population` of earlier ratings")
     level = checked_level(confidence_level)
     one_of("interval", interval, ("likelihood", "episodes"))
+    if isinstance(policy, Fitted) and policy.rater is not None and demonstrator is None:
+        return rate_noise(policy.rater.judge(demonstrations).log_noise(), demonstrations, pooled=pooled, level=level)
     is_asked = isinstance(policy, Fitted) or hasattr(policy, "distribution")  # and not a table with a row for each step
     if _in_parts(demonstrations) and is_asked and interval == "likelihood" and pooled is not False:
         judged = _judge(policy, demonstrations, demonstrator)
@@ -122,6 +125,8 @@ def assess(
         raise SettingsError("episodes of a folder are not rated one by one: ileed.curate scores each of them")
     demonstrations, _ = held_in_memory(fit.match_names(demonstrations, allow_new=True))
     level, known, units = checked_level(confidence_level), fit.ratings_by_actions, units_of(demonstrations, by)
+    if fit.rater is not None:
+        return _assess_noise(fit, fit.rater, demonstrations, units, level, progress)
     if units is None and _in_parts(demonstrations):
         return _assess_many(fit, demonstrations, level, progress)
     practice = fit.joint.parts.expertise.practice_episodes
@@ -136,9 +141,90 @@ def assess(
     how = partial(rate_blocks, temperature=known.by.temperature, spread=known.by.dispersion)
     found = how(blocks, demonstrations, pooled=pooled, level=level, units=units)
     found = replace(found, reference=float(known.best.expertise.mean()))
-    if fit.rater is not None:
-        found = replace(found, by=replace(found.by, **fit.rater.rated))
     return found if units is not None else with_learning_curves(found, blocks, demonstrations, practice, known.curves)
+
+
+def _assess_noise(
+    fit: Fitted,
+    rater: Rater,
+    data: Demonstrations,
+    units: Units | None,
+    level: float,
+    progress: Callable[[int, int], object] | None,
+) -> Ratings:
+    """Demonstrators or units with continuous actions, as `assess` rates them."""
+    tell = progress or (lambda done, total: None)
+    tell(0, len(data))
+    judged, known = rater.judge(data), fit.ratings_by_actions
+    population = None if known is None or units is not None else known.population
+    noise = judged.log_noise(None if units is None else units.of_step)
+    found = rate_noise(noise, data, pooled=population or True, level=level, units=units)
+    tell(len(data), len(data))
+    found = replace(found, by=replace(found.by, **rater.rated))
+    if known is not None:
+        found = replace(found, reference=float(known.best.expertise.mean()))
+    practice = fit.joint.parts.expertise.practice_episodes
+    if units is not None or practice is None:
+        return found
+    blocks = [rater.block(np.arange(len(data)), judged.shares())]
+    return with_learning_curves(found, blocks, data, practice, known and known.curves)
+
+
+def rate_noise(
+    noise: LogNoise,
+    data: Demonstrations,
+    *,
+    pooled: bool | Population = True,
+    level: float = 0.95,
+    units: Units | None = None,
+    assumed: Array | None = None,
+) -> Ratings:
+    """Ratings of demonstrators with continuous actions, or of units, by their noise.
+
+    `assumed` is as in `blocks_of_assumed`. Of very many demonstrators, 5,000 are the population.
+    """
+    _refuse_without_steps(data)
+    names, owner = (data.names, data.demonstrator) if units is None else (units.names, units.of_step)
+    told = blocks_of_assumed(assumed, np.arange(len(data)))
+
+    def log_likelihood(chosen: Array) -> Array:
+        found = noise.curves(chosen, GRID)
+        if not told:
+            return found
+        place = np.full(len(names), -1)
+        place[chosen] = np.arange(len(chosen))
+        return found + curves(told, place[owner], len(chosen))
+
+    every, many = np.arange(len(names)), len(names) > rules.MANY_PEOPLE
+    population = pooled if isinstance(pooled, Population) else None
+    if many and pooled is True:
+        population = posterior(log_likelihood(_some_people(len(names))), None)[1]
+    alone, together, shares = [], [], []
+    for part in np.split(every, range(PEOPLE_AT_ONCE, len(every), PEOPLE_AT_ONCE)) if many else [every]:
+        found = log_likelihood(part)
+        alone.append(likeliest(found, level))
+        if pooled is not False:
+            share, population = posterior(found, population)
+            together.append(mean_and_interval(share, level))
+            shares.append(thinned(share) if many else share)
+    ratings = Ratings(
+        names,
+        np.bincount(owner, minlength=len(names)),
+        _episodes_each(owner, len(names), data),
+        RatedBy(level),
+        Estimates(*map(np.concatenate, zip(*alone, strict=True))),
+        parts={} if units is None else units.columns,
+    )
+    if pooled is False:
+        return ratings
+    estimates = Estimates(*map(np.concatenate, zip(*together, strict=True)))
+    return replace(ratings, pooled=estimates, population=population, shares=np.concatenate(shares))
+
+
+def _refuse_without_steps(data: Demonstrations) -> None:
+    if (data.steps_each == 0).any():
+        nobody = data.names[int((data.steps_each == 0).argmax())]
+        raise SettingsError(f"{nobody!r} has no step to be rated by: leave that name out with demonstrations.by(...)")
 
 
 def episode_points(data: Demonstrations) -> int:
@@ -229,10 +315,7 @@ def rate_blocks(
 
     `units` are rated in place of people.
     """
-    steps = data.steps_each
-    if (steps == 0).any():
-        nobody = data.names[int((steps == 0).argmax())]
-        raise SettingsError(f"{nobody!r} has no step to be rated by: leave that name out with demonstrations.by(...)")
+    _refuse_without_steps(data)
     names, owner = (data.names, data.demonstrator) if units is None else (units.names, units.of_step)
     people = len(names)
     if by_episode:
@@ -309,14 +392,14 @@ def _counted(
 ) -> _Judged:
     """The same, which tell how far the rating is: steps of some people are judged at so many points beforehand."""
     likelihoods = len(data) * (len(GRID) + episode_points(data) if data.discrete else TABULATED_POINTS)
-    likelihoods += int(data.steps_each[_some_people(data)].sum()) * points_of_some
+    likelihoods += int(data.steps_each[_some_people(len(data.names))].sum()) * points_of_some
     work = Work(progress, len(data), likelihoods)
     return lambda chosen: work.over(judged(chosen))
 
 
-def _some_people(data: Demonstrations) -> Array:
-    """The numbers of 5,000 people or fewer, evenly spaced."""
-    return np.arange(len(data.names))[:: -(-len(data.names) // rules.MANY_PEOPLE)]
+def _some_people(count: int) -> Array:
+    """The numbers of 5,000 of so many people, or fewer, evenly spaced."""
+    return np.arange(count)[:: -(-count // rules.MANY_PEOPLE)]
 
 
 def _of_some_people(
@@ -325,7 +408,7 @@ def _of_some_people(
     temperature: float | None,
     spread: float | None = None,
 ) -> tuple[_Common, list[Profile]]:
-    people, some = len(data.names), _some_people(data)
+    people, some = len(data.names), _some_people(len(data.names))
     owner = np.full(people, -1)
     owner[some] = np.arange(len(some))
     owner, episodes = owner[data.demonstrator], np.flatnonzero(owner[data.episode_demonstrator] >= 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,10 @@ from ileed.fitted.posterior import INSIDE, Population, draws, mean_and_interval,
 from ileed.fitted.rated_by import RatedBy, checked_level
 from ileed.fitted.variation import SPREADS
 from ileed.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from ileed.fitted.assessing import SegmentEvidence
+    from ileed.fitted.evidence import SkillEvidence
 
 _RELATIVE = "expertise divided by its mean over people"
 _ENOUGH_STEPS = 5  # in a kind of state, to be compared there
@@ -105,6 +109,10 @@ class Ratings:
     """The person and the episode or kind of state of each, where these are rated in place of people."""
     curves: LearningCurves | None = None
     """How everybody's expertise changes from episode to episode, where the fit's does (`Drift`)."""
+    evidence: SkillEvidence | None = None
+    """What actions and outcomes say alone, where `Fitted.assess` combined both."""
+    segments: SegmentEvidence | None = None
+    """The same label by label, of ratings by a skill column."""
 
     @classmethod
     def of_tensors(cls, names: tuple[str, ...], by: RatedBy, tensors: Mapping[str, Tensor]) -> Ratings:
@@ -204,6 +212,8 @@ class Ratings:
         }
         if self.in_sample is not None:
             columns["in_sample"] = self.in_sample / np.nanmean(self.in_sample) if relative else self.in_sample
+        for evidence in (self.evidence, self.segments):
+            columns |= {} if evidence is None else evidence.columns()
         return pa.table(columns).take(self.order).replace_schema_metadata(told)
 
     @cached_property
@@ -343,9 +353,11 @@ class Ratings:
     def sentence(self, probability: float = 0.95) -> str:
         """Who can be told apart, in words; the two best groups of several, or how many of very many are not average.
 
-        It says so where duration and speed explain most of the order.
+        It says so where duration and speed explain most of the order, and what continuous actions alone do not tell.
         """
         order = self._order_in_words(checked_level(probability, "probability"))
+        if not self.by.orders_by_skill and len(self.groups(probability)) > 1:
+            order += "; only outcomes tell whether that is skill"
         return f"{order}; but {self.by.explained}" if self.by.explained else order
 
     def _order_in_words(self, probability: float) -> str:
@@ -368,12 +380,18 @@ class Ratings:
             if len(group) > 5:
                 who = f"the best {len(group)}" if not parts else f"the next {len(group)}"
             whom = "those below" if parts else "all others"
-            parts.append(f"{who} {'is' if len(group) == 1 else 'are'} better than {whom} (probability {sure})")
+            parts.append(f"{who} {self._verb(len(group))} than {whom} (probability {sure})")
         if len(groups) > 3:
             parts.append(f"the other {len(self.names) - place} fall into {len(groups) - 2} groups")
         elif len(groups[-1]) > 1:
             parts.append(f"the other {len(groups[-1])} cannot be told apart")
         return "; ".join(parts)
+
+    def _verb(self, count: int) -> str:
+        """What a group of so many demonstrators does in comparison with others."""
+        if self.by.orders_by_skill:
+            return "is better" if count == 1 else "are better"
+        return f"{'follows' if count == 1 else 'follow'} the common policy more closely"
 
     def _boundaries_at(self, probability: float) -> tuple[Array, Array]:
         if not self._are_many:
@@ -443,8 +461,8 @@ class Ratings:
 
     def renamed(self, names: Mapping[str, str]) -> Ratings:
         """The same ratings with other names."""
-        curves = self.curves and self.curves.renamed(names)
-        return replace(self, names=tuple(names[name] for name in self.names), curves=curves)
+        curves, evidence = self.curves and self.curves.renamed(names), self.evidence and self.evidence.renamed(names)
+        return replace(self, names=tuple(names[name] for name in self.names), curves=curves, evidence=evidence)
 
     def __str__(self) -> str:
         best = self.best

@@ -243,6 +243,8 @@ def _evidence(
     total = int(rated.sum())
     _expect(total == both.by.outcomes, "the sum of evidence.rated", total, f"{both.by.outcomes}, as the ratings state")
     _expect(bool(mean.isfinite().all()), "evidence.mean_outcome", "NaN or infinite in places", "finite")
+    right = bool((found["variance"].isfinite() & ((found["variance"] > 0) | (rated == 0))).all())
+    _expect(right, "evidence.variance", "outside that", "finite, and above zero where there are outcomes")
     return SkillEvidence.of_tensors(kept, both, found)
 
 

@@ -18,6 +18,9 @@ and k_i = 0 without outcomes: such a demonstrator is placed by actions alone, as
 others. a is integrated out analytically, b and tau on a grid. Priors: a ~ N(0, 1), b ~ N(0, 1/4), tau ~ |N(0, 1/4)|, so
 that beforehand actions and everything else explain skill alike. The weight b of the actions is thus learned, and near
 zero where they say nothing about outcomes.
+
+A newcomer is placed by the relation that the demonstrators of a fit taught: a, b and tau have their posterior
+distribution given those demonstrators and the newcomer's own outcomes. Other newcomers do not matter.
 """
 
 from __future__ import annotations
@@ -57,27 +60,36 @@ class Means(NamedTuple):
     """The mean outcome of all these episodes, in the user's units."""
     scale: float
     """Their standard deviation; negative where lower is better."""
+    within: float = 1.0
+    """The variance within demonstrators, pooled over all."""
+    binary: bool = False
+    """Whether outcomes are successes and failures, whose variance follows from their rate."""
 
     @classmethod
-    def of(cls, outcomes: EpisodeOutcomes, owner: Array, demonstrators: int) -> Means:
-        """Those of episodes whose demonstrators are `owner` (episode,)."""
+    def of(cls, outcomes: EpisodeOutcomes, owner: Array, demonstrators: int, *, like: Means | None = None) -> Means:
+        """Those of episodes whose demonstrators are `owner` (episode,); of newcomers, in the units of `like`."""
         known = outcomes.is_known
         values, who = outcomes.values[known], owner[known]
-        shift, scale = float(values.mean()), float(values.std()) * outcomes.sign
+        if like is None:
+            shift, scale = float(values.mean()), float(values.std()) * outcomes.sign
+        else:
+            shift, scale = like.shift, like.scale
+        binary = outcomes.is_binary if like is None else like.binary
         standard = (values - shift) / scale
         count = np.bincount(who, minlength=demonstrators)
         mean = np.bincount(who, standard, minlength=demonstrators) / np.maximum(count, 1)
         squares = np.bincount(who, (standard - mean[who]) ** 2, minlength=demonstrators)
-        if outcomes.is_binary:
+        freedom = np.maximum(count - 1, 0)
+        # one degree of freedom of the variance of all
+        pooled = float((1.0 + squares.sum()) / (1.0 + freedom.sum())) if like is None else like.within
+        if binary:
             successes = np.bincount(who, values, minlength=demonstrators)
             rate = (successes + _PRIOR_EPISODES * shift) / (count + _PRIOR_EPISODES)
             within = rate * (1 - rate) / scale**2
         else:
-            freedom = np.maximum(count - 1, 0)
-            pooled = (1.0 + squares.sum()) / (1.0 + freedom.sum())  # one degree of freedom of the variance of all
             within = (_OWN_VARIANCE * pooled + squares) / (_OWN_VARIANCE + freedom)
         with np.errstate(divide="ignore"):
-            return cls(count, mean, within / count, shift, scale)
+            return cls(count, mean, within / count, shift, scale, pooled, binary)
 
 
 class Covariate(NamedTuple):
@@ -89,12 +101,12 @@ class Covariate(NamedTuple):
     scale: float
 
     @classmethod
-    def of_shares(cls, shares: Array, points: Array) -> Covariate:
-        """Of the logit of expertise, from its posterior distributions (demonstrator, point)."""
+    def of_shares(cls, shares: Array, points: Array, *, like: Covariate | None = None) -> Covariate:
+        """Of the logit of expertise, from its posterior distributions (demonstrator, point); in the units of `like`."""
         logit = np.log(points) - np.log1p(-points)
         mean = product(shares, logit)
         variance = np.maximum(product(shares, logit**2) - mean**2, 0.0)
-        shift, scale = centre_and_spread(mean, variance)
+        shift, scale = centre_and_spread(mean, variance) if like is None else (like.shift, like.scale)
         return cls((mean - shift) / scale, variance / scale**2, shift, scale)
 
 
@@ -153,9 +165,45 @@ class SkillPosterior:
 
 def skill_posterior(means: Means, actions: Covariate | None) -> SkillPosterior:
     """The posterior distribution of theta by outcomes and actions, or by outcomes alone (b = 0)."""
+    slope, spread, weight = _nodes(means, actions)
+    return SkillPosterior(slope, spread, weight, *_skill_at(means, actions or _nothing(means), slope, spread))
+
+
+def newcomer_posteriors(
+    known: Means, known_actions: Covariate | None, means: Means, actions: Covariate | None
+) -> Iterator[SkillPosterior]:
+    """The posterior distribution of theta of each newcomer, given the demonstrators that are known.
+
+    Each is what `skill_posterior` finds for a newcomer who joins those demonstrators alone.
+    """
+    slope, spread, weight = _nodes(known, known_actions)
+    total, residual = _residuals(*_rated(known, known_actions or _nothing(known)), slope, spread)
+    level, precision = _level(total, residual)
+    actions = actions or _nothing(means)
+    for person in range(len(means.mean)):
+        predicted = level + slope * actions.mean[person]
+        skill = slope**2 * actions.variance[person] + spread**2 + 1 / precision  # the variance of theta - predicted
+        total, residual, own = skill + means.variance[person], means.mean[person] - predicted, weight
+        if means.rated[person]:
+            density = np.log(weight) - 0.5 * (np.log(total) + residual**2 / total)
+            own = np.exp(density - density.max())
+            own = own / own.sum()
+        share = skill / total  # k, 0 without outcomes
+        yield SkillPosterior(
+            slope, spread, own, (predicted + share * residual)[:, None], ((1 - share) * skill)[:, None]
+        )
+
+
+def _nothing(means: Means) -> Covariate:
+    """Actions that say nothing."""
+    zero = np.zeros(len(means.mean))
+    return Covariate(zero, zero, 0.0, 1.0)
+
+
+def _nodes(means: Means, actions: Covariate | None) -> tuple[Array, Array, Array]:
+    """(node,) b, tau and their posterior probability; b = 0 without actions."""
     if actions is None:
-        nothing = np.zeros(len(means.mean))
-        actions = Covariate(nothing, nothing, 0.0, 1.0)
+        actions = _nothing(means)
         ends = [(0.0, 0.0), (0.0, _REACH * _SPREAD_SD)]
     else:
         ends = [(-_REACH * _SLOPE_SD, _REACH * _SLOPE_SD), (0.0, _REACH * _SPREAD_SD)]
@@ -170,8 +218,7 @@ def skill_posterior(means: Means, actions: Covariate | None) -> SkillPosterior:
     weight = np.exp(density - density.max()).ravel()
     chosen = weight > _LEAST_WEIGHT
     slope, spread = np.repeat(slopes, len(spreads))[chosen], np.tile(spreads, len(slopes))[chosen]
-    weight = weight[chosen] / weight[chosen].sum()
-    return SkillPosterior(slope, spread, weight, *_skill_at(means, actions, slope, spread))
+    return slope, spread, weight[chosen] / weight[chosen].sum()
 
 
 def _midpoints(low: float, high: float) -> Array:
@@ -193,9 +240,7 @@ def _log_density(means: Means, actions: Covariate, slopes: Array, spreads: Array
     """(slope, spread) log of the posterior density of b and tau, with a and theta integrated out, up to a constant."""
     slope, spread = np.repeat(slopes, len(spreads)), np.tile(spreads, len(slopes))
     prior = -0.5 * ((slope / _SLOPE_SD) ** 2 + (spread / _SPREAD_SD) ** 2)
-    known = means.rated > 0
-    own = Means(means.rated[known], means.mean[known], means.variance[known], means.shift, means.scale)
-    own_actions = Covariate(actions.mean[known], actions.variance[known], actions.shift, actions.scale)
+    own, own_actions = _rated(means, actions)
     found = np.empty(len(slope))
     for part in _parts(len(slope), len(own.mean)):
         total, residual = _residuals(own, own_actions, slope[part], spread[part])
@@ -203,6 +248,13 @@ def _log_density(means: Means, actions: Covariate, slopes: Array, spreads: Array
         squares = (residual**2 / total).sum(1) - precision * level**2
         found[part] = -0.5 * (np.log(total).sum(1) + np.log(precision) + squares)
     return (prior + found).reshape(len(slopes), len(spreads))
+
+
+def _rated(means: Means, actions: Covariate) -> tuple[Means, Covariate]:
+    """Those of demonstrators with outcomes."""
+    known = means.rated > 0
+    own = means._replace(rated=means.rated[known], mean=means.mean[known], variance=means.variance[known])
+    return own, actions._replace(mean=actions.mean[known], variance=actions.variance[known])
 
 
 def _residuals(means: Means, actions: Covariate, slope: Array, spread: Array) -> tuple[Array, Array]:

@@ -78,8 +78,6 @@ class TrainingData:
     batch_size: int
     seed: int
     members: int
-    assumed: Array | None = None
-    """(2, step) steps assumed for each step: that follow the policy, and that do not."""
 
     @property
     def counts(self) -> Collapsed:
@@ -132,8 +130,7 @@ class WholeBatch(Sampler):
         )
         columns = {name: tensor(column.T, device) for name, column in collapsed.context.items()}
         transitions = None if training_data.parts.dynamics is None else _collapsed_transitions(training_data)
-        assumed = None if training_data.assumed is None else tensor(collapsed_assumed(training_data), device)
-        batch = replace(batch, transitions=transitions, context=with_features(columns, seen), assumed=assumed)
+        batch = replace(batch, transitions=transitions, context=with_features(columns, seen))
         if training_data.held_out_episodes is None:
             return cls(batch, training_data.sizes)
         weight = tensor(count_weights(data, collapsed, training_data.held_out_episodes), device)
@@ -166,8 +163,7 @@ class WholeBatch(Sampler):
             legal=None if whole.legal is None else whole.legal[:, own],
             skills=None if whole.skills is None else whole.skills[:, own],
         )
-        assumed = None if whole.assumed is None else whole.assumed[..., kept]
-        batch = replace(batch, context=context, data_weight=whole.whole_weight, assumed=assumed)
+        batch = replace(batch, context=context, data_weight=whole.whole_weight)
         return WholeBatch(batch, self._sizes)
 
     def batch(self) -> Batch:
@@ -228,7 +224,6 @@ class Rows(NamedTuple):
     skills: Tensor | None
     context: Mapping[str, Tensor]
     goes_on: Tensor | None
-    assumed: Tensor | None = None
 
     def batch(self, sizes: Sizes, data_weight: Tensor | None) -> Batch:
         """The batch of these steps, of data of so much weight."""
@@ -256,7 +251,6 @@ class Rows(NamedTuple):
             transitions=transitions,
             context=self.context,
             data_weight=data_weight,
-            assumed=self.assumed,
         )
 
 
@@ -284,7 +278,6 @@ class MiniBatches(Sampler):
         self.epoch = -(-self._order.length // self._size)
         self._loaded = torch.zeros(self._size, dtype=torch.long, device=device)
         self._shared = slice(None)
-        self._assumed = None if training_data.assumed is None else tensor(training_data.assumed, device)
 
     def share(self, place: int, count: int) -> Sampler | None:
         return share_of_loaded(self, place, count) if self._continues is None else None
@@ -320,7 +313,6 @@ class MiniBatches(Sampler):
             skills=None if self._skills is None else self._skills.index_select(1, index),
             context=with_features(context, self._seen),
             goes_on=None if self._continues is None else self._continues[steps],
-            assumed=None if self._assumed is None else self._assumed[:, steps],
         )
         own = weight is self._weight  # held-out weights are everybody's
         return rows.batch(self._sizes, self._data_weight if own else None)
@@ -339,14 +331,6 @@ def share_of_loaded(sampler: Any, place: int, count: int) -> Any:
     share._shared = slice(place, None, count)
     share._loaded = sampler._loaded[..., share._shared].clone()
     return share
-
-
-def collapsed_assumed(training_data: TrainingData) -> Array:
-    """(2, *member, count) the mean of assumed steps over the steps of each count."""
-    assert training_data.assumed is not None
-    collapsed, weight = training_data.counts, training_data.step_weight
-    summed = np.stack([collapsed.weights(weight * each) for each in training_data.assumed])
-    return np.asarray(summed / np.maximum(collapsed.weights(weight), np.finfo(np.float64).tiny))
 
 
 def _collapsed_transitions(training_data: TrainingData) -> Transitions:

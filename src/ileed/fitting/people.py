@@ -21,7 +21,7 @@ from ileed._torch import Int, stream
 from ileed.demonstrations import Array, rules
 from ileed.errors import SettingsError
 from ileed.fitting.adam import LazyAdam
-from ileed.fitting.batches import Sampler, TrainingData, collapsed_assumed, tensor, with_features
+from ileed.fitting.batches import Sampler, TrainingData, tensor, with_features
 from ileed.model.batch import Batch, Pairs, Sizes
 from ileed.model.joint import Joint
 from ileed.nets import Pick
@@ -50,8 +50,6 @@ class PeopleBatches(Sampler):
         self._legal = None if collapsed.legal is None else tensor(collapsed.legal.T, device)
         self._skills = None if collapsed.skills is None else tensor(collapsed.skills.T, device)
         self._context = {name: tensor(column[order].T, device) for name, column in collapsed.context.items()}
-        assumed = None if training_data.assumed is None else collapsed_assumed(training_data)[..., order]
-        self._assumed = None if assumed is None else tensor(assumed, device)
 
         def by_count(step_weight: Array) -> Tensor:
             rows = step_weight.reshape(-1, step_weight.shape[-1])
@@ -113,7 +111,6 @@ class PeopleBatches(Sampler):
             legal=legal,
             skills=skills,
             context=with_features(context, self._seen),
-            assumed=None if self._assumed is None else self._assumed[..., rows],
         )
 
 

@@ -124,8 +124,6 @@ class Batch:
     """(*group, count) or (*group, value, count) columns that the demonstrator model declares in its `context`."""
     data_weight: Float[Tensor, "*member"] | None = None
     """The weight of all the data, where the batch is a part of them."""
-    assumed: Float[Tensor, "2 *member count"] | None = None
-    """Steps that are assumed for each step of a count: that follow the policy, and that do not."""
 
     @property
     def total_weight(self) -> Float[Tensor, "*member"]:

@@ -1,8 +1,8 @@
-"""What is known beforehand: who is expert or better than whom, how episodes went, right actions in some states."""
+"""What is known beforehand: who is expert or better than whom, and right actions in some states."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from math import inf
@@ -36,17 +36,10 @@ class Knowledge:
     """Right actions in states, each with as many assumed steps as it weighs."""
 
     def cost(self, rho: PerCount, batch: Batch) -> Float[Tensor, " member"]:
-        """-sum over gold steps of log rho, and log-sigmoid of the difference of a pair's mean expertise, a step.
-
-        Of an episode of quality q, an assumed step follows the policy with probability q:
-        - q log rho - (1 - q) log(1 - rho).
-        """
+        """-sum over gold steps of log rho, and log-sigmoid of the difference of a pair's mean expertise, a step."""
         floor = torch.finfo(rho.dtype).tiny
         weight = batch.demonstrator(self.gold.to(rho)[None])
         found = batch.mean(-weight * (rho + floor).log())
-        if batch.assumed is not None:
-            follow, slip = batch.assumed
-            found = found - batch.mean(follow * (rho + floor).log() + slip * (1 - rho + floor).log())
         if len(self.better):
             share = batch.share if batch.share.ndim == 2 else batch.share[None]
             owner = torch.zeros(batch.demonstrator.entries, rho.shape[-1], dtype=rho.dtype, device=rho.device)
@@ -67,17 +60,14 @@ class Known:
     `gold` names people who are taken to be expert, or maps names to how many steps that follow the policy are assumed
     for each step of theirs (10 where names alone are given). `better` has pairs of names, the better person first.
 
-    `quality` maps episodes, as `Demonstrations.episode_keys` call them, to how well they went: from 0, a failure, to 1,
-    a success. For each step of such an episode `quality_steps` steps are assumed, of which that share follows the
-    policy. `answers` are (observations, actions): states, in the data or not, and the right actions there. An answer
-    counts as `answer_steps` times the steps that the data have in a state on average, by a person who never errs.
+    `answers` are (observations, actions): states, in the data or not, and the right actions there. An answer counts as
+    `answer_steps` times the steps that the data have in a state on average, by a person who never errs. How episodes
+    went is passed to `fit` as `outcome`.
     """
 
     gold: Sequence[str] | Mapping[str, float] = ()
     better: Sequence[tuple[str, str]] = ()
-    quality: Mapping[Any, Any] | None = None
     answers: tuple[Any, Any] | None = None
-    quality_steps: float = 1.0
     answer_steps: float = 10.0
 
     @classmethod
@@ -87,23 +77,13 @@ class Known:
         if known is not None:
             known.of(data)
             known.gold_answers(data)
-            keys = set(data.episode_keys.tolist())
-            if strangers := [key for key in known.qualities() if key not in keys]:
-                said = f"quality has episode {strangers[0]!r}, which the data do not have"
-                raise SettingsError(
-                    f"{said}: name episodes as data.episode_keys does (first: {data.episode_keys[:1].tolist()[0]!r})"
-                )
         return known
 
     def provenance(self, data: Demonstrations) -> dict[str, Any]:
-        """The same for a run directory, by numbers of people and episodes: names may become pseudonyms later."""
+        """The same for a run directory, by numbers of people: names may become pseudonyms later."""
         known = self.of(data)
         gold = [[number, strength] for number, strength in enumerate(known.gold.tolist()) if strength]
         found: dict[str, Any] = {"gold": gold, "better": known.better.tolist()}
-        if qualities := self.qualities():
-            keys = enumerate(data.episode_keys.tolist())
-            found["quality"] = [[episode, qualities[key]] for episode, key in keys if key in qualities]
-            found["quality_steps"] = self.quality_steps
         if (answers := self.gold_answers(data)) is not None:
             found["answers"] = {"states": len(answers), "fingerprint": answers.fingerprint()}
             found["answer_steps"] = self.answer_steps
@@ -124,31 +104,9 @@ class Known:
         self._check_order()
         return Knowledge(assumed, torch.tensor(pairs, dtype=torch.long).reshape(-1, 2))
 
-    def qualities(self) -> dict[Hashable, float]:
-        """The quality of each episode that has one, by its key."""
-        rule = "pass a mapping from episodes to a number from 0, a failure, to 1, a success"
-        if self.quality is not None and not isinstance(self.quality, Mapping):
-            raise SettingsError(f"quality is {shown(self.quality)}: {rule}")
-        found: dict[Hashable, float] = {}
-        for key, value in (self.quality or {}).items():
-            quality = float(value) if isinstance(value, bool | np.bool_) else value
-            found[key] = number(f"quality of episode {key!r}", quality, within=lambda each: 0 <= each <= 1, rule=rule)
-        _steps("quality_steps", self.quality_steps, "pass how many steps are assumed for each step of an episode")
-        return found
-
-    def assumed_steps(self, data: Demonstrations) -> Array | None:
-        """(2, step) steps assumed for each step, that follow the policy and that do not; None without known quality."""
-        if not (qualities := self.qualities()):
-            return None
-        by_episode = np.array([qualities.get(key, np.nan) for key in data.episode_keys.tolist()])[data.episode]
-        return np.nan_to_num(self.quality_steps * np.stack([by_episode, 1 - by_episode]))
-
-    def assumed_of_demonstrators(self, data: Demonstrations) -> Array:
-        """(2, step) the same with the steps that are assumed for gold demonstrators: what ratings have to hear."""
-        gold = self.of(data).gold.numpy().astype(np.float64)[data.demonstrator]
-        assumed = np.stack([gold, np.zeros_like(gold)])
-        by_quality = self.assumed_steps(data)
-        return assumed if by_quality is None else assumed + by_quality
+    def assumed_of_gold(self, data: Demonstrations) -> Array:
+        """(step,) the steps that are assumed for each step of gold demonstrators: what ratings have to hear."""
+        return np.asarray(self.of(data).gold.numpy().astype(np.float64)[data.demonstrator])
 
     def gold_answers(self, data: Demonstrations) -> Demonstrations | None:
         """States and right actions, each an episode of its own; refused where they are not like the data's."""

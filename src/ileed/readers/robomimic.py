@@ -136,6 +136,14 @@ def demonstrators_of(path: str | Path) -> tuple[str, ...]:
         return names
 
 
+def actions_of(path: str | Path, filter_key: str | None = None) -> Array:
+    """(step, dimension) the actions of a robomimic file, of all episodes or of those of one mask."""
+    with hdf5.open_file(Path(path)) as opened:
+        file = _File(opened, Path(path), filter_key)
+        found: Array = file.join(file.episodes, "actions")
+        return found
+
+
 def _by_number(name: str) -> list[tuple[int, str]]:
     """Sorts demo_10 after demo_2."""
     return [(int(part), "") if part.isdecimal() and len(part) < 19 else (-1, part) for part in re.split(r"(\d+)", name)]

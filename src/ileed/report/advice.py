@@ -23,9 +23,11 @@ def next_steps(
     fitted: Fitted, people: Sequence[Person], kinds: PeopleByKind | None, episodes: Episodes | None
 ) -> list[tuple[str, str]]:
     """What to do next: a word for the kind of advice, and a sentence."""
-    advice = [("Ask", text) for text in _ask_for_more(fitted, people)]
     ratings = fitted.expertise.ratings
-    if kinds is not None and not (ratings is not None and ratings.not_identified):
+    tells_skill = ratings is None or ratings.by.orders_by_skill
+    advice = [] if tells_skill else [("Add", say("advice_outcomes"))]
+    advice += [("Ask", text) for text in _ask_for_more(fitted, people)]
+    if kinds is not None and tells_skill and not (ratings is not None and ratings.not_identified):
         advice += [("Train", text) for text in _train(kinds)]
     if episodes is not None:
         if look := episodes.low_for_them:
@@ -34,7 +36,9 @@ def next_steps(
         else:
             advice.append(("Look", say("advice_look_lowest", which=episodes.label(episodes.lowest))))
         drop, count = episodes.to_drop, len(episodes.people)
-        if drop:
+        if not tells_skill:
+            advice.append(("Keep", say("advice_keep_unrated")))
+        elif drop:
             advice.append(("Drop", say("advice_drop", drop=f"{len(drop):,}", count=f"{count:,}")))
         else:
             advice.append(("Keep", say("advice_keep")))
