@@ -5,7 +5,8 @@ $ python benchmarks/continuous_fit.py --before ../before [--calls large compare]
 
 Each call runs in a process of its own that imports the library from one of the two trees, on the same data: simulated
 states that drift, a smooth policy and demonstrators of different noise. "large" is the default fit of 40,000 steps, 20
-features and 12 actions; "compare", "auto" and "recurrent" have 240 episodes of 90 steps, 10 features and 4 actions.
+features and 12 actions, "laps" that of 137,600 steps, 11 features and 2 actions; "compare", "auto" and "recurrent" have
+240 episodes of 90 steps, 10 features and 4 actions. --before-calls says which calls the earlier tree runs too.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-CALLS = ("large", "compare", "auto", "recurrent")
-_SHAPES = {"large": (8, 50, 100, 20, 12)}  # demonstrators, episodes of each, steps, features, actions
+CALLS = ("large", "laps", "compare", "auto", "recurrent")
+_SHAPES = {"large": (8, 50, 100, 20, 12), "laps": (13, 23, 460, 11, 2)}
+"""Demonstrators, episodes of each, steps, features and actions."""
 _SMALL = (8, 30, 90, 10, 4)
 
 
@@ -73,11 +75,22 @@ def _in_tree(tree: Path, call: str, device: str) -> float:
     return float(found.stdout.split()[-1])
 
 
+def _sizes() -> dict[str, str]:
+    """The size of each call's data, in words."""
+    found = {}
+    for call in CALLS:
+        people, episodes, length, features, actions = _SHAPES.get(call, _SMALL)
+        size = f"{people * episodes:,} episodes of {length} steps, {features} features, {actions} actions"
+        found[call] = f"{'default fit' if call in _SHAPES else call}: {size}"
+    return found
+
+
 def main() -> None:
     """Print seconds before and now, and their ratio; write them where a file is named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, help="a checkout of an earlier commit")
     parser.add_argument("--calls", nargs="+", default=list(CALLS), choices=CALLS)
+    parser.add_argument("--before-calls", nargs="+", default=list(CALLS), choices=CALLS)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--call", choices=CALLS, help=argparse.SUPPRESS)
@@ -90,7 +103,7 @@ def main() -> None:
     here, rows = Path(__file__).parents[1], []
     for call in given.calls:
         row = {"call": call, "now": _in_tree(here, call, given.device)}
-        if given.before is not None:
+        if given.before is not None and call in given.before_calls:
             row["before"] = _in_tree(given.before, call, given.device)
             row["ratio"] = row["before"] / row["now"]
         rows.append(row)
@@ -98,7 +111,12 @@ def main() -> None:
             "  ".join(f"{name} {value if isinstance(value, str) else round(value, 1)}" for name, value in row.items())
         )
         if given.out is not None:
-            record = {"provenance": runs.provenance(), "device": given.device, "rows": rows}
+            record = {"provenance": runs.provenance(), "device": given.device, "rows": rows, "sizes": _sizes()}
+            if given.before is not None:
+                words = ["git", "-C", str(given.before), "rev-parse", "--short=12", "HEAD"]
+                record["before_commit"] = subprocess.run(
+                    words, capture_output=True, text=True, check=True
+                ).stdout.strip()
             runs.write_file(given.out, (json.dumps(record, indent=2) + "\n").encode())
 
 

@@ -130,6 +130,7 @@ def page() -> str:
         + "".join(map(_population_table, sorted(games.parent.glob("population-table-*.json"))))
         + "".join(map(_grid_of_fits, grid_records()))
         + (DEFAULT_FIT + "".join(map(_default_fit, defaults)) if defaults else "")
+        + _continuous(games.with_name("continuous-fit-cpu.json"))
         + _folder(games.with_name("lerobot-folder-cpu.json"))
         + _larger_than_memory(games.with_name("larger-than-memory.json"))
         + _report(games.with_name("report-size.json"))
@@ -221,6 +222,27 @@ def _default_fit(record: dict[str, Any]) -> str:
         "|---|---:|---:|",
         *(f"| {name} | {value:.1f} | {100 * value / seconds['whole']:.0f} % |" for name, value in stages.items()),
     ]
+    return "\n".join(lines) + "\n"
+
+
+def _continuous(path: Path) -> str:
+    """Fits, comparisons and recurrent policies of continuous actions, beside an earlier commit where it was timed."""
+    if not path.exists():
+        return ""
+    record = json.loads(path.read_text())
+    made = record["provenance"]
+    before = f", beside commit {record['before_commit']}" if "before_commit" in record else ""
+    lines = [
+        "\n## Continuous actions\n",
+        'Fits with default settings, `ileed.compare`, `Ileed(demonstrator="auto")` and recurrent policies with folds, '
+        f"ratings included, on simulated demonstrations (`benchmarks/continuous_fit.py`){before}.\n",
+        f"{made['machine']}; torch {made['torch']}; commit {made['commit']}, {made['date'][:10]}.\n",
+        "| call | seconds | before | times faster |",
+        "|---|---:|---:|---:|",
+    ]
+    for row in record["rows"]:
+        earlier = f"{row['before']:.0f} | {row['ratio']:.1f}" if "before" in row else "not run | "
+        lines.append(f"| {record['sizes'][row['call']]} | {row['now']:.0f} | {earlier} |")
     return "\n".join(lines) + "\n"
 
 

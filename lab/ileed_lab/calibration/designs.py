@@ -54,6 +54,8 @@ LOWEST, HIGHEST = 0.1, 0.95
 """Between which a person's expertise is drawn uniformly."""
 VARIATION = 0.7
 """Standard deviation of an episode's logit expertise, where it varies: 0.33 to 0.67 around 0.5."""
+OTHER_EPISODES = 4_000
+"""By which the variance of a signal is known, where the truth is that over all possible episodes."""
 NEWCOMERS = (5, 5, 20, 20, 100, 100)
 """Steps of each newcomer."""
 
@@ -342,8 +344,8 @@ class Signal(AbstractDesign):
     Log gains are Gaussian with standard deviation `gain`, noise scales with the gain, and the log of its standard
     deviation differs between the episodes of a demonstrator by Gaussian noise of `variation`. Expertise is the share of
     the variance of the mean action over `horizon` steps, within episodes, that the policy explains. Noise is drawn so
-    that this share is uniform from 0.3 to 0.95 in episodes of average signal; the truth is that of a demonstrator's own
-    states.
+    that this share is uniform from 0.3 to 0.95 in episodes of average signal; the truth is that over all episodes that
+    the demonstrator might have recorded.
     """
 
     observations: int = 1
@@ -367,8 +369,7 @@ class Signal(AbstractDesign):
         state = np.cumsum(velocity, axis=1) + chance.normal(size=(count, 1, self.observations))
         slopes = chance.normal(size=(self.observations, self.actions)) / np.sqrt(self.observations)
         mean = np.sin(state @ slopes)
-        ahead = np.stack([mean[:, max(0, t) : t + self.horizon].mean(1) for t in range(self.length)], axis=1)
-        signal = float(ahead.var(1).mean())
+        signal = float(self._signal(mean).mean())
         level = chance.uniform(0.3, HIGHEST, size=self.everybody)
         # independent noise of variance v has v / horizon over a horizon
         noise = np.sqrt(signal * (1 - level) / level * self.horizon)
@@ -377,8 +378,9 @@ class Signal(AbstractDesign):
         gain = np.exp(chance.normal(size=(self.everybody, self.actions)) * self.gain)
         drawn = noise[by_episode][:, None, None] * own * chance.normal(size=mean.shape)
         action = gain[by_episode][:, None] * (mean + drawn)
-        varied = np.stack([np.bincount(by_episode, each) / np.bincount(by_episode) for each in ahead.var(1).T], axis=1)
-        true = self._share(varied, noise**2 * np.exp(2 * self.variation**2), gain)
+        other = chance.normal(size=(2, OTHER_EPISODES, 1, self.observations))
+        other = other[0] + 0.06 * np.arange(1, self.length + 1)[:, None] * other[1]
+        true = self._share(self._signal(np.sin(other @ slopes)), noise**2 * np.exp(2 * self.variation**2), gain)
         return self._population(
             true[who],
             observations=np.concatenate([state, velocity], axis=2).reshape(len(who), -1).astype(np.float32),
@@ -387,8 +389,13 @@ class Signal(AbstractDesign):
             episode=episode,
         )
 
+    def _signal(self, mean: Array) -> Array:
+        """(dimension,) the variance of the mean over the horizon within episodes, (episode, step, dimension)."""
+        ahead = np.stack([mean[:, t : t + self.horizon].mean(1) for t in range(self.length)], axis=1)
+        return np.asarray(ahead.var(1).mean(0))
+
     def _share(self, signal: Array, noise: Array, gain: Array) -> Array:
-        """(person,) the share of variance that the true policy explains, from (person, dimension) variances of signals.
+        """(person,) the share of variance that the true policy explains, from (dimension,) variances of the signal.
 
         `noise` is (person,) the variance of a step's noise. Windows at the end of an episode are shorter, and the mean
         of an episode's noise is no part of the variance within it.

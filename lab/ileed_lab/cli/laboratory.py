@@ -122,12 +122,16 @@ class Tables:
     operators: Path = Path("docs/real-operators.md")
     """The same for the page about real operators."""
 
+    simulated: Path = Path("docs/operators.md")
+    """The same for the page about simulated operators."""
+
     def __call__(self) -> None:
         from ileed_lab.calibration.page import write_calibration_page
         from ileed_lab.chess.page import write_chess_page
         from ileed_lab.crowd.page import write_crowd_page
         from ileed_lab.curation.page import write_curation_page
         from ileed_lab.minigrid.page import write_page
+        from ileed_lab.operators.page import write_simulated_operators_page
         from ileed_lab.people.hanabi.page import write_hanabi_page
         from ileed_lab.people.overcooked.page import write_overcooked_page
         from ileed_lab.people.racing.page import write_operators_page
@@ -142,5 +146,7 @@ class Tables:
         write_hanabi_page(self.results, self.hanabi)
         write_overcooked_page(self.results, self.overcooked)
         write_operators_page(self.results, self.operators)
-        pages = (self.out, self.robot, self.chess, self.calibration, self.crowd, self.curation, self.hanabi)
-        Output().say(f"wrote {', '.join(map(str, pages))}, {self.overcooked} and {self.operators}")
+        write_simulated_operators_page(self.results, self.simulated)
+        pages = [self.out, self.robot, self.chess, self.calibration, self.crowd, self.curation]
+        pages += [self.hanabi, self.overcooked, self.operators]
+        Output().say(f"wrote {', '.join(map(str, pages))} and {self.simulated}")

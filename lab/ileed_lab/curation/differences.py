@@ -12,12 +12,13 @@ from scipy.special import stdtrit
 from ileed_lab.comparison import Estimate, Records
 from ileed_lab.curation.experiment import COMPETENT, OURS, CurationMiniGrid
 from ileed_lab.curation.others import CurationTrainers
+from ileed_lab.curation.square import SELECTIONS as IN_SQUARE
 from ileed_lab.curation.square import CurationSquare
 from ileed_lab.curation.subsets import SELECTIONS
 from ileed_lab.grid import Setting
 from ileed_lab.records import Measured
 
-__all__ = ["VERDICTS", "Row", "over_trials", "paired", "rows_of", "rows_of_square"]
+__all__ = ["VERDICTS", "Row", "over_trials", "paired", "row_of_square", "rows_of"]
 
 
 def over_trials(values: Mapping[int, float]) -> Estimate | None:
@@ -110,13 +111,21 @@ def _row(records: Records, trainer: str, setting: Setting, found: Mapping[str, M
     return Row(trainer, setting["task"], setting["population"], found, ileed=beside[0], demonstrators=beside[1])
 
 
-def rows_of_square(records: Records) -> list[Row]:
-    """Our trainer and robomimic's in Square, by the share of episodes that succeeded; without trials where not run."""
+def row_of_square(records: Records) -> Row:
+    """Recurrent cloning in Square, by the share of episodes that succeeded; without trials where it was not run.
+
+    A trial of the same episodes and weights as another selection has the measurements of that one, if it was run.
+    """
     square = CurationSquare()
-    ileed = records.trials(square.name, "ileed", trainer="bc-rnn")
-    rows = []
-    for setting in square.settings():
-        selections = [name for name in square.methods(setting) if name != "ileed"]
-        found = {each: records.trials(square.name, each, **setting) for each in selections}
-        rows.append(Row(setting["trainer"], "robot/square", "six operators", found, ileed, {}, measure="success"))
-    return rows[::-1]
+    (setting,) = square.settings()
+    found = {each: records.trials(square.name, each, **setting) for each in IN_SQUARE}
+    ileed = records.trials(square.name, "ileed", **setting)
+    resolved = {
+        name: {
+            number: found[trial["same_as"]][number] | trial if "same_as" in trial else trial
+            for number, trial in trials.items()
+            if "same_as" not in trial or number in found[trial["same_as"]]
+        }
+        for name, trials in found.items()
+    }
+    return Row(setting["trainer"], "robot/square", "six operators", resolved, ileed, {}, measure="success")

@@ -11,10 +11,9 @@ from typing import Any
 from ileed import SettingsError, runs
 from ileed.errors import require
 from ileed_lab.comparison import Records, unique
-from ileed_lab.curation.differences import Row, over_trials, paired, rows_of, rows_of_square
+from ileed_lab.curation.differences import Row, over_trials, paired, row_of_square, rows_of
 from ileed_lab.curation.page import NAMES
 from ileed_lab.curation.square_section import SQUARE_NAMES, percent
-from ileed_lab.curation.subsets import RULES
 from ileed_lab.drawing import (
     BLUE,
     GREEN,
@@ -22,7 +21,6 @@ from ileed_lab.drawing import (
     INK,
     ORANGE,
     PURPLE,
-    SKY,
     as_svg,
     axis_range,
     colour_scale,
@@ -43,16 +41,7 @@ _SELECTIONS = {
     "above-oracle": ("oracle, as many", GREEN),
     "ileed": ("ILEED's own policy", PURPLE),
 }
-_IN_SQUARE = {
-    "everything": ("everything", INK),
-    "weighted": ("everything, weighted", GREY),
-    "{rule}": ("what the rule keeps", BLUE),
-    "{rule}-random": ("random, as many", ORANGE),
-    "{rule}-length": ("short, as many", SKY),
-    "{rule}-oracle": ("oracle, as many", GREEN),
-    "ileed": ("ILEED's own policy", PURPLE),
-}
-_PLACES = {"above": "above the mean", "half": "the best half"}
+_SQUARE = "BC-RNN of ours"
 _WIDTH, _STEP = 170, 26
 
 
@@ -89,28 +78,24 @@ def rewards_figure(results: Path) -> bytes:
 
 def square_figure(results: Path) -> bytes:
     """The success of each selection of episodes in Square; an SVG."""
+    row = row_of_square(Records(results, family="curation"))
     drawn: list[Drawn] = []
-    for row in rows_of_square(Records(results, family="curation")):
-        for rule in RULES:
-            for name, (words, _) in _IN_SQUARE.items():
-                found = percent(over_trials(row.rewards(name.format(rule=rule))))
-                if found is not None:
-                    place = {"trainer": SQUARE_NAMES[row.trainer], "where": _PLACES[rule], "kind": words}
-                    drawn.append(place | estimate_row(found))
+    for name, words in SQUARE_NAMES.items():
+        found = percent(over_trials(row.rewards(name)))
+        if found is not None:
+            drawn.append({"trainer": _SQUARE, "where": words, "kind": "success"} | estimate_row(found))
     if not drawn:
         raise SettingsError(f"{results} has no curation in Square: `ileed reproduce curation/square` measures it")
     alt = require("altair", extra="report")
-    words = "; ".join(f"{_COLOURS[colour]}: {name}" for name, colour in _IN_SQUARE.values())
-    caption = f"Percent of episodes that succeeded, mean over trials, with Student's 95 % interval. Marks are {words}."
+    caption = "Percent of episodes that succeeded, mean over trials, with Student's 95 % interval."
     question = "Which episodes make the best policy in Square?"
-    return _drawn(alt, drawn, dict(_IN_SQUARE.values()), "percent succeeded", question, caption, step=110)
+    return _drawn(alt, drawn, {"success": BLUE}, "percent succeeded", question, caption)
 
 
 _COLOURS = {
     INK: "black",
     GREY: "grey",
     BLUE: "blue",
-    SKY: "light blue",
     ORANGE: "orange",
     GREEN: "green",
     PURPLE: "purple",
@@ -135,8 +120,6 @@ def _drawn(
     title: str,
     question: str,
     caption: str,
-    *,
-    step: int = _STEP,
 ) -> bytes:
     places = unique(row["where"] for row in rows)
     trainers = unique(row["trainer"] for row in rows)
@@ -145,7 +128,7 @@ def _drawn(
         _panel(alt, [row for row in rows if row["trainer"] == trainer], places, colours, (domain, title), trainer)
         for trainer in trainers
     ]
-    panels = [panel.properties(height=alt.Step(step, **{"for": "position"})) for panel in panels]
+    panels = [panel.properties(height=alt.Step(_STEP, **{"for": "position"})) for panel in panels]
     return as_svg(with_title(alt, alt.hconcat(*panels, spacing=14), question, caption))
 
 
@@ -163,7 +146,7 @@ def _panel(
     def x(field: str) -> Any:
         return alt.X(field, title=title, scale=scale, axis=alt.Axis(tickCount=4))
 
-    first = trainer in (NAMES["bc"], SQUARE_NAMES["bc-rnn"])
+    first = trainer in (NAMES["bc"], _SQUARE)
     y_axis = alt.Axis(labels=first, ticks=False, domain=False, grid=True, labelLimit=0, labelPadding=8)
     base = alt.Chart(alt.Data(values=rows)).encode(
         y=alt.Y("where:N", sort=None, title=None, scale=alt.Scale(domain=list(places)), axis=y_axis),
@@ -188,7 +171,7 @@ def main() -> None:
     arguments = parser.parse_args()
     runs.write_file(arguments.out / "curation-differences.svg", differences_figure(arguments.results))
     runs.write_file(arguments.out / "curation-rewards.svg", rewards_figure(arguments.results))
-    if any(row.was_run for row in rows_of_square(Records(arguments.results, family="curation"))):
+    if row_of_square(Records(arguments.results, family="curation")).was_run:
         runs.write_file(arguments.out / "curation-square.svg", square_figure(arguments.results))
 
 

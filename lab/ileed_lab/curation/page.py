@@ -10,8 +10,8 @@ from pathlib import Path
 from ileed import runs
 from ileed.wording import counted
 from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table, unique
-from ileed_lab.curation.differences import VERDICTS, Row, over_trials, paired, rows_of, rows_of_square
-from ileed_lab.curation.square_section import SQUARE_NAMES, square_section
+from ileed_lab.curation.differences import VERDICTS, Row, over_trials, paired, rows_of
+from ileed_lab.curation.square_section import square_section
 from ileed_lab.curation.subsets import OTHERS, RULES
 from ileed_lab.drawing import count_range, task_title
 from ileed_lab.provenance import provenance
@@ -55,7 +55,7 @@ def curation_page(results: Path) -> str:
         _kept(rows),
         *square_section(records),
         "## Where the numbers come from",
-        *_releases([*rows, *rows_of_square(records)]),
+        *_releases(rows),
         *(provenance(records) if records.experiments else ["Nothing was run."]),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
@@ -267,8 +267,7 @@ def _releases(rows: Sequence[Row]) -> list[str]:
             for trial in trials.values():
                 if "release" in trial:
                     settings = ", ".join(f"{name} {value}" for name, value in trial["trainer_settings"].items())
-                    name = NAMES.get(row.trainer) or SQUARE_NAMES[row.trainer]
-                    found.setdefault(name, []).append(f"{trial['release']}: {settings}")
+                    found.setdefault(NAMES[row.trainer], []).append(f"{trial['release']}: {settings}")
     if not found:
         return []
     told = [f"{name} ({join_words(unique(releases))})" for name, releases in found.items()]

@@ -1,60 +1,140 @@
-"""Trainers in Square, on the episodes of six operators that curation keeps, and on as many others."""
+"""Recurrent cloning in Square, on the episodes of six operators that `ileed.curate` keeps by default, and on others."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from ileed import Demonstrations, Ileed, bc_rnn, tasks
+from ileed import Curated, Demonstrations, Fitted, Ileed, bc_rnn, curate, tasks
 from ileed.fitting import ProgressCallback
 from ileed.tasks import AbstractTask
-from ileed_lab.curation import foreign
-from ileed_lab.curation.experiment import FIRST_TRIAL, Cloning, Judging, Trained
-from ileed_lab.curation.others import Prepared
-from ileed_lab.curation.subsets import Curator, select
+from ileed_lab.curation.experiment import Trained
+from ileed_lab.curation.subsets import Subset, best_episodes
 from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
 from ileed_lab.in_turn import AbstractInTurn
 from ileed_lab.records import Measured
-from ileed_lab.square.experiment import ENVIRONMENTS, SMALL, Square, ileed_rnn
+from ileed_lab.square.experiment import ENVIRONMENTS, SMALL, Square
 
-__all__ = ["ROLLOUTS", "SELECTIONS", "Cloned", "CurationSquare", "Judged", "Taught", "tiers"]
+__all__ = ["ROLLOUTS", "SELECTIONS", "Cloned", "CurationSquare", "Judge", "Judged", "Own", "tiers"]
 
-ROLLOUTS = 50
+TIERS = ("worse", "okay", "better")
+FIRST_TRIAL = 2_000
+"""Trial k has the seed and the scoring episodes of trial 2,000 + k: earlier results, which curation was changed after,
+have others."""
+ROLLOUTS = 100
 """Episodes in which each policy is scored."""
 STEPS = 4_000
-"""Of every recurrent fit: as many batches as robomimic's trainer takes here."""
-FOLDS = 5
-"""By which the operators are rated; a recurrent policy has none by default."""
+"""Of every recurrent fit."""
 POLICY = replace(SMALL, shared_standard_deviations=True)
-JUDGE = Curator(replace(ileed_rnn(policy=POLICY, steps=STEPS), folds=FOLDS), seed=FIRST_TRIAL)
-"""One curation for all trials, which have the same demonstrations."""
 CLONE = bc_rnn(policy=POLICY, steps=STEPS)
-OTHERS = ("random", "length", "oracle")
-"""Ways to choose as many episodes as a rule keeps. By reward there is none: every demonstration succeeds, with 1."""
-SELECTIONS: Mapping[str, Sequence[str]] = {
-    "bc-rnn": ("everything", "weighted", "half", *(f"half-{other}" for other in OTHERS), "above", "above-random"),
-    "robomimic-bc-rnn": ("everything", "half", "half-random", "half-oracle", "above"),
-}
-"""What each trainer learns from: a fit and its episodes take two minutes of a core, so the choices that matter most."""
+OWN = Ileed(policy=POLICY, restarts=1, steps=STEPS, folds=0)
+"""ILEED with the network and the steps of the trainer, and without ratings, which its policy does not depend on."""
+RULES: Mapping[str, Mapping[str, Any]] = {"weighted": {"weight": True}, "half": {"keep": 0.5}, "curated": {}}
+"""Rules of `ileed.curate`; without one, what it recommends."""
+SELECTIONS = ("everything", "weighted", "half-random", "half-oracle", "half", "curated")
+"""What a policy is cloned from. The weights are those of the rule; random episodes and those of the oracle, as many as
+the best half, have none."""
 
 
 def tiers(data: Demonstrations) -> tuple[float, ...]:
     """The tier of each operator, for the oracle, and to tell what was kept: 0 is worse, 1 okay and 2 better."""
-    return tuple(float(("worse", "okay", "better").index(name.split("_")[0])) for name in data.names)
+    return tuple(float(TIERS.index(name.split("_")[0])) for name in data.names)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """A fit, and what each rule keeps by it."""
+
+    fitted: Fitted
+    curated: Mapping[str, Curated]
+    seconds: float
+    """That the fit took."""
+    seconds_of_curation: float
+    """That all rules took together."""
+
+    def told(self, data: Demonstrations) -> Measured:
+        """The ratings of operators, what is recommended and why, and what every rule keeps."""
+        rated, found = self.fitted.expertise.ratings, self.curated["curated"]
+        expertise = self.fitted.expertise.by_demonstrator()
+        own = [[expertise[name] for name in data.names if name.startswith(tier)] for tier in TIERS]
+        length = found.length_correlation.value
+        best = found.recommendation.best
+        return {
+            "expertise": expertise,
+            "tiers_in_order": all(max(low) < min(high) for low, high in pairwise(own)),
+            "horizon": None if rated is None else rated.by.horizon,
+            "reliability": None if rated is None else rated.by.reliability,
+            "sentence": "" if rated is None else rated.sentence(),
+            "recommended": "everything" if best is None else best.name,
+            "comparisons": [
+                {"name": each.name, "gain": each.gain, "low": each.low, "high": each.high} for each in found.comparisons
+            ],
+            "rules": {name: each.sentence for name, each in self.curated.items()},
+            "effective_episodes": {name: each.effective_size for name, each in self.curated.items()},
+            "within_reliability": None if math.isnan(found.within_reliability) else found.within_reliability,
+            "length_correlation": None if math.isnan(length) else length,
+            "curation_seconds": round(self.seconds_of_curation, 1),
+        }
 
 
 @final
 @dataclass(frozen=True)
-class Cloned:
-    """Our recurrent cloning on the episodes of a selection; trial k has the seed 1,000 + k."""
+class Judge:
+    """Curates as a user does who changes nothing."""
+
+    method: Ileed = Ileed()  # noqa: RUF009 (frozen)
+
+    def __call__(self, data: Demonstrations, *, seed: int, device: str) -> Judgement:
+        """The fit with this seed, and what the rules keep; remembered, since several selections need the same."""
+        key = self, data.fingerprint(), seed, device
+        if key not in _JUDGED:
+            _JUDGED[key] = self._judge(data, seed, device)
+        return _JUDGED[key]
+
+    def _judge(self, data: Demonstrations, seed: int, device: str) -> Judgement:
+        began = time.monotonic()
+        fitted = self.method.fit(data, seed=seed, device=device)
+        fit = time.monotonic() - began
+        scored = {name: curate(fitted, data, **rule) for name, rule in RULES.items()}
+        found = {name: each if each.rule.is_given else each.recommended() for name, each in scored.items()}
+        return Judgement(fitted, found, fit, time.monotonic() - began - fit)
+
+
+_JUDGED: dict[tuple[Judge, str, int, str], Judgement] = {}
+
+
+@final
+@dataclass(frozen=True)
+class Cloned(AbstractInTurn):
+    """Recurrent cloning on the episodes of a selection, with their weights; trial k has the seed 2,000 + k.
+
+    All trials have the curation of the judge with seed 0. A selection of the same episodes and weights as an earlier
+    one of `SELECTIONS` would have the same policy, bit by bit: nothing is trained, and `same_as` names the earlier one.
+    """
 
     selection: str
     trainer: Ileed = CLONE
-    curator: Curator = JUDGE
+    judge: Judge = Judge()
+
+    def subset(self, selection: str, data: Demonstrations, *, seed: int, device: str) -> Subset:
+        """The episodes of a selection, and their weights where these differ."""
+        if selection == "everything":
+            return Subset(np.ones(data.episode_count, dtype=bool))
+        curated = self.judge(data, seed=0, device=device).curated
+        if selection in RULES:
+            kept, weights = curated[selection].kept, curated[selection].weights
+            return Subset(kept, None if np.allclose(weights, 1) else weights)
+        score = {"half-random": np.zeros(len(data.names)), "half-oracle": np.asarray(tiers(data))}[selection]
+        size = int(curated["half"].kept.sum())
+        return Subset(best_episodes(score[data.episode_demonstrator], size, seed=seed))
 
     def fit(
         self,
@@ -64,27 +144,31 @@ class Cloned:
         device: str = "auto",
         progress: ProgressCallback | None = None,
     ) -> Trained:
-        return self.fit_each([demonstrations], seeds=[seed], device=device)[0]
+        data, seed = demonstrations, FIRST_TRIAL + seed
+        chosen = self.subset(self.selection, data, seed=seed, device=device)
+        earlier = SELECTIONS[: SELECTIONS.index(self.selection)]
+        same = (name for name in earlier if _are_equal(self.subset(name, data, seed=seed, device=device), chosen))
+        told = chosen.told(data, tiers(data))
+        if (first := next(same, None)) is not None:
+            return Trained(None, told | {"same_as": first}, 0.0)
+        began = time.monotonic()
+        fitted = self.trainer.fit(chosen.of(data), seed=seed, device=device, weights=chosen.weights, check_width=False)
+        return Trained(fitted.policy, told, time.monotonic() - began)
 
-    def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> list[Trained]:
-        """A fit to each subset."""
-        cloning = Cloning(self.selection, self.trainer, tiers(datasets[0]), self.curator)
-        return cloning.fit_each(datasets, seeds=[FIRST_TRIAL + seed for seed in seeds], device=device)
+
+def _are_equal(one: Subset, other: Subset) -> bool:
+    """Whether a policy learns the same from both."""
+    if one.weights is None or other.weights is None:
+        return one.weights is other.weights and np.array_equal(one.kept, other.kept)
+    return np.array_equal(one.kept, other.kept) and np.array_equal(one.weights, other.weights)
 
 
 @final
 @dataclass(frozen=True)
-class Judged(AbstractInTurn):
-    """Recurrent ILEED as it curates, whose own policy is compared too; with the seed of the trial, and no folds."""
+class Own(AbstractInTurn):
+    """ILEED with a recurrent policy, jointly with expertise, from everything: the policy that needs no curation."""
 
-    curator: Curator = JUDGE
+    method: Ileed = OWN
 
     def fit(
         self,
@@ -94,21 +178,17 @@ class Judged(AbstractInTurn):
         device: str = "auto",
         progress: ProgressCallback | None = None,
     ) -> Trained:
-        curation = Judging(self.curator).fit(demonstrations, seed=seed, device=device)
-        method = replace(self.curator.method, folds=0)
-        fitted = method.fit(demonstrations, seed=FIRST_TRIAL + seed, device=device)
-        told = {**curation.told, "expertise": fitted.expertise.by_demonstrator()}
+        fitted = self.method.fit(demonstrations, seed=FIRST_TRIAL + seed, device=device)
+        told = {"expertise": fitted.expertise.by_demonstrator()}
         return Trained(fitted.policy, told, float(fitted.provenance["seconds"]))
 
 
 @final
 @dataclass(frozen=True)
-class Taught(AbstractInTurn):
-    """A trainer of another project on the episodes of a selection, which it learns from when it is measured."""
+class Judged(AbstractInTurn):
+    """The fit by which episodes are curated, with the seed of the trial; that of trial 0 curates for all trials."""
 
-    trainer: str
-    selection: str
-    curator: Curator = JUDGE
+    judge: Judge = Judge()
 
     def fit(
         self,
@@ -117,19 +197,15 @@ class Taught(AbstractInTurn):
         seed: int,
         device: str = "auto",
         progress: ProgressCallback | None = None,
-    ) -> Prepared:
-        """Choose the episodes, by a curation on this device."""
-        seed, curation = FIRST_TRIAL + seed, None
-        if self.selection != "everything":
-            curation = self.curator(demonstrations, seed=seed, device=device)
-        chosen = select(self.selection, demonstrations, curation=curation, skills=tiers(demonstrations), seed=seed)
-        return Prepared(demonstrations, chosen, seed)
+    ) -> Trained:
+        found = self.judge(demonstrations, seed=seed, device=device)
+        return Trained(None, found.told(demonstrations), found.seconds)
 
 
 @final
 @dataclass(frozen=True)
 class CurationSquare(AbstractExperiment):
-    """Our recurrent cloning and robomimic's, on each selection of the episodes of six operators.
+    """Recurrent cloning on each selection of the episodes of six operators, ILEED's own policy, and the judge.
 
     `data` is what `robot/square` learns from. All trials have these demonstrations and one curation of them; they
     differ in the seed of every policy's fit and in the initial states of scoring, which are the same for all policies
@@ -138,7 +214,7 @@ class CurationSquare(AbstractExperiment):
 
     data: Path | None = None
     name: str = "curation/square"
-    trials: int = 5
+    trials: int = 10
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = Square.data_file
 
@@ -147,19 +223,15 @@ class CurationSquare(AbstractExperiment):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        played = {"episodes": ROLLOUTS, "environments": ENVIRONMENTS, "first_trial": FIRST_TRIAL, "judge_folds": FOLDS}
-        played["judge_seed"] = FIRST_TRIAL
+        played = {"episodes": ROLLOUTS, "environments": ENVIRONMENTS, "first_trial": FIRST_TRIAL, "judge_seed": 0}
         shown = Square(self.data).plan
         return played | ({"data": shown["data"]} if "data" in shown else {})
 
     def settings(self) -> Sequence[Setting]:
-        return [{"trainer": trainer} for trainer in SELECTIONS]
+        return [{"trainer": "bc-rnn"}]
 
     def methods(self, setting: Setting) -> Mapping[str, Any]:
-        trainer = setting["trainer"]
-        if trainer in foreign.TRAINERS:
-            return {selection: Taught(trainer, selection) for selection in SELECTIONS[trainer]}
-        return {"ileed": Judged(), **{selection: Cloned(selection) for selection in SELECTIONS[trainer]}}
+        return {**{selection: Cloned(selection) for selection in SELECTIONS}, "ileed": Own(), "judge": Judged()}
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
         return Square(self.data).demonstrations({"operators": "All"}, trials)
@@ -167,15 +239,9 @@ class CurationSquare(AbstractExperiment):
     def task(self, setting: Setting) -> AbstractTask:
         return tasks.task("robot/square")
 
-    def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
-        """Which episodes succeeded, and what the policy was learned from."""
-        if setting["trainer"] not in foreign.TRAINERS:
-            return {**_success(fit.policy, trial), **fit.told}
-        told, chosen = fit.subset.told(fit.data, tiers(fit.data)), fit.subset.of(fit.data)
-        with foreign.train(setting["trainer"], chosen, seed=fit.seed) as policy:
-            fit.seconds = policy.seconds
-            made = {"release": policy.release, "trainer_settings": dict(policy.settings)}
-            return {**_success(policy, trial), **told, **made}
+    def measure(self, setting: Setting, method: str, trial: int, fit: Trained) -> Measured:
+        """Which episodes succeeded, and what the policy was learned from; where there is no policy, what is told."""
+        return dict(fit.told) if fit.policy is None else {**_success(fit.policy, trial), **fit.told}
 
 
 def _success(policy: Any, trial: int) -> Measured:

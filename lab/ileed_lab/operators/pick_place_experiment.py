@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -11,19 +11,43 @@ import numpy.typing as npt
 
 from ileed import Demonstrations, Ileed, evaluate
 from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
-from ileed_lab.operators.learners import SELECTIONS, TRAINER, Cloned, Cloning, Estimate, Estimator, expertise_of
+from ileed_lab.operators.learners import METHOD, SELECTIONS, TRAINER, Cloned, Cloning, Estimate, Estimator, expertise_of
 from ileed_lab.operators.pick_place import TASK_FEATURES, TOLERANCES, PickPlaceTask
 from ileed_lab.operators.recording import demonstrations, episode_success
 from ileed_lab.operators.teleoperators import OPERATORS, record_operators, success_rates
+from ileed_lab.quality import (
+    DEFINITIONS,
+    AbstractQuality,
+    CloningLoss,
+    Definition,
+    EpisodeLength,
+    JerkAndIdle,
+    MutualInformation,
+    Random,
+    SpectralArcLength,
+)
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured
+from ileed_lab.regression import Regression
 
-__all__ = ["FIRST_TRIAL", "PickPlace"]
+__all__ = ["FIRST_TRIAL", "QUALITIES", "PickPlace"]
 
 FIRST_TRIAL = 1_000
 """Trial k has the demonstrations of seed 1,000 + k: the constants of the operators were tuned on others."""
 TRUTH_SEED = 0
 """Of the episodes by which the success of operators is known."""
+HORIZON = 16
+"""Steps over which the definitions of expertise average actions: 0.8 s."""
+QUALITIES: Mapping[str, AbstractQuality] = {
+    "episode-length": EpisodeLength(),
+    "spectral-arc-length": SpectralArcLength(),
+    "jerk-and-idle": JerkAndIdle(),
+    "bc-log-likelihood": CloningLoss(),
+    "mutual-information": MutualInformation(),
+    **{f"definition-{kind}": Definition(kind, horizon=HORIZON) for kind in DEFINITIONS},
+    "random": Random(),
+}
+"""Scores of episodes by other methods."""
 
 
 @final
@@ -31,21 +55,24 @@ TRUTH_SEED = 0
 class PickPlace(AbstractExperiment):
     """Eight operators in two tolerances. Trial k is one set of demonstrations; the operators are the same in all.
 
-    `operators` measures them and fits nothing: their success, and how well the length of episodes predicts it.
-    `ileed` estimates expertise. `ileed-without-task` does so with the object and the goal deleted from the
-    observations, which should change any measure of skill. The others clone selections of the episodes.
+    `operators` measures them and fits nothing: their success, and how well scores of data quality predict it. `ileed`
+    estimates expertise, and `ileed-outcome` is also given the success of every episode. `ileed-without-task` has the
+    object and the goal deleted from the observations, which should change any measure of skill. The others clone
+    selections of the episodes.
     """
 
     name: str = "operators/pick-place"
-    trials: int = 10
-    method: Ileed = Ileed()  # noqa: RUF009 (frozen)
-    trainer: Ileed = TRAINER
+    trials: int = 4
+    method: Ileed = METHOD
+    trainer: Regression = TRAINER
     episodes: int = 30
     """Of each operator's demonstrations."""
-    rollouts: int = 200
+    rollouts: int = 400
     """Episodes in which each policy is scored."""
     truth_episodes: int = 500
     """Episodes by which the success of each operator is known."""
+    qualities: Mapping[str, AbstractQuality] = field(default_factory=lambda: QUALITIES)
+    """Scores of data quality beside expertise."""
     block: ClassVar[int] = 2
 
     @property
@@ -67,6 +94,7 @@ class PickPlace(AbstractExperiment):
         return {
             "operators": None,
             "ileed": estimator,
+            "ileed-outcome": Estimator(self.method, outcome=True),
             "ileed-without-task": Estimator(self.method, hidden=TASK_FEATURES),
             **{f"bc-{selection}": Cloning(selection, self.trainer, estimator) for selection in SELECTIONS},
         }
@@ -84,10 +112,12 @@ class PickPlace(AbstractExperiment):
         truth = success_rates(task, episodes=self.truth_episodes, seed=TRUTH_SEED)
         if fit is None:
             (data,) = self.demonstrations(setting, [trial])
-            return _operators(data, truth)
+            scores = {name: quality.scores(data, seed=trial) for name, quality in self.qualities.items()}
+            return _operators(data, truth, scores)
         if method.startswith("bc-"):
             (data,) = self.demonstrations(setting, [trial])
-            return self._policy(fit.policy, task, trial) | _selection(fit, data, truth)
+            act = fit.policy.act
+            return self._policy(lambda seen, _: act(seen), task, trial) | _selection(fit, data, truth)
         own = {} if method == "ileed-without-task" else self._policy(fit.policy, task, trial)
         return own | _agreement(fit, truth)
 
@@ -97,8 +127,13 @@ class PickPlace(AbstractExperiment):
         return {"success": float(rewards.mean()), "successes": "".join("1" if each else "0" for each in rewards)}
 
 
-def _operators(data: Demonstrations, truth: npt.NDArray[np.float64]) -> Measured:
-    """Every operator's success and length of episodes, and the rank correlation of both indices with the truth."""
+def _operators(
+    data: Demonstrations, truth: npt.NDArray[np.float64], scores: Mapping[str, npt.NDArray[np.float64]]
+) -> Measured:
+    """Every operator's success and length of episodes, and how well scores of data quality agree with success.
+
+    The score of an operator is the mean over episodes.
+    """
     success, steps = episode_success(data), np.bincount(data.episode)
     observed, length = (_by_operator(data, values) for values in (success, steps))
     return {
@@ -106,25 +141,29 @@ def _operators(data: Demonstrations, truth: npt.NDArray[np.float64]) -> Measured
         "observed_success": dict(zip(data.names, observed.tolist(), strict=True)),
         "steps": dict(zip(data.names, length.tolist(), strict=True)),
         "observed_correlation": rank_correlation(observed, truth),
-        "length_correlation": rank_correlation(-length, truth),
-        "length_episode_correlation": rank_correlation(-steps, success),
-        "length_within_correlation": _within(data, -steps, success),
+        "scores": {
+            name: {
+                "correlation": rank_correlation(_by_operator(data, own), truth),
+                "episode_correlation": rank_correlation(own, success),
+                "within_correlation": _within(data, own, success),
+            }
+            for name, own in scores.items()
+        },
     }
 
 
 def _agreement(fit: Estimate, truth: npt.NDArray[np.float64]) -> Measured:
     """Rank correlations of expertise with success: over operators, over episodes, and over those of one operator."""
     data, expertise = fit.data, expertise_of(fit.fitted)
-    in_sample = fit.fitted.expertise.by_demonstrator()
     scores = fit.curate("curated").episodes["expertise"].to_numpy()
     success, ratings = episode_success(data), fit.fitted.expertise.ratings
     return {
         "expertise": dict(zip(data.names, expertise.tolist(), strict=True)),
-        "in_sample": in_sample,
         "correlation": rank_correlation(expertise, truth),
-        "in_sample_correlation": rank_correlation([in_sample[name] for name in data.names], truth),
         "episode_correlation": rank_correlation(scores, success),
         "within_correlation": _within(data, scores, success),
+        "mean_expertise": float(np.mean([*fit.fitted.expertise.by_demonstrator().values()])),
+        "reliability": None if ratings is None else ratings.by.reliability,
         "sentence": None if ratings is None else ratings.sentence(),
         "warnings": list(fit.warnings),
     }

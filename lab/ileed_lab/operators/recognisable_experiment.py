@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ileed import Demonstrations, Ileed, VarianceScaling
-from ileed.comparing import CANDIDATES
+from ileed import Demonstrations, Ileed, MixtureMLP, VarianceScaling
 from ileed_lab.grid import AbstractExperiment, Setting
-from ileed_lab.operators.learners import Estimate, Estimator, expertise_of
+from ileed_lab.operators.learners import METHOD, Estimate, Estimator, expertise_of
 from ileed_lab.operators.recognisable import SPEEDS, Skill, measure_skill, population, record_population
 from ileed_lab.operators.recording import demonstrations
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured
 
-__all__ = ["FIRST_SEED", "Recognisable", "model_name", "wrong_claims"]
+__all__ = ["FIRST_SEED", "Recognisable", "wrong_claims"]
 
 FIRST_SEED = 1_000
 """Trial k is the population of seed 1,000 + k: the ranges of traits were tuned on others."""
+PAPER_POLICY = MixtureMLP(hidden=(32, 32), standard_deviation_floor=0.05)
+"""The width that `Ileed(demonstrator=VarianceScaling())` chose for the first population."""
+REPLICATION_SEED = 1_000_000
+"""Added to the seed of a population for other episodes of the same operators."""
 PROBABILITY = 0.95
 """At which groups are separated, as in the sentence at the top of a report."""
 
@@ -32,13 +34,13 @@ PROBABILITY = 0.95
 class Recognisable(AbstractExperiment):
     """Populations of six to eight operators at equal and at unequal speeds; trial k is one population.
 
-    `operators` measures them and fits nothing. `default` is the method as it is, and the others are the same with each
-    of the demonstrator models of continuous actions that `ileed.compare` knows.
+    `operators` measures them and fits nothing. `default` is the method as it is, and `variance-scaling` the same with
+    the paper's demonstrator model.
     """
 
     name: str = "operators/recognisable"
-    trials: int = 20
-    method: Ileed = Ileed()  # noqa: RUF009 (frozen)
+    trials: int = 10
+    method: Ileed = METHOD
     episodes: int = 30
     """Of each operator's demonstrations."""
     skill_episodes: int = 500
@@ -52,15 +54,20 @@ class Recognisable(AbstractExperiment):
             "skill_episodes": self.skill_episodes,
             "probability": PROBABILITY,
             "first_seed": FIRST_SEED,
+            "replication_seed": REPLICATION_SEED,
         }
 
     def settings(self) -> Sequence[Setting]:
         return [{"speeds": speeds} for speeds in SPEEDS]
 
     def methods(self, setting: Setting) -> Mapping[str, Estimator | None]:
-        models = [*(model for model in CANDIDATES if not model.discrete), VarianceScaling()]
-        named = {model_name(model): Estimator(replace(self.method, demonstrator=model)) for model in models}
-        return {"operators": None, "default": Estimator(self.method), **named}
+        paper = replace(self.method, demonstrator=VarianceScaling(), policy=PAPER_POLICY)
+        return {
+            "operators": None,
+            "default": Estimator(self.method),
+            "outcome": Estimator(self.method, outcome=True),
+            "variance-scaling": Estimator(paper),
+        }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
         return [self._demonstrations(setting, FIRST_SEED + trial) for trial in trials]
@@ -78,15 +85,20 @@ class Recognisable(AbstractExperiment):
                 ],
                 "length_correlation": rank_correlation(-steps, [skill.success for skill in skills]),
             }
-        return _agreement(fit, dict(zip((each.name for each in operators), skills, strict=True)))
+        others = self._demonstrations(setting, seed, episodes_seed=REPLICATION_SEED + seed)
+        return _agreement(fit, dict(zip((each.name for each in operators), skills, strict=True)), others)
 
-    def _demonstrations(self, setting: Setting, seed: int) -> Demonstrations:
+    def _demonstrations(self, setting: Setting, seed: int, episodes_seed: int | None = None) -> Demonstrations:
         operators = population(setting["speeds"], seed=seed)
-        return demonstrations(record_population(operators, episodes=self.episodes, seed=seed))
+        own = seed if episodes_seed is None else episodes_seed
+        return demonstrations(record_population(operators, episodes=self.episodes, seed=own))
 
 
-def _agreement(fit: Estimate, skills: Mapping[str, Skill]) -> Measured:
-    """Expertise and rank of each operator, their correlation with skill, and the claims that skill contradicts."""
+def _agreement(fit: Estimate, skills: Mapping[str, Skill], others: Demonstrations) -> Measured:
+    """Expertise and rank of each operator, their correlation with skill, and the claims that are contradicted.
+
+    `others` are other episodes of the same operators, which the policies of the fit rate too.
+    """
     names, expertise, ratings = fit.fitted.expertise.names, expertise_of(fit.fitted), fit.fitted.expertise.ratings
     measured = {
         "expertise": dict(zip(names, expertise.tolist(), strict=True)),
@@ -104,7 +116,15 @@ def _agreement(fit: Estimate, skills: Mapping[str, Skill]) -> Measured:
         "groups": [list(group) for group in groups],
         "claims": claims,
         "wrong": wrong,
+        "claims_skill": ratings.by.orders_by_skill,
+        "reversed": reversed_claims(groups, fit.fitted.assess(others)),
     }
+
+
+def reversed_claims(groups: Sequence[Sequence[str]], ratings: Any) -> list[list[str]]:
+    """Pairs that the groups put in order, and other ratings in the opposite one with the same probability."""
+    claimed = [(one, other) for above, below in combinations(groups, 2) for one in above for other in below]
+    return [[one, other] for one, other in claimed if ratings.probability_better(other, one) >= PROBABILITY]
 
 
 def wrong_claims(groups: Sequence[Sequence[str]], skills: Mapping[str, Skill]) -> tuple[int, list[list[str]]]:
@@ -115,12 +135,3 @@ def wrong_claims(groups: Sequence[Sequence[str]], skills: Mapping[str, Skill]) -
     """
     claimed = [(one, other) for above, below in combinations(groups, 2) for one in above for other in below]
     return len(claimed), [[one, other] for one, other in claimed if skills[other].is_clearly_above(skills[one])]
-
-
-def model_name(model: Any) -> str:
-    """The class of a demonstrator model with what differs from its defaults, as in 'persistent-scaling-biased'."""
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(model).__name__).lower()
-    changed = [(each.name, getattr(model, each.name)) for each in fields(model)]
-    changed = [pair for pair, each in zip(changed, fields(model), strict=True) if pair[1] != each.default]
-    words = [label if value is True else str(value) for label, value in changed]
-    return "-".join([name, *words]).replace("_", "-").replace(" ", "-")

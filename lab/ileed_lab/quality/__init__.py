@@ -4,13 +4,16 @@ Each is a frozen dataclass with one method, `scores(data, seed=)`: one number pe
 """
 
 from ileed_lab.quality.cloning import CloningLoss
+from ileed_lab.quality.definitions import DEFINITIONS, Definition
 from ileed_lab.quality.motion import EpisodeLength, JerkAndIdle, Random, SpectralArcLength
 from ileed_lab.quality.mutual_information import MutualInformation
 from ileed_lab.quality.score import AbstractQuality
 
 __all__ = [
+    "DEFINITIONS",
     "AbstractQuality",
     "CloningLoss",
+    "Definition",
     "EpisodeLength",
     "JerkAndIdle",
     "MutualInformation",

@@ -15,8 +15,10 @@ from ileed_lab.people.racing.laps import RacingLaps, racing_laps
 from ileed_lab.people.racing.measures import DRAWS, lap_measures, segment_measures, simple_measure
 from ileed_lab.people.racing.scoring import ExpertiseLearner, FullThrottle, LapScores, QualityLearner
 from ileed_lab.quality import (
+    DEFINITIONS,
     AbstractQuality,
     CloningLoss,
+    Definition,
     EpisodeLength,
     JerkAndIdle,
     MutualInformation,
@@ -40,6 +42,7 @@ QUALITIES: Mapping[str, AbstractQuality] = {
     "jerk-and-idle": JerkAndIdle(),
     "bc-log-likelihood": CloningLoss(),
     "bc-squared-error": CloningLoss(loss="squared error"),
+    **{f"definition-{kind}": Definition(kind, horizon=HORIZON) for kind in DEFINITIONS},
     "episode-length": EpisodeLength(),
     "full-throttle": FullThrottle(),
     "random": Random(),

@@ -12,7 +12,7 @@ import numpy as np
 from ileed.demonstrations import Array
 from ileed.runtime import stream
 from ileed_lab.comparison import Records
-from ileed_lab.people.racing.policies import LEFT_OUT, TRAINED
+from ileed_lab.people.racing.policies import ADVANTAGE, LEFT_OUT, TRAINED
 from ileed_lab.records import Measured
 
 __all__ = ["POLICIES", "RACING", "SCORES", "Found", "FoundPolicies", "FoundScores"]
@@ -27,6 +27,10 @@ SCORES = {
     "jerk-and-idle": "jerk and idle outliers (as lerobot 3761)",
     "bc-log-likelihood": "log-likelihood of a BC policy, cross-validated",
     "bc-squared-error": "squared error of a BC policy, cross-validated",
+    "definition-precision": "plain regression: precision over 120 m",
+    "definition-share": "plain regression: explained share of variance over 120 m",
+    "definition-signal-dependent": "plain regression: signal-dependent noise over 120 m",
+    "definition-direction": "plain regression: direction over 120 m",
     "episode-length": "episode length, shorter is better",
     "full-throttle": "share of full throttle (knows the task)",
     "random": "random",
@@ -39,6 +43,11 @@ POLICIES = {
     ("default", "best half"): "`curate(keep=0.5)`",
     ("default", "weighted"): "`curate(weight=True)`",
     ("default", "own policy"): "ILEED's own policy",
+    ("outcome", "curated"): "with lap times: `curate` with defaults",
+    ("outcome", "best half"): "with lap times: `curate(keep=0.5)`",
+    ("outcome", "weighted"): "with lap times: `curate(weight=True)`",
+    ("outcome", ADVANTAGE): "with lap times: advantage weights",
+    ("outcome", "own policy"): "with lap times: ILEED's own policy",
 }
 """What the page calls each policy, by method and name."""
 _DRAWS = 2_000

@@ -9,7 +9,7 @@ from ileed.wording import counted
 from ileed_lab.comparison import Records, markdown_table
 from ileed_lab.people.racing.found import POLICIES, RACING, RACING_POLICIES, SCORES, FoundPolicies, FoundScores
 from ileed_lab.people.racing.laps import SEGMENTS
-from ileed_lab.people.racing.policies import LEFT_OUT
+from ileed_lab.people.racing.policies import ADVANTAGE, LEFT_OUT
 from ileed_lab.provenance import provenance
 
 __all__ = ["operators_page", "write_operators_page"]
@@ -70,7 +70,8 @@ professionals, on one circuit. A step is 10 m of the track. Observations are the
 pairs of the distance; actions are the steering angle and the pedal (throttle minus brake), each divided by its standard
 deviation. No model sees a time. All laps of the two fastest drivers are in the file twice; they are read once, since a
 policy that has seen a copy of the lap that it judges overrates exactly these two. Skill is measured by the median lap
-time of a driver, the time of a lap, and the median time of a driver in each of {len(SEGMENTS)} segments."""
+time of a driver, the time of a lap, and the median time of a driver in each of {len(SEGMENTS)} segments.
+[Simulated operators](operators.md) ask the same where the success of every operator is known."""
 
 
 def _conclusion(scores: FoundScores) -> list[str]:
@@ -180,13 +181,37 @@ def _policy_section(policies: FoundPolicies) -> list[str]:
     head = [f"without the fastest {'driver' if count == 1 else count}" for count in LEFT_OUT]
     return [
         "## Policies",
+        _policy_conclusion(policies),
         "Policies learn from the laps of all but the fastest drivers, and predict the actions of these. The table has "
         "the squared error of standardised steering and pedal, mean over networks, and the difference from everyone "
         "with a 95% CI of a paired bootstrap over networks and the laps of each driver. All but ILEED's own policy "
-        "are trained by the same regression. The last column is the gain on everyone divided by the oracle's gain, "
-        "summed over the three.",
+        "are trained by the same regression. The oracle, and policies with lap times, know how long each lap took. "
+        "Advantage weights are those by which a fit with lap times learns its own policy. The last column is the gain "
+        "on everyone divided by the oracle's gain, summed over the three.",
         markdown_table(["policy learned from", *head, "share of the oracle's gain"], rows),
     ]
+
+
+def _policy_conclusion(policies: FoundPolicies) -> str:
+    """Whether curation without lap times loses anything, and the share of the oracle's gain with them."""
+    sentences = []
+    gaps = [policies.difference(count, ("default", "curated")) for count in LEFT_OUT]
+    found = [gap for gap in gaps if gap is not None]
+    if found:
+        worse = sum(gap.low > 0 for gap in found)
+        sentences.append(
+            f"Without lap times, a policy learned from what `curate` recommends is worse than everyone, by its "
+            f"interval, in {worse} of {counted(len(found), 'case')}."
+        )
+    told = {each: policies.share_of_oracle(each) for each in POLICIES if each[0] == "outcome"}
+    shares = {each: share for each, share in told.items() if share is not None}
+    if shares:
+        advantage, best = shares.get(("outcome", ADVANTAGE)), max(shares, key=lambda each: shares[each])
+        if advantage is not None:
+            sentences.append(f"With them, advantage weights reach {advantage:.2f} of the oracle's gain.")
+        if best != ("outcome", ADVANTAGE):
+            sentences.append(f"The best of those with them is {shares[best]:.2f} ({POLICIES[best]}).")
+    return " ".join(sentences)
 
 
 def _policy_cell(policies: FoundPolicies, left_out: int, policy: tuple[str, str]) -> str:

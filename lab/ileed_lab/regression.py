@@ -44,7 +44,7 @@ class Regression:
     Batches are drawn by the weights of steps, so that each method takes equally many optimisation steps.
     """
 
-    hidden: tuple[int, ...] = (256, 256)
+    hidden: tuple[int, ...] = (128, 128)
     steps: int = 8_000
     batch_size: int = 512
     learning_rate: float = 2e-3
