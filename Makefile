@@ -1,17 +1,22 @@
-# Two commands do everything: `make demo` and `make test`. Each sets up what it needs, and may be run again.
+# `make demo` and `make test` set up what they need and may be run again.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types rooms benchmark bench fuzz pictures speed-page reproduction-page reproduction-figures imitation d3rlpy crowdkit robomimic lerobot moto browser axe stockfish kills same-bits docs wheel-check clean
+.PHONY: demo test test-all check lint types rooms benchmark bench fuzz pictures speed-page reproduction-page reproduction-figures imitation d3rlpy crowdkit robomimic lerobot moto browser axe stockfish kills same-bits docs wheel-check clean
 
 demo: $(READY)
 	$(BIN)/ileed demo
 
-test: $(READY) browser axe stockfish
+# Every behaviour once. Where an optional environment or program is missing, the tests that ask it are skipped.
+test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q
+
+# The same and the tests marked `campaign`: fuzzing, kills, browsers, environments of other projects, long recovery tests.
+test-all: $(READY) browser axe stockfish
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q -m ""
 
 check: lint types rooms
 
@@ -32,7 +37,7 @@ benchmark: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/bench.py
 
-# Mutated files for every reader; `make test` reads some of them. FILES=100000 reads more, SEED=1 others.
+# Mutated files for every reader; `make test-all` reads some of them. FILES=100000 reads more, SEED=1 others.
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/campaign.py --files $(or $(FILES),10000) --seed $(or $(SEED),0) \
 	  --out results/robustness/fuzz.json
@@ -56,6 +61,7 @@ reproduction-figures: $(READY)
 	$(BIN)/python -m ileed_lab.calibration.figures --results results --out docs/images
 	$(BIN)/python -m ileed_lab.curation.figures --results results --out docs/images
 	$(BIN)/python -m ileed_lab.people.racing.figures --results results --out docs/images
+	$(BIN)/python -m ileed_lab.operators.figures --results results --out docs/images
 
 # A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.
 $(READY): pyproject.toml lab/pyproject.toml constraints.txt

@@ -192,7 +192,7 @@ def python_of(way: str) -> Path:
 
 def measure(ways: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """All ways by turns, the fastest round of each, and why some were left out."""
-    from ileed.readers import shipped
+    from ileed.formats import shipped
 
     missing = [way for way in ways if not python_of(way).exists()]
     skipped = {way: f"there is no .cache/{way}: run tests/{way}_environment.sh" for way in missing}

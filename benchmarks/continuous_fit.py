@@ -6,7 +6,8 @@ $ python benchmarks/continuous_fit.py --before ../before [--calls large compare]
 Each call runs in a process of its own that imports the library from one of the two trees, on the same data: simulated
 states that drift, a smooth policy and demonstrators of different noise. "large" is the default fit of 40,000 steps, 20
 features and 12 actions, "laps" that of 137,600 steps, 11 features and 2 actions; "compare", "auto" and "recurrent" have
-240 episodes of 90 steps, 10 features and 4 actions. --before-calls says which calls the earlier tree runs too.
+240 episodes of 90 steps, 10 features and 4 actions. --before-calls says which calls the earlier tree runs too, and
+--limit after how many seconds the earlier tree is stopped. Rows of other calls that are in FILE stay.
 """
 
 from __future__ import annotations
@@ -66,12 +67,16 @@ def seconds(call: str, device: str) -> float:
     return time.perf_counter() - began
 
 
-def _in_tree(tree: Path, call: str, device: str) -> float:
-    """The same in a process that imports the library from a tree."""
+def _in_tree(tree: Path, call: str, device: str, limit: float | None = None) -> float | None:
+    """The same in a process that imports the library from a tree; None if it takes more than `limit` seconds."""
     words = [sys.executable, __file__, "--call", call, "--device", device]
-    found = subprocess.run(
-        words, env=os.environ | {"PYTHONPATH": str(tree / "src")}, capture_output=True, text=True, check=True
-    )
+    paths = os.pathsep.join(filter(None, [str(tree / "src"), os.environ.get("PYTHONPATH")]))
+    try:
+        found = subprocess.run(
+            words, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=True, timeout=limit
+        )
+    except subprocess.TimeoutExpired:
+        return None
     return float(found.stdout.split()[-1])
 
 
@@ -91,6 +96,8 @@ def main() -> None:
     parser.add_argument("--before", type=Path, help="a checkout of an earlier commit")
     parser.add_argument("--calls", nargs="+", default=list(CALLS), choices=CALLS)
     parser.add_argument("--before-calls", nargs="+", default=list(CALLS), choices=CALLS)
+    parser.add_argument("--before-commit", help="of an earlier tree without a history")
+    parser.add_argument("--limit", type=float)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--call", choices=CALLS, help=argparse.SUPPRESS)
@@ -101,23 +108,30 @@ def main() -> None:
     from ileed import runs
 
     here, rows = Path(__file__).parents[1], []
+    if given.out is not None and given.out.exists():
+        rows = [row for row in json.loads(given.out.read_text())["rows"] if row["call"] not in given.calls]
     for call in given.calls:
         row = {"call": call, "now": _in_tree(here, call, given.device)}
         if given.before is not None and call in given.before_calls:
-            row["before"] = _in_tree(given.before, call, given.device)
-            row["ratio"] = row["before"] / row["now"]
+            before = _in_tree(given.before, call, given.device, given.limit)
+            row |= {"before_above": given.limit} if before is None else {"before": before}
         rows.append(row)
         print(
             "  ".join(f"{name} {value if isinstance(value, str) else round(value, 1)}" for name, value in row.items())
         )
         if given.out is not None:
-            record = {"provenance": runs.provenance(), "device": given.device, "rows": rows, "sizes": _sizes()}
+            rows.sort(key=lambda row: CALLS.index(row["call"]))
+            cores = len(os.sched_getaffinity(0))
+            record = {"provenance": runs.provenance(), "device": given.device, "cores": cores, "rows": rows}
             if given.before is not None:
-                words = ["git", "-C", str(given.before), "rev-parse", "--short=12", "HEAD"]
-                record["before_commit"] = subprocess.run(
-                    words, capture_output=True, text=True, check=True
-                ).stdout.strip()
+                record["before_commit"] = given.before_commit or _commit(given.before)
+            record["sizes"] = _sizes()
             runs.write_file(given.out, (json.dumps(record, indent=2) + "\n").encode())
+
+
+def _commit(tree: Path) -> str:
+    words = ["git", "-C", str(tree), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

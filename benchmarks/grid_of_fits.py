@@ -1,4 +1,4 @@
-"""How a grid of fits scales with processes: the same fits by `ileed.executors`, with one process and with many.
+"""How a grid of fits scales with processes: the same fits by `ileed.parallel`, with one process and with many.
 
     python benchmarks/grid_of_fits.py                              # 1 and as many processes as there are cores
     python benchmarks/grid_of_fits.py --processes 1 2 4 8 16 --fits 64
@@ -22,9 +22,9 @@ import torch
 
 import ileed
 from ileed import runs
-from ileed.demonstrations import Demonstrations
-from ileed.executors import executor
-from ileed.readers import shipped
+from ileed.data import Demonstrations
+from ileed.formats import shipped
+from ileed.parallel import executor
 
 RESTARTS, STEPS, FITS = 5, 300, 64
 

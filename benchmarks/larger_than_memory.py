@@ -233,7 +233,7 @@ def fit(folder: str, cache: str, memory_gib: float, steps: int, *, scores: bool,
     It goes on at a line from the standard input. With `scores` it is fitted to its end.
     """
     import ileed
-    from ileed.readers import read_parts
+    from ileed.formats import read_parts
 
     reports: list[Report] = []
 
@@ -287,13 +287,13 @@ def _rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 def collapse(folder: str, cache: str, memory_gib: float) -> dict[str, Any]:
     """Seconds of reading a folder, and of counting it."""
-    from ileed.demonstrations import Collapsed
-    from ileed.readers import read_parts
+    from ileed.data import Collapsed
+    from ileed.formats import read_parts
 
     began = time.perf_counter()
     data = read_parts(folder, memory_gib=memory_gib, cache=cache)
     read = time.perf_counter()
-    found = data.collapse()
+    found = data.collapsed()
     ended = time.perf_counter()
     assert isinstance(found, Collapsed)
     return {

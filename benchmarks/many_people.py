@@ -23,7 +23,7 @@ import numpy as np
 
 import ileed
 from ileed import runs
-from ileed.ranks import rank_correlation
+from ileed.rating.ranks import rank_correlation
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 STATES, ACTIONS, EPISODE, MEAN_STEPS = 400, 5, 10, 20

@@ -30,10 +30,10 @@ import torch
 
 import ileed
 from ileed import runs
-from ileed.demonstrations import Demonstrations
-from ileed.fitted import Ensemble
-from ileed.runtime import resolve_device
-from ileed.simulation import POPULATIONS
+from ileed.data import Demonstrations
+from ileed.envs.simulation import POPULATIONS
+from ileed.methods import Ensemble
+from ileed.parallel.runtime import resolve_device
 from ileed_lab.grid import Setting
 from ileed_lab.minigrid.experiment import Populations
 from ileed_lab.minigrid.measures import TASKS
@@ -99,10 +99,15 @@ def train(
             fits = method.fit_each(datasets, seeds=trials, device=device.type)
             spent = seconds()
         optimising = sum(fit.provenance["seconds"] for fit in fits)
-        row = {"task": task, "method": name, "models": len(fits) * method.restarts, "steps": method.steps}
+        row = {
+            "task": task,
+            "method": name,
+            "models": len(fits) * method.usual_restarts,
+            "steps": method.optimiser.steps,
+        }
         row |= {"seconds": round(spent, 3), "optimisation_seconds": round(optimising, 3)}
         rows.append(row | {"nats_per_action": costs_by_population(populations, fits)})
-        words = f"{task:20} {name:6} {row['models']:6,} models x {method.steps:,} steps"
+        words = f"{task:20} {name:6} {row['models']:6,} models x {method.optimiser.steps:,} steps"
         print(f"{words} {spent:8.2f} s, {optimising:.2f} of them optimising", flush=True)
     return rows
 

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 import ileed
 from ileed import runs
 from ileed._torch import resolve_device
-from ileed.demonstrations import Demonstrations
-from ileed.readers import read_parquet, shipped, write_parquet
+from ileed.data import Demonstrations
+from ileed.formats import read_parquet, shipped, write_parquet
 from ileed_lab.minigrid.mission import flat_with_mission
 
 HERE = Path(__file__).parent
@@ -114,7 +114,7 @@ def data_of(task: str) -> Demonstrations:
         return shipped()
     path = HERE / "data" / f"{task.replace('/', '-')}.parquet"
     if not path.exists():
-        from ileed import simulation, tasks
+        from ileed.envs import simulation, tasks
 
         skill = simulation.POPULATIONS["unif"]
         made = simulation.demonstrate(tasks.task(task), tasks.expert(task), skill=skill, steps=1000, seed=0)

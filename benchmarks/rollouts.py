@@ -25,9 +25,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed import runs, tasks
-from ileed.evaluation import Scores
-from ileed.tasks.minigrid import ENVIRONMENTS, Engine, Expert, MiniGridTask
+from ileed import runs
+from ileed.envs import tasks
+from ileed.envs.evaluation import Scores
+from ileed.envs.minigrid import ENVIRONMENTS, Engine, Expert, MiniGridTask
 
 Way = Callable[[int, int], tuple[list[float], int]]
 """From a number of episodes and a seed to the reward of each episode and the steps taken in all of them."""

@@ -7,7 +7,7 @@
   batches of 256), for ten people;
 - people: the same where 200,000 steps that repeat are shared by more and more people;
 - members: restarts fitted side by side to the demo's data;
-- processes: a grid of fits by `ileed.executors`, as benchmarks/grid_of_fits.py.
+- processes: a grid of fits by `ileed.parallel`, as benchmarks/grid_of_fits.py.
 
 A step is that of 20 restarts (or as many as there are members) of ILEED with a policy of (4, 4), by default settings.
 Seconds of a step are those of the fastest sixth of an optimisation of 30; with one thread on a CPU, processor seconds
@@ -31,8 +31,8 @@ import torch
 
 import ileed
 from ileed import runs
-from ileed.demonstrations import Demonstrations
-from ileed.readers import shipped
+from ileed.data import Demonstrations
+from ileed.formats import shipped
 
 STEPS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 PEOPLE = (10, 100, 1_000, 10_000, 100_000)

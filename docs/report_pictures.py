@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import ileed
-from ileed.demonstrations import Demonstrations
-from ileed.fitted import Fitted
+from ileed.data import Demonstrations
+from ileed.methods import Fitted
 from ileed.serve import Destination, Marks, Server, Session
 
 HOME = Path(__file__).parent
@@ -49,7 +49,7 @@ def main() -> None:
 
 def picture_of_the_live_page(opened: Browser, folder: Path, fitted: Fitted, data: Demonstrations) -> None:
     """Serve the run, mark two episodes, and take a picture at a step of the third."""
-    marks = Marks.of(folder, data.fingerprint(), data.episode_count)
+    marks = Marks.of(folder, data.fingerprint, data.episode_count)
     curated = ileed.curate(fitted, data, keep=0.5)
     server = Server(Session(folder / "square", fitted, curated, marks, Destination(folder / "curated")))
     thread = threading.Thread(target=server.run)

@@ -15,7 +15,7 @@ GAINS = np.array([0.1, 0.3, 3.0, 1.0])
 
 
 def controller(observations: npt.NDArray[np.float32], starts: object = None) -> npt.NDArray[np.int64]:
-    """Push (step,) to the side to which the pole falls, after (step, 4) observations: an actor of `ileed.tasks`."""
+    """Push (step,) to the side to which the pole falls, after (step, 4) observations: an actor of `ileed.envs`."""
     return (observations @ GAINS > 0).astype(np.int64)
 
 

@@ -20,7 +20,10 @@ PARAMETERS = 8
 
 # What exceeds a limit today. An entry that is no longer needed fails the tests until it is removed.
 LONG_FUNCTIONS: frozenset[str] = frozenset()
-MANY_PARAMETERS: frozenset[str] = frozenset({"ileed/methods.py: Ileed.fit"})  # eleven, by the names that were promised
+MANY_PARAMETERS: frozenset[str] = frozenset(
+    {"ileed/methods/__init__.py: Ileed.fit", "ileed/report/__init__.py: report"}
+)
+"""What a person passes by name."""
 
 
 class Function(NamedTuple):

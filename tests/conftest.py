@@ -1,9 +1,8 @@
-"""How tests run here: the same examples every time, and no clock in hypothesis."""
+"""Settings of pytest, hypothesis (fixed examples, no deadline) and xdist (files that share values stay together)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,10 @@ collect_ignore = ["tiny_package"]  # collecting it would put it on the path, whe
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadgroup`, tests of a group or of a file that shares something go to one process, which makes it
-    once; all others to whichever is free.
+    """With `--dist loadgroup`, tests of a group or of a file that shares a value run in one process, which computes it
+    once; the others run in whichever process is free.
 
-    Such files come first, those of many tests before those of few; then slow tests, then the others, so that no process
-    waits long for another at the end.
+    Files that share come first, then campaigns, then the others, so that no process waits long at the end.
     """
     from xdist.scheduler import LoadGroupScheduling
 
@@ -44,20 +42,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        items.sort(key=lambda item: item.get_closest_marker("campaign") is None)
 
 
 @cache
 def shares(file: Path) -> bool:
-    """Whether tests of a file use a value that is made once in a process, or say that they belong together."""
+    """Whether tests of a file share a value that is computed once in a process, or belong to a group."""
     return bool(re.search(r"scope=\"(module|session)\"|^@cache|xdist_group", file.read_text(), flags=re.MULTILINE))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def fits_are_cross_fitted_where_a_test_says_so() -> Iterator[None]:
-    """Most tests are about the fit itself, which folds leave as it is; processes of their own have the usual folds."""
-    import ileed.methods
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ileed.methods, "FOLDS", 0)
-        yield

@@ -186,7 +186,6 @@ def commands(place: Path, runs: Path, out: Path) -> list[tuple[int, list[str]]]:
         (0, ["fit", *table, hide, "--out", str(out / "json"), "--json", *QUICK]),
         (0, ["fit", *robot, hide, "--out", str(out / "robot"), *QUICK]),
         (0, ["compare", *table, hide, *QUICK[:4], "--demonstrator-model", "UniformMixture()"]),
-        (0, ["compare", *table, hide, *QUICK[:4], "--delays", "0", "1", "--json"]),
         (0, ["convert", table[0], str(out / "converted.parquet"), *TABLE, hide]),
         (0, ["label", str(place / "answers.csv"), hide, "--out", str(out / "labelled")]),
         (0, ["label", str(place / "answers.csv"), hide, "--out", str(out / "labels"), "--format", "parquet"]),

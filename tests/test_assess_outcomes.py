@@ -13,9 +13,9 @@ from test_third_party import simulated
 
 import ileed
 from ileed.cli import run
-from ileed.fitted.evidence import combine_evidence, place_newcomers
-from ileed.fitted.posterior import INSIDE
-from ileed.fitted.skill import Covariate, Means, newcomer_posteriors, skill_posterior
+from ileed.rating.outcome_evidence import combine_evidence, place_newcomers
+from ileed.rating.outcome_model import Covariate, Means, newcomer_posteriors, skill_posterior
+from ileed.rating.posterior import INSIDE
 
 NEW = replace(simulated(slipping, people=5, episodes=3, seed=7), names=tuple(f"new {k}" for k in range(5)))
 NEW_SUCCESS = (np.random.default_rng(11).random(15) < SKILL[np.arange(15) % 5]).astype(float)
@@ -72,6 +72,7 @@ def test_other_newcomers_do_not_matter():
         np.testing.assert_array_equal(found.shares[0], every.shares[one])
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("binary", [False, True])
 def test_intervals_of_newcomers_cover_the_truth(binary):
     """200 populations of 8 and 4 newcomers, two of them without outcomes. The standard error of the coverage over

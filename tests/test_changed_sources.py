@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ileed
-from ileed import demonstrations
+from ileed import data as demonstrations
 from ileed.errors import DemonstrationError
 
 
@@ -157,18 +158,18 @@ def test_demonstrations_know_their_source_in_another_process(tmp_path):
 def test_the_fingerprint_of_a_data_set_is_computed_once(tmp_path, monkeypatch):
     ileed.write(robot(), tmp_path / "a.parquet")
     data, digests = ileed.read(tmp_path / "a.parquet"), []
-    made = demonstrations.hashlib.blake2b
-    monkeypatch.setattr(demonstrations.hashlib, "blake2b", lambda *a, **b: digests.append(a) or made(*a, **b))
-    assert data.fingerprint() == data.fingerprint()
+    made = hashlib.blake2b
+    monkeypatch.setattr(hashlib, "blake2b", lambda *a, **b: digests.append(a) or made(*a, **b))
+    assert data.fingerprint == data.fingerprint
     assert len(digests) == 1
-    assert data.fingerprint() == robot().fingerprint()
+    assert data.fingerprint == robot().fingerprint
 
 
 def test_the_live_page_saves_nothing_about_a_source_that_changed(tmp_path):
     from ileed.serve import Destination, Marks, Session
 
     curated = scored(tmp_path / "a.parquet", "parquet")
-    marks = Marks.of(tmp_path, curated.data.fingerprint(), curated.data.episode_count)
+    marks = Marks.of(tmp_path, curated.data.fingerprint, curated.data.episode_count)
     session = Session(tmp_path, fit(), curated, marks, Destination(tmp_path / "out"))
     swap_rows(tmp_path / "a.parquet")
     with pytest.raises(DemonstrationError, match="changed"):

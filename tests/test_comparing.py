@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from math import isnan, nan
 
@@ -10,16 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 from scipy.stats import spearmanr
 from test_slips import habitual, method, repeating
 from test_third_party import ACTIONS, simulated
 
 import ileed
-from ileed.comparing import CANDIDATES
-from ileed.executors import LocalExecutor
-from ileed.fitted.comparison import ModelComparison, orders_alike
-from ileed.fitted.model_choice import FOLDS, RESTARTS, Folds
-from ileed.ranks import rank_correlation
+from ileed.parallel import LocalExecutor
+from ileed.rating.ranks import orders_alike, rank_correlation
+from ileed.selection import CANDIDATES, Folds, ModelComparison
+from ileed.selection.candidates import MODEL_FOLDS, MODEL_RESTARTS, demonstrator_models
 
 FEW = (ileed.UniformMixture(), ileed.BiasedMixture(), ileed.Persistent())
 
@@ -36,8 +35,12 @@ def test_the_model_that_people_follow_is_preferred(act, right):
     assert found.table()["preferred"].to_pylist().index(True) == right
 
 
+def three_folds(data):
+    return Folds.of(data, seed=0, members=MODEL_RESTARTS, count=MODEL_FOLDS)
+
+
 def comparison(costs, errors, expertise=((),) * 3):
-    return ModelComparison(("A()", "B()", "C()"), costs, errors, 100, ("ann", "bob", "cy"), expertise)
+    return ModelComparison(("A()", "B()", "C()"), costs, errors, 100, expertise)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_the_simplest_within_one_standard_error_of_the_best_is_chosen(costs, err
 
 def test_the_sentence_says_whether_the_order_of_people_depends_on_the_model():
     alike = comparison((0.5, 0.4, 0.6), (0.01, 0.0, 0.01), ((0.1, 0.2, 0.3),) * 3)
-    assert "all models order people alike" in alike.sentence()
+    assert "all models rank demonstrators alike" in alike.sentence()
     assert "0.100 nats per held-out action below A()" in alike.sentence()
     other = replace(alike, expertise=((0.3, 0.2, 0.1), (0.1, 0.2, 0.3), (0.1, 0.2, 0.3)))
     assert "depends on the model" in other.sentence()
@@ -93,14 +96,14 @@ def test_models_do_not_order_people_alike_where_one_of_them_gives_everybody_the_
 
 def test_the_table_has_errors_of_differences_from_the_preferred_model_and_not_from_the_cheapest():
     """Costs of A and B vary together over episodes, so that their difference is surer than that of either from C."""
-    folds = Folds.of(simulated(uniform, people=4, episodes=5), seed=0)
-    steps, random = folds.steps, np.random.default_rng(0)
+    folds = three_folds(simulated(uniform, people=4, episodes=5))
+    steps, random = folds.held_out_steps, np.random.default_rng(0)
     assert len(set(steps)) == 1
     common = random.normal(size=len(steps))
     common -= common @ steps / steps.sum()
     first = steps * (0.5 + 0.1 * common)
     costs = [first + 0.06 * steps, first + 0.01 * steps * random.normal(size=len(steps)), 0.49 * steps]
-    found = folds.compared(FEW, costs)
+    found = ModelComparison.of(folds, demonstrator_models(FEW), [(cost, ()) for cost in costs])
     assert (found.chosen, int(np.argmin(found.nats_per_action))) == (1, 2)
     rows = found.table().to_pylist()
     assert rows[1]["standard_error"] == 0
@@ -116,10 +119,10 @@ def test_the_table_has_errors_of_differences_from_the_preferred_model_and_not_fr
 
 def test_every_episode_is_judged_by_members_that_have_not_seen_it():
     data = simulated(uniform, people=4, episodes=5)
-    folds = Folds.of(data, seed=0)
-    assert folds.weights.shape == (FOLDS * RESTARTS, data.episode_count)
+    folds = three_folds(data)
+    assert folds.weights.shape == (MODEL_FOLDS * MODEL_RESTARTS, data.episode_count)
     for member, weights in enumerate(folds.weights):
-        np.testing.assert_array_equal(weights > 0, folds.fold != member // RESTARTS)
+        np.testing.assert_array_equal(weights > 0, folds.fold != member // MODEL_RESTARTS)
 
 
 def test_auto_fits_with_the_model_that_is_preferred_and_a_run_keeps_why(tmp_path):
@@ -142,7 +145,7 @@ def test_models_that_do_not_describe_the_data_are_left_out_or_refused_where_they
         ileed.compare(data, seed=0, models=[ileed.VarianceScaling()], device="cpu")
     with pytest.raises(ileed.SettingsError, match="names none"):
         ileed.compare(data, seed=0, models=[], device="cpu")
-    with pytest.raises(ileed.SettingsError, match="demonstrator"):
+    with refused("demonstrator-invalid", ileed.SettingsError):
         ileed.Ileed(demonstrator="automatic")
 
 
@@ -161,8 +164,6 @@ def test_the_command_compares_models_in_a_table_that_fits_a_narrow_terminal(tmp_
     monkeypatch.setenv("COLUMNS", "80")
     ileed.write_parquet(simulated(uniform, people=4, episodes=3), tmp_path / "data.parquet")
     words = ["compare", str(tmp_path / "data.parquet"), "--steps", "2", "--restarts", "1", "--expertise", "Constant()"]
-    assert run([*words, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["models"]) == sum(model.discrete for model in CANDIDATES)
     assert run(words) == 0
     shown = capsys.readouterr().out
     assert "Persistent(biased=True)" in shown

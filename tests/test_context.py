@@ -11,7 +11,7 @@ from strategies import CPU, joint_of, prepared_for, world
 from tiny import tiny_parts
 
 import ileed
-from ileed.demonstrations.collapsing import CONTEXT, step_context
+from ileed.data.collapsing import CONTEXT, StepContext
 from ileed.model.context import NO_CONTEXT, Context
 from ileed.model.demonstrators import AbstractDemonstratorModel, categorical
 from ileed.model.joint import Parts
@@ -22,24 +22,22 @@ class Probe(AbstractDemonstratorModel):
     """A distribution that depends on every column of the context, on nothing else, and is easily written by hand."""
 
     discrete = True
-    context = tuple(name for name in CONTEXT if name != "previous_policy")  # which is no column of numbers
+    context = tuple(CONTEXT)
 
     def observed(self, policy, expertise, context: Context = NO_CONTEXT):
         numbers = [context[name].float() for name in ("previous_action", "first_step", "episode_number")]
-        seen = context["previous_observation"].sum(-1)
-        here = by_hand(*numbers, seen, policy.probs.shape[-1], expertise)
+        here = by_hand(*numbers, policy.probs.shape[-1], expertise)
         return categorical(here.probs + 0 * policy.probs)  # a fit needs a gradient
 
 
-def by_hand(previous, first, number, seen, actions, like):
-    weight = (previous + 2 * first + 3 * number + 4 * seen).expand_as(like)
+def by_hand(previous, first, number, actions, like):
+    weight = (previous + 2 * first + 3 * number).expand_as(like)
     probs = torch.stack([(0.3 * weight + action).sin() + 2 for action in range(actions)], dim=-1)
     return categorical(probs / probs.sum(-1, keepdim=True))
 
 
 def by_step(data) -> torch.Tensor:
     """The log-likelihood of every step, from a loop over steps."""
-    flat = torch.tensor(data.observations.reshape(len(data), -1)[:, :-1]).float()  # the last input never varies
     episodes = {name: [] for name in range(len(data.names))}
     costs = []
     for step in range(len(data)):
@@ -47,8 +45,7 @@ def by_step(data) -> torch.Tensor:
         if first:
             episodes[who].append(step)
         previous = torch.tensor(float(-1 if first else data.actions[step - 1]))
-        seen = torch.tensor(0.0) if first else flat[step - 1].sum()
-        here = by_hand(previous, torch.tensor(float(first)), len(episodes[who]) - 1, seen, 3, torch.zeros(()))
+        here = by_hand(previous, torch.tensor(float(first)), len(episodes[who]) - 1, 3, torch.zeros(()))
         costs.append(here.log_prob(torch.tensor(data.actions[step])))
     return torch.stack(costs)
 
@@ -60,11 +57,9 @@ def test_the_columns_say_what_came_before():
         demonstrator=[0, 0, 1, 1, 0, 0],
         episode=[0, 0, 1, 1, 2, 2],
     )
-    found = step_context(data, tuple(CONTEXT), np.array([5, 4, 3, 2, 1, 0]))
+    found = StepContext(data, tuple(CONTEXT))(np.arange(6))
     assert {name: column.tolist() for name, column in found.items()} == {
         "previous_action": [-1, 2, -1, 1, -1, 2],
-        "previous_observation": [-1, 5, -1, 3, -1, 1],
-        "previous_policy": [-1, 5, -1, 3, -1, 1],
         "first_step": [1, 0, 1, 0, 1, 0],
         "episode_number": [0, 0, 0, 0, 1, 1],
     }
@@ -72,18 +67,18 @@ def test_the_columns_say_what_came_before():
 
 def test_the_previous_of_continuous_actions_is_zero_at_first_steps():
     data = world((2, 2), people=2, discrete=False)
-    found = step_context(data, ("previous_action",), np.arange(4))["previous_action"]
+    found = StepContext(data, ("previous_action",))(np.arange(4))["previous_action"]
     np.testing.assert_array_equal(found[[0, 2]], 0)
     np.testing.assert_array_equal(found[[1, 3]], data.actions[[0, 2]])
 
 
 def test_counts_are_distinct_in_the_context_that_is_declared_and_in_no_other():
     data = world(seed=3)
-    plain, collapsed = data.collapse(), data.collapse(context=("previous_action",))
+    plain, collapsed = data.collapsed(), data.collapsed(context=("previous_action",))
     rows = {*zip(data.actions, plain.step_observation_index, data.demonstrator, strict=True)}
     assert len(plain.count) == len(rows)
     assert plain.context == {}
-    previous = step_context(data, ("previous_action",), plain.step_observation_index)["previous_action"]
+    previous = StepContext(data, ("previous_action",))(np.arange(len(data)))["previous_action"]
     distinct = {*zip(data.actions, plain.step_observation_index, data.demonstrator, previous, strict=True)}
     assert len(collapsed.count) == len(distinct) > len(rows)
     assert collapsed.count.sum() == len(data)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import ileed
 from ileed import DemonstrationError, by_column, by_one
-from ileed.readers.crowd import GOLD, TASK
+from ileed.formats.crowd import GOLD, TASK
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "crowd"
 ANSWERS = {

@@ -16,8 +16,9 @@ import ileed
 from ileed.cli.curate import RuleOptions
 from ileed.curation import Rule
 from ileed.curation.scores import Stretches
-from ileed.curation.states import k_means, kinds_of, typicality
+from ileed.curation.states import kinds_of, typicality
 from ileed.errors import DemonstrationError, RunError, SettingsError
+from ileed.rating.clustering import k_means
 
 SKILL = [0.95, 0.9, 0.5, 0.4, 0.3]
 
@@ -153,14 +154,12 @@ def test_one_policy_at_many_points_of_expertise_is_what_the_model_observes(scale
 def test_the_coarse_grid_of_expertise_gives_the_estimates_of_the_fine_one():
     """Against `assess`, for one episode a person, where the population of a person's episodes hardly matters."""
     from ileed.curation.scores import _POINTS, Curves
-    from ileed.fitted.judging import judged_steps
-    from ileed.fitted.likelihood import curves
-    from ileed.fitted.posterior import mean_and_interval, posterior
+    from ileed.rating.posterior import mean_and_interval, posterior
 
     data, fitted = population(), fit()
-    blocks = judged_steps(fitted, data)
-    fine = curves(blocks, data.episode, data.episode_count)
-    points = Curves.of_points(curves(blocks, data.episode, data.episode_count, points=_POINTS))
+    likelihood = fitted.step_likelihood(data)
+    fine = likelihood.summed(data.episode, data.episode_count)
+    points = Curves.of_points(likelihood.summed(data.episode, data.episode_count, _POINTS))
     coarse = points.on_grid(np.arange(data.episode_count))
     for one, other in zip(*(mean_and_interval(posterior(each, None)[0], 0.95) for each in (fine, coarse)), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-3)
@@ -171,7 +170,7 @@ def test_the_coarse_grid_of_expertise_gives_the_estimates_of_the_fine_one():
 def test_the_coarse_grid_finds_an_expertise_close_to_zero_by_continuous_actions(steps, rho):
     """The log-likelihood of 14 dimensions with a variance of 1 / rho; posterior means agree within 2 %."""
     from ileed.curation.scores import _POINTS, Curves
-    from ileed.fitted.posterior import INSIDE
+    from ileed.rating.posterior import INSIDE
 
     def log_likelihood(points):
         return (7 * steps * (np.log(points) - points / rho))[None]
@@ -216,6 +215,7 @@ def test_the_order_of_episodes_is_about_that_by_policies_that_have_not_seen_them
     assert pairs_in_order(in_sample) > pairs_in_order(held_out) - 0.03  # half as many steps taught the other
 
 
+@pytest.mark.campaign
 def test_intervals_of_expertise_hold_the_truth_about_as_often_as_they_say():
     """Episodes differ in expertise within a person; seeds 0 to 2, 180 episodes each, by the policy that acted."""
     fitted, held = fit(folds=0), []
@@ -353,12 +353,12 @@ def test_clusters_far_apart_are_told_apart():
     random = np.random.default_rng(0)
     truth = np.arange(60) % 3
     rows = random.normal(size=(60, 2)) + 30 * np.array([[0, 0], [1, 0], [0, 1]])[truth]
-    found = k_means(rows, 3, seed=0)
+    found = k_means(rows, 3, seed=0).of_row
     assert len({(one, other) for one, other in zip(truth, found, strict=True)}) == 3
 
 
 def test_fewer_distinct_rows_than_clusters_give_as_many_clusters_as_rows():
-    assert len(np.unique(k_means(np.repeat(np.eye(2), 5, axis=0), 4, seed=0))) == 2
+    assert len(k_means(np.repeat(np.eye(2), 5, axis=0), 4, seed=0).centres) == 2
 
 
 @pytest.mark.parametrize(
@@ -415,16 +415,16 @@ def test_what_is_kept_comes_from_better_people():
     assert kept > np.mean(SKILL) + 0.25  # the two good people have 40 % of the episodes; chance would give the mean
 
 
-def test_clones_of_kept_episodes_predict_an_expert_better_than_clones_of_random_ones():
-    """In every one of five simulated populations (seeds 10 to 14), against two random subsets of as many episodes."""
-    for seed in range(10, 15):
-        data = follows(SKILL, steps=400, actions=4, seed=seed)
-        expert = follows([0.999] * 5, steps=200, actions=4, seed=seed + 100)
-        curated = ileed.curate(quick(folds=2).fit(data, seed=0, device="cpu"), data, keep=0.3)
-        random = np.random.default_rng(seed)
-        subsets = [random.permutation(curated.kept) for _ in range(2)]
-        ours, *theirs = [cost_of_clone(data, kept, expert) for kept in (curated.kept, *subsets)]
-        assert ours < min(theirs), f"seed {seed}"
+@pytest.mark.parametrize("seed", [10, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(11, 15))])
+def test_clones_of_kept_episodes_predict_an_expert_better_than_clones_of_random_ones(seed):
+    """In every one of five simulated populations, against two random subsets of as many episodes."""
+    data = follows(SKILL, steps=400, actions=4, seed=seed)
+    expert = follows([0.999] * 5, steps=200, actions=4, seed=seed + 100)
+    curated = ileed.curate(quick(folds=2).fit(data, seed=0, device="cpu"), data, keep=0.3)
+    random = np.random.default_rng(seed)
+    subsets = [random.permutation(curated.kept) for _ in range(2)]
+    ours, *theirs = [cost_of_clone(data, kept, expert) for kept in (curated.kept, *subsets)]
+    assert ours < min(theirs)
 
 
 def cost_of_clone(data, kept, expert):

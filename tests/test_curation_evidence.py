@@ -147,7 +147,7 @@ def test_the_experiment_scores_a_clone_and_the_best_demonstrator_in_the_same_epi
     experiment, setting = CurationMiniGrid(), {"task": "minigrid/empty", "population": "beta-1"}
     measured = experiment.measure(setting, "demonstrators", 0, None)
     assert 0.9 * measured["expert"] <= measured["reward"] <= 1
-    expert = Trained(ileed.tasks.expert("minigrid/empty"), {"episodes": 3}, 0.0)
+    expert = Trained(ileed.envs.expert("minigrid/empty"), {"episodes": 3}, 0.0)
     found = experiment.measure(setting, "bc-everything", 0, expert)
     assert found == {"reward": pytest.approx(measured["expert"]), "episodes": 3}
 
@@ -156,7 +156,7 @@ def test_trials_are_not_those_on_which_curation_was_tried():
     setting = {"task": "minigrid/empty", "population": "beta-5"}
     (ours,) = CurationMiniGrid().demonstrations(setting, [0])
     (others,) = CurationTrainers().demonstrations({"trainer": "imitation-bc", **setting}, [0])
-    assert ours.fingerprint() == others.fingerprint()
+    assert ours.fingerprint == others.fingerprint
     assert (ours.names, ours.episode_count > 100) == (tuple(f"demonstrator {k}" for k in range(1, 11)), True)
 
 
@@ -270,7 +270,8 @@ def results(tmp_path):
 
 
 def test_the_page_says_where_curation_helps_where_it_does_not_and_what_was_not_run(results):
-    page = curation_page(results)
+    made = curation_page(results)
+    page = made.text + made.details_text
     ours, others = NAMES["bc"], NAMES["imitation-bc"]
     assert f"| {ours} | above the mean | 2 with a competent demonstrator | 1 better, 1 nothing to gain |" in page
     assert f"| {others} | above the mean | 1 with a competent demonstrator | 1 worse | 1 worse |" in page
@@ -303,7 +304,8 @@ def test_the_page_tells_success_in_square_in_percentage_points(results):
         told = {"curated": kept | {"same_as": "weighted"}, "judge": judged}.get(method, told)
         trials = [{"trial": k, **told} for k in range(3)]
         Cell(square, setting, method).write(results, trials, [origin])
-    page = curation_page(results)
+    made = curation_page(results)
+    page = made.text + made.details_text
     assert "- Everything, weighted: **above** everything (+20.0 (20.0 to 20.0) points, 3 trials)" in page
     assert "- The best half: **below** everything (-10.0 (-10.0 to -10.0) points, 3 trials)" in page
     assert "- Curated with defaults: **above** everything (+20.0 (20.0 to 20.0) points, 3 trials)" in page
@@ -316,7 +318,8 @@ def test_the_page_tells_success_in_square_in_percentage_points(results):
 
 
 def test_the_page_of_no_results_says_that_nothing_was_run(tmp_path):
-    page = curation_page(tmp_path)
+    made = curation_page(tmp_path)
+    page = made.text + made.details_text
     assert "Nothing was run." in page
     assert "images/" not in page
     assert "Square" not in page

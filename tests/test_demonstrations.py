@@ -320,12 +320,12 @@ def test_it_prints_what_it_holds():
 @given(demonstrations())
 def test_equality_and_fingerprint_follow_the_values(data):
     same = data.select(np.ones(len(data), dtype=bool))
-    assert same.fingerprint() == data.fingerprint()
+    assert same.fingerprint == data.fingerprint
     moved = np.array(data.observations)
     moved[-1] += 1
     other = replace(data, observations=moved)
     assert not other.equals(data)
-    assert other.fingerprint() != data.fingerprint()
+    assert other.fingerprint != data.fingerprint
 
 
 @pytest.mark.parametrize("column", ["actions", "demonstrator", "episode", "legal", "phase", "names"])
@@ -339,7 +339,7 @@ def test_the_fingerprint_notices_every_column_that_a_fit_depends_on(column):
         "phase": {"skills": {"phase": ["b", "b", "a", "b"]}},
         "names": {"demonstrator": [0, 0, 1, 1], "names": ("ann", "eve")},
     }[column]
-    assert four(**(base | changed)).fingerprint() != four(**base).fingerprint()
+    assert four(**(base | changed)).fingerprint != four(**base).fingerprint
 
 
 # --- collapsing
@@ -348,9 +348,9 @@ def test_the_fingerprint_notices_every_column_that_a_fit_depends_on(column):
 @given(demonstrations())
 def test_collapsed_counts_are_those_of_a_plain_tally(data):
     """Against a dictionary of everything a step is, for discrete actions."""
-    collapsed = data.collapse()
+    collapsed = data.collapsed()
     assert collapsed.count.sum() == len(data)
-    np.testing.assert_array_equal(collapsed.weights(np.ones(len(data))), collapsed.count)
+    np.testing.assert_array_equal(collapsed.weights(data, np.ones(data.episode_count)), collapsed.count)
     flat = data.observations.reshape(len(data), -1)
     varying = flat.max(axis=0) != flat.min(axis=0)
     np.testing.assert_array_equal(collapsed.varying, np.flatnonzero(varying))
@@ -387,7 +387,7 @@ def test_the_order_of_episodes_does_not_matter_to_the_counts(data, random):
 
 def tally(data: Demonstrations) -> dict:
     """Counts by what was seen, done and by whom, whatever the order of unique observations."""
-    collapsed = data.collapse()
+    collapsed = data.collapsed()
     legal = np.zeros((len(collapsed.observations), 0)) if collapsed.legal is None else collapsed.legal
     unique_count = [
         (*row, *allowed) for row, allowed in zip(collapsed.observations.tolist(), legal.tolist(), strict=True)
@@ -406,7 +406,7 @@ def tally(data: Demonstrations) -> dict:
 
 def test_a_negative_zero_is_a_zero():
     observations = np.array([[0.0, 1.0], [-0.0, 1.0], [1.0, 0.0], [1.0, -0.0]])
-    collapsed = four(observations=observations, actions=[0, 0, 1, 1]).collapse()
+    collapsed = four(observations=observations, actions=[0, 0, 1, 1]).collapsed()
     assert len(collapsed.observations) == 2
     assert collapsed.count.tolist() == [2, 2]
     assert not np.signbit(collapsed.observations).any()
@@ -414,8 +414,8 @@ def test_a_negative_zero_is_a_zero():
 
 def test_inputs_that_never_vary_are_left_out_also_when_none_does():
     observations = np.stack([np.full(4, 9.0), np.arange(4.0), np.zeros(4)], axis=1)
-    assert four(observations=observations).collapse().varying.tolist() == [1]
-    nothing = four(observations=np.ones((4, 3))).collapse()
+    assert four(observations=observations).collapsed().varying.tolist() == [1]
+    nothing = four(observations=np.ones((4, 3))).collapsed()
     assert nothing.observations.shape == (1, 0)
     assert nothing.count.tolist() == [1, 1, 1, 1]
 
@@ -423,27 +423,29 @@ def test_inputs_that_never_vary_are_left_out_also_when_none_does():
 def test_what_differs_only_in_legal_actions_or_skills_is_another_unique_observation():
     same = np.zeros((4, 1))
     legal = np.array([[1, 1], [1, 1], [0, 1], [1, 1]])
-    assert len(four(observations=same, legal=legal).collapse().observations) == 2
+    assert len(four(observations=same, legal=legal).collapsed().observations) == 2
     phased = four(observations=same, skills={"phase": ["a", "b", "a", "b"]})
-    assert len(phased.collapse().observations) == 1
-    collapsed = phased.collapse("phase")
+    assert len(phased.collapsed().observations) == 1
+    collapsed = phased.collapsed("phase")
     assert collapsed.skill_names == ("a", "b")
     assert collapsed.skills[collapsed.step_observation_index].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
 
 
 def test_an_unknown_skill_column_is_answered_with_the_known_ones():
     with pytest.raises(DemonstrationError, match=r"no skill column 'mood'.*'phase', 'load'.*skills="):
-        world(optional=["phase", "load"]).collapse("mood")
+        world(optional=["phase", "load"]).collapsed("mood")
 
 
 @given(demonstrations(), st.integers(0, 99))
 def test_the_weights_of_counts_add_up_to_the_step_weights(data, seed):
-    weights = np.random.default_rng(seed).random((3, len(data)))
-    summed = data.collapse().weights(weights)
-    assert summed.shape == (3, len(data.collapse().observation_index))
-    np.testing.assert_allclose(summed.sum(-1), weights.sum(-1), rtol=1e-12)  # float64, at most 64 terms
+    weights = np.random.default_rng(seed).random((3, data.episode_count))
+    summed = data.collapsed().weights(data, weights)
+    assert summed.shape == (3, len(data.collapsed().observation_index))
+    np.testing.assert_allclose(
+        summed.sum(-1), weights[:, data.episode].sum(-1), rtol=1e-12
+    )  # float64, at most 64 terms
     for row, total in zip(weights, summed, strict=True):
-        np.testing.assert_allclose(data.collapse().weights(row), total, rtol=0)
+        np.testing.assert_allclose(data.collapsed().weights(data, row), total, rtol=0)
 
 
 # Float64: sums over at most 50 steps through two small layers; both orders of summation agree to about 1e-14.

@@ -26,7 +26,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 PYTHON = [
-    pytest.param(page, block, id=f"{page.name} {number}")
+    pytest.param(page, block, id=f"{page.name} {number}", marks=() if page.parent == ROOT else pytest.mark.campaign)
     for page in PAGES
     for number, block in enumerate(blocks(page, "python"), start=1)
 ]
@@ -40,17 +40,16 @@ COMMANDS = sorted(
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("page", "block"), PYTHON)
 def test_each_python_block_of_a_page_runs_when_pasted_alone(page, block, tmp_path, monkeypatch):
     """In a namespace and a directory of its own; fits are cut short, since what they find is not what is asked here."""
     fit = ileed.Ileed.fit
 
     def short_fit(method, *arguments, **options):
-        restarts = method.restarts if method.folds == 0 else min(method.restarts, 2)
+        restarts = method.restarts if method.folds == 0 else min(method.restarts or 2, 2)
         usual = 2 if getattr(method.policy, "length", 1) == 1 else 0
         folds = usual if method.folds is None else method.folds
-        short = replace(method, restarts=restarts, steps=min(method.steps, 50), folds=folds)
+        short = replace(method, restarts=restarts, steps=min(method.steps or 50, 50), folds=folds)
         return fit(short, *arguments, **options)
 
     monkeypatch.setattr(ileed.Ileed, "fit", short_fit)
@@ -79,14 +78,13 @@ def test_every_command_in_the_pages_exists_with_the_options_that_it_is_given(com
         assert re.search(rf"(?<![\w-]){option}(?![\w-])", known), f"{command}: there is no {option}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_runs(example, tmp_path, monkeypatch, capsys):
     """With short fits: tests/recovery/test_worked_example.py fits that example to its end."""
     fit = ileed.Ileed.fit
 
     def short_fit(method, *arguments, **options):
-        return fit(replace(method, steps=min(method.steps, 50)), *arguments, **options)
+        return fit(replace(method, steps=min(method.steps or 50, 50)), *arguments, **options)
 
     monkeypatch.setattr(ileed.Ileed, "fit", short_fit)
     monkeypatch.chdir(tmp_path)
@@ -132,4 +130,6 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_head(page):
 def test_a_generated_page_is_what_the_records_say(name, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     maker = import_module(name)
-    assert maker.PAGE.read_text() == maker.page()
+    made = maker.page()
+    assert maker.PAGE.read_text() == made.text
+    assert (maker.PAGE.parent / "details" / maker.PAGE.name).read_text() == made.details_text

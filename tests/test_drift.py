@@ -13,12 +13,13 @@ from test_simulation import Corridor, Leaning
 import ileed
 from ileed import DemonstrationError, SettingsError
 from ileed.cli import run as command
-from ileed.fitted.learning import learning_curves
-from ileed.fitted.likelihood import blocks_of_policy
+from ileed.envs.simulation import Drifting, demonstrate
 from ileed.model.batch import Batch, Sizes
 from ileed.model.expertise import practice
+from ileed.rating.answers import blocks_of_policy
+from ileed.rating.learning_curves import learning_curves
+from ileed.rating.step_likelihood import StepLikelihood
 from ileed.report.sections import Content
-from ileed.simulation import Drifting, demonstrate
 
 EPISODES, STEPS, ACTIONS, STATES = 40, 60, 4, 12
 RIGHT = np.arange(STATES) % ACTIONS
@@ -62,7 +63,7 @@ def curves_by_truth(data, **settings):
     right = torch.from_numpy(RIGHT[data.observations.argmax(1)])
     policy = torch.nn.functional.one_hot(right, ACTIONS).double().clamp_min(1e-12).log()
     blocks = blocks_of_policy(lambda part: policy[part], ileed.UniformMixture(), data)
-    return learning_curves(blocks, data, episodes=EPISODES, **settings)
+    return learning_curves(StepLikelihood(data, lambda _: blocks), episodes=EPISODES, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +263,7 @@ def test_a_selection_keeps_the_numbers_of_episodes_and_a_file_does_too(data, tmp
     assert set(late.by("ann").own_episode_number) == set(range(30, 40))
     early = data.select(data.own_episode_number < 30)
     assert early.episode_number is None  # as counted
-    assert late.fingerprint() != replace(late, episode_number=None).fingerprint()
+    assert late.fingerprint != replace(late, episode_number=None).fingerprint
     ileed.write_parquet(late, tmp_path / "late.parquet")
     np.testing.assert_array_equal(ileed.read(tmp_path / "late.parquet").own_episode_number, late.own_episode_number)
 
@@ -349,7 +350,9 @@ def test_a_fit_without_drift_has_no_curves_and_says_what_to_do(data):
 def test_the_report_shows_the_curves_and_says_who_improves(fitted, run, tmp_path):
     page = ileed.report(run, out=tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Who improves and who tires" in page
-    assert page.count("the person&#x27;s own episode") + page.count("the person's own episode") >= len(PEOPLE)
+    assert page.count("the demonstrator&#x27;s own episode") + page.count("the demonstrator's own episode") >= len(
+        PEOPLE
+    )
     assert "improve." in page
     assert "bob (" in page
 

@@ -11,9 +11,9 @@ import torch
 from strategies import world
 
 import ileed
-from ileed import nets
 from ileed.errors import SettingsError
 from ileed.fitting import Outcome
+from ileed.model import nets
 
 PEOPLE = ("ann", "bob", "cyd")
 
@@ -167,13 +167,6 @@ def test_a_number_of_members_that_there_is_not_is_refused(count):
 def test_an_ensemble_larger_than_the_restarts_is_refused():
     with pytest.raises(ileed.IleedError, match="ensemble is 5: it takes between one and all 4"):
         ileed.Ileed(restarts=4, ensemble=5)
-
-
-def test_the_old_name_of_the_setting_works_for_one_release():
-    with pytest.warns(DeprecationWarning, match="use ensemble"):
-        assert ileed.Ileed(committee=3) == ileed.Ileed(ensemble=3)
-    with pytest.warns(DeprecationWarning, match="use ensemble"):
-        assert ileed.Ileed(ensemble=3).committee == 3
 
 
 def test_the_outcome_is_that_of_most_members(monkeypatch):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ileed.envs.evaluation import Scores, evaluate, rank_loss
+from ileed.envs.tasks import expert, task
 from ileed.errors import IleedError
-from ileed.evaluation import Scores, evaluate, rank_loss
-from ileed.tasks import expert, task
 
 KNOWN = {"ann": 0.9, "bob": 0.5, "cat": 0.5, "dan": 0.1}
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from strategies import world
 from tiny import tiny_parts
 from torch.distributions import Categorical
 
 import ileed
 from ileed.errors import IleedError
-from ileed.fitted import exporting
+from ileed.methods import exporting
 from ileed.model.distributions import mixture_parts
 
 LENGTH = 3
@@ -200,7 +201,6 @@ print("equal")
 """
 
 
-@pytest.mark.slow
 def test_a_saved_program_runs_where_this_package_cannot_be_imported(tmp_path):
     policy = POLICIES["recurrent, ensemble"]()
     module = policy.to_module()
@@ -274,6 +274,6 @@ def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(tmp_path):
 
 def test_without_the_extra_the_sentence_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(IleedError, match=r"'onnxscript', which is not installed: pip install 'ileed\[onnx\]'"):
+    with refused("package-missing", IleedError):
         POLICIES["discrete"]().to_onnx(tmp_path / "policy.onnx")
     assert not list(tmp_path.iterdir())

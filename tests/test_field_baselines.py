@@ -54,7 +54,7 @@ def test_repeated_answers_of_a_person_in_a_state_are_counted():
     assert answers.shape == (40, 5, 4)
     assert answers.sum() == len(DATA)
     one = np.flatnonzero((DATA.observations == DATA.observations[7]).all(1) & (DATA.demonstrator == 0))
-    place = DATA.collapse().step_observation_index[7]
+    place = DATA.collapsed().step_observation_index[7]
     np.testing.assert_array_equal(answers[place, 0], np.bincount(DATA.actions[one], minlength=4))
 
 
@@ -62,7 +62,7 @@ def test_dawid_skene_ends_where_its_own_equations_hold_written_as_loops():
     """One more iteration, one answer at a time, in plain Python, changes nothing."""
     data = answered(60, places=8, actions=3)
     found = DawidSkene(tolerance=1e-13).fit(data, seed=0)
-    place, right = data.collapse().step_observation_index, found.probabilities.tolist()
+    place, right = data.collapsed().step_observation_index, found.probabilities.tolist()
     frequency = [sum(row[y] for row in right) / len(right) for y in range(3)]
     confusion = [[[1e-300] * 3 for _ in range(3)] for _ in SKILLS]
     for s, i, a in zip(place, data.demonstrator, data.actions, strict=True):
@@ -83,7 +83,7 @@ def test_dawid_skene_ends_where_its_own_equations_hold_written_as_loops():
 def test_dawid_skene_agrees_with_the_labelling_of_the_library_where_answers_are_many():
     """The library's has a prior and an interval; with thousands of answers both say the same of people and tasks."""
     found = DawidSkene().fit(DATA, seed=0)
-    place = DATA.collapse().step_observation_index
+    place = DATA.collapsed().step_observation_index
     table = {"task": place.tolist(), "worker": DATA.demonstrator.tolist(), "label": DATA.actions.tolist()}
     labelled = ileed.Labelling(model="confusion", repeats="count").fit(table)
     assert [int(labelled.labels[str(task)]) for task in range(40)] == found.policy.tolist()
@@ -126,7 +126,7 @@ def test_models_of_annotators_find_the_order_of_people_and_the_right_actions(met
     found = method.fit(DATA, seed=0)
     assert ileed.rank_loss(found.expertise, dict(zip(DATA.names, SKILLS, strict=True))) == 0
     best = DATA.by(DATA.names[0])
-    index = DATA.collapse().step_observation_index[DATA.demonstrator == 0]
+    index = DATA.collapsed().step_observation_index[DATA.demonstrator == 0]
     assert np.mean(found.policy[index] == best.actions) > 0.9
 
 
@@ -206,7 +206,7 @@ def test_a_width_for_several_data_sets_is_that_of_each_alone():
     together = Widened(method).fit_each(datasets, seeds=[0, 1], device="cpu")
     for seed, (data, found) in enumerate(zip(datasets, together, strict=True)):
         alone = method.fit(data, seed=seed, device="cpu")
-        assert found.method.policy.hidden == alone.width.chosen
+        assert found.method.policy.hidden == alone.joint.parts.policy.hidden
         assert likeliest(found).nats_per_action == pytest.approx(alone.nats_per_action, abs=1e-5)
 
 
@@ -253,7 +253,7 @@ def test_the_sections_have_every_cell_that_was_run_and_are_not_there_before(tmp_
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert sum(line.count("0.250 (0.250 to 0.250)") for line in rows) == 2 * 4  # not where all have the same skill
     assert sum(line.count("0.875 (0.875 to 0.875)") for line in rows) == 6 * 5
-    assert "Mean true skill of the people kept, over all cells: 0.600 (BC on half, by ILEED)." in text
+    assert "Mean true skill of the demonstrators kept, over all cells: 0.600 (BC on half, by ILEED)." in text
     text = "\n\n".join(gaps(Records(tmp_path), published_minigrid()))
     assert "| 100 restarts | not run<br>published 0.70 |" in text
     assert "| width by held-out episodes | 0.875 (0.875 to 0.875), 20 of 100 trials<br>above 0.70 |" in text

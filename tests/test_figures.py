@@ -11,10 +11,11 @@ from xml.etree import ElementTree
 import pytest
 from scipy.stats import binomtest
 
+from ileed.envs.abstract_task import as_actor
+from ileed.envs.minigrid import MiniGridTask
+from ileed.envs.rollout import episode_seed
+from ileed.envs.tasks import expert
 from ileed.errors import IleedError
-from ileed.tasks import as_actor, expert
-from ileed.tasks.minigrid import MiniGridTask
-from ileed.tasks.rollout import episode_seed
 from ileed_lab.minigrid import trajectories
 from ileed_lab.minigrid.figures import figures
 from ileed_lab.minigrid.trajectories import Thing, Trajectory, draw_trajectories, play_episode

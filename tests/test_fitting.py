@@ -44,9 +44,9 @@ from ileed import (
     UniformMixture,
     bc,
 )
-from ileed.executors import WorkerLostError, deal_blocks
 from ileed.fitting import Adam, History, OptimiserSettings, Sampler, optimise
 from ileed.model.joint import Joint
+from ileed.parallel import WorkerLostError
 
 SMALL = {"policy": CategoricalMLP(hidden=(4,)), "expertise": Embedded(hidden=(3,))}
 
@@ -239,6 +239,26 @@ def test_our_adam_moves_parameters_as_torchs_does(torch_as_it_may_be, monkeypatc
             plain.step()
         for one, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # float32, fused against unfused
+
+
+@pytest.mark.parametrize("alter", [lambda monkeypatch: None, torch_without_the_kernel], ids=["kernel", "no kernel"])
+def test_with_decay_our_adam_follows_torchs_cosine_schedule(alter, monkeypatch):
+    alter(monkeypatch)
+    generator = torch.Generator().manual_seed(0)
+    start = [torch.randn(size, generator=generator) for size in ((2, 3), (5,))]
+    ours, theirs = ([nn.Parameter(value.clone()) for value in start] for _ in range(2))
+    adam = Adam([(ours[:1], 1e-2), (ours[1:], 1e-1)], decay_steps=20)
+    plain = torch.optim.Adam([{"params": theirs[:1], "lr": 1e-2}, {"params": theirs[1:], "lr": 1e-1}])
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(plain, 20)
+    for _ in range(20):
+        for one, other in zip(ours, theirs, strict=True):
+            gradient = torch.randn(one.shape, generator=generator)
+            one.grad, other.grad = gradient, gradient.clone()
+        adam.step()
+        plain.step()
+        schedule.step()
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # float32, fused against unfused
 
 
 def test_the_kernel_of_this_torch_is_used(monkeypatch):
@@ -767,16 +787,15 @@ def test_five_steps_that_hardly_move_are_not_called_converged():
 
 def test_a_fit_to_pure_chance_is_called_no_better_than_guessing():
     data = observing(4000, seed=2, skill=0.0)
-    fitted = Ileed(policy=CategoricalMLP(hidden=()), expertise=Constant(), restarts=1, steps=400).fit(data, seed=0)
+    fitted = fit(data, policy=CategoricalMLP(hidden=()), expertise=Constant(), restarts=1, steps=400)
     assert fitted.outcome is Outcome.NO_BETTER_THAN_GUESSING
     assert "no better than guessing" in fitted.outcome.value
 
 
 def test_a_converged_fit_is_flat_and_better_than_guessing():
     data = observing(4000, seed=3)
-    fitted = Ileed(
-        policy=CategoricalMLP(hidden=(8,)), expertise=Constant(), restarts=2, steps=1500, learning_rate=1e-2
-    ).fit(data, seed=0)
+    how = {"policy": CategoricalMLP(hidden=(8,)), "expertise": Constant(), "learning_rate": 1e-2}
+    fitted = fit(data, restarts=2, steps=1500, **how)
     assert fitted.outcome is Outcome.CONVERGED
     costs, step = fitted.history.nats_per_action[:, fitted.restarts.chosen], fitted.history.step
     assert costs[(step > 1200) & (step <= 1350)].mean() - costs[step > 1350].mean() < 1e-3
@@ -858,8 +877,7 @@ DEALT_DATA = {
 def test_blocks_that_an_executor_computes_are_those_of_one_process_to_the_bit(data, how):
     data, method, executor = data(), replace(DEALT, **how), Here()
     alone = method.fit(data, seed=0)
-    with deal_blocks(executor):
-        dealt = method.fit(data, seed=0)
+    dealt = method.fit(data, seed=0, executor=executor)
     assert executor.calls > 2, "restarts and folds are dealt out"
     for one, other in zip(alone.ensemble.joint.parameters(), dealt.ensemble.joint.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -868,17 +886,16 @@ def test_blocks_that_an_executor_computes_are_those_of_one_process_to_the_bit(da
 
 def test_a_folder_is_not_sent_to_workers(tmp_path):
     ileed.write(observing(6_000, seed=0), tmp_path / "people", format="parquet-folder")
-    with deal_blocks(Here()), pytest.raises(SettingsError, match="no worker is sent them: leave the executor out"):
-        replace(DEALT, steps=5).fit(ileed.read(tmp_path / "people"), seed=0)
+    with pytest.raises(SettingsError, match="no worker is sent them: leave the executor out"):
+        replace(DEALT, steps=5).fit(ileed.read(tmp_path / "people"), seed=0, executor=Here())
 
 
 def test_after_a_lost_worker_the_same_fit_goes_on_with_the_blocks_that_were_finished(tmp_path, monkeypatch):
     data, method = ileed.shipped(), replace(DEALT, folds=0)
-    with deal_blocks(Here(lost=1)), pytest.raises(WorkerLostError):
-        method.fit(data, seed=0, checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(WorkerLostError):
+        method.fit(data, seed=0, checkpoint=tmp_path / "checkpoint", executor=Here(lost=1))
     steps, objective = [], Joint.objective
     monkeypatch.setattr(Joint, "objective", lambda joint, batch: steps.append(batch) or objective(joint, batch))
-    with deal_blocks(Here()):
-        fitted = method.fit(data, seed=0, checkpoint=tmp_path / "checkpoint")
+    fitted = method.fit(data, seed=0, checkpoint=tmp_path / "checkpoint", executor=Here())
     assert len(steps) == method.steps, "one block of two was finished"
     assert fitted.nats_per_action == method.fit(data, seed=0).nats_per_action

@@ -13,9 +13,9 @@ import torch
 
 import ileed
 from ileed.cli import run
+from ileed.envs.evaluation import evaluate
+from ileed.envs.gymnasium import GymnasiumTask
 from ileed.errors import IleedError
-from ileed.evaluation import evaluate
-from ileed.tasks.gymnasium import GymnasiumTask
 
 gymnasium = pytest.importorskip("gymnasium", reason="playing needs gymnasium")
 spaces = gymnasium.spaces
@@ -90,9 +90,9 @@ def test_a_policy_learned_from_slips_balances_the_pole_better_than_most_of_its_t
 
 def test_a_task_of_ours_is_known_by_its_name():
     pytest.importorskip("minigrid", reason="playing needs the extra 'minigrid'")
-    expert = ileed.tasks.expert("minigrid/lava")
+    expert = ileed.envs.expert("minigrid/lava")
     by_name, by_task = (
-        evaluate(expert, task, episodes=5, seed=1) for task in ("minigrid/lava", ileed.tasks.task("minigrid/lava"))
+        evaluate(expert, task, episodes=5, seed=1) for task in ("minigrid/lava", ileed.envs.task("minigrid/lava"))
     )
     np.testing.assert_array_equal(by_name.rewards, by_task.rewards)
 

@@ -241,18 +241,19 @@ def test_the_page_shows_every_index_that_was_measured(tmp_path, monkeypatch):
     origin = {"commit": "abc", "date": "2026-01-01", "machine": "here", "device": "cpu"}
     for cell in cells(Hanabi()):
         cell.write(tmp_path, [{"trial": 0} | others.get(cell.method, rated)], [origin])
-    page = hanabi_page(tmp_path)
+    made = hanabi_page(tmp_path)
+    page = made.text + made.details_text
     assert "1.234" in page
     assert "0.712 (0.600 to 0.800)" in page
     assert "| person 1 | 9 | 1.50" in page
     for words in ("`Persistent(biased=True)`", "`Confusion`", "naive", "uniform slips among legal moves"):
         assert words in page
-    summary = page.split("## In words")[1]
+    summary = page.split("## Conclusion")[1]
     assert summary.index("`BiasedMixture`") < summary.index("plain ILEED") < summary.index("naive")
 
 
 def test_a_page_without_results_says_so(tmp_path):
-    assert "Nothing was run." in hanabi_page(tmp_path)
+    assert "Nothing was run." in hanabi_page(tmp_path).text
 
 
 @real

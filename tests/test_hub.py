@@ -11,7 +11,7 @@ import pytest
 import ileed
 from ileed.cli import run
 from ileed.errors import IleedError, RunError
-from ileed.integrations.hub import anonymised, card, from_pretrained, push_to_hub
+from ileed.integrations.hub import card, from_pretrained, push_to_hub
 
 NAMES = ("zoe quill", "adam | <b>brook</b>", "mia [stone](http://x)")
 METHOD = ileed.Ileed(policy=ileed.CategoricalMLP(), restarts=2, steps=20, folds=2)
@@ -154,7 +154,7 @@ def test_no_name_is_pushed_where_that_is_asked(saved, data, hub):
     assert not [word for word in (b"quill", b"brook", b"stone") if word in content]
     pushed = from_pretrained("lab/people")
     assert pushed.expertise.names == tuple(data.pseudonyms()[name] for name in NAMES)
-    assert pushed.expertise.names == anonymised(ileed.load(saved)).expertise.names
+    assert pushed.expertise.names == ileed.load(saved).anonymise().expertise.names
 
 
 def test_a_repository_that_cannot_be_used_is_one_sentence(saved, hub, monkeypatch):

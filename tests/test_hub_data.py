@@ -13,7 +13,7 @@ import pytest
 
 import ileed
 from ileed.errors import DemonstrationError, IleedError
-from ileed.readers import hub
+from ileed.runs import stores
 
 COMMIT = "a" * 40
 
@@ -58,14 +58,14 @@ class StandIn:
 def stand_in(repository, monkeypatch) -> StandIn:
     found = StandIn(repository)
     monkeypatch.setitem(sys.modules, "huggingface_hub", found)
-    hub._downloaded.cache_clear()
+    stores._downloaded.cache_clear()
     yield found
-    hub._downloaded.cache_clear()
+    stores._downloaded.cache_clear()
 
 
 def test_an_address_is_read_as_the_folder_that_it_names(stand_in):
     data = ileed.read("hf://datasets/lab/cups")
-    assert data.fingerprint() == people().fingerprint()
+    assert data.fingerprint == people().fingerprint
     assert ileed.read(Path("hf://datasets/lab/cups@v1/extra/bob.parquet")).steps_each.sum() == 20
     assert stand_in.asked == [
         ("lab/cups", "dataset", None, None),
@@ -179,7 +179,7 @@ def test_the_command_reads_from_a_server_without_videos_and_later_from_the_cache
             **offline,
         )
         assert again.returncode == 0, again.stderr
-        assert ileed.read(tmp_path / f"copy{len(offline)}.parquet").fingerprint() == people().fingerprint()
+        assert ileed.read(tmp_path / f"copy{len(offline)}.parquet").fingerprint == people().fingerprint
     lost = command(tmp_path, "inspect", "hf://datasets/lab/forks", HF_ENDPOINT=endpoint)
     assert lost.returncode == 2
     assert "check its name (OWNER/NAME), the revision, the network" in lost.stderr

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import demonstrations, world
+from strategies import world
 
 import ileed
 from ileed import DemonstrationError, by_column, by_mask, by_one
-from ileed.readers import Labeller, read_imitation, reader_of, write_imitation
+from ileed.formats import Labeller, format_of, read_imitation, write_imitation
 
 ROOT = Path(__file__).parents[1]
 PYTHON = ROOT / ".cache" / "imitation" / "bin" / "python"
@@ -51,27 +51,6 @@ def trajectory(steps: int = 2, *, who: object = "ann", **changed) -> dict:
 
 
 # --- the law
-
-
-@given(data=demonstrations())
-def test_writing_then_reading_changes_nothing(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("imitation") / "data"
-    ileed.write(data, path, format="imitation")
-    assert ileed.read(path).equals(data)
-
-
-@given(
-    data=demonstrations(discrete=st.just(False), optional=()),
-    observation_kind=st.sampled_from(["f4", "f8", "i1", "i8", "u1", "?"]),
-    action_kind=st.sampled_from(["f4", "f8"]),
-)
-def test_numbers_keep_their_type(tmp_path_factory, data, observation_kind, action_kind):
-    kept = replace(
-        data, observations=data.observations.astype(observation_kind), actions=data.actions.astype(action_kind)
-    )
-    path = tmp_path_factory.mktemp("imitation") / "data"
-    write_imitation(kept, path)
-    assert read_imitation(path).equals(kept)
 
 
 @given(words=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), min_size=5, max_size=5))
@@ -138,7 +117,7 @@ print(json.dumps([dict(obs=t.obs.tolist(), acts=t.acts.tolist()) for t in made])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @needs_imitation
 @pytest.mark.parametrize("discrete", [True, False])
 def test_imitation_loads_what_we_wrote(tmp_path, discrete):
@@ -155,7 +134,7 @@ def test_imitation_loads_what_we_wrote(tmp_path, discrete):
         assert (found["rews"] is None) == (not discrete)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @needs_imitation
 def test_what_imitation_saved_is_read(tmp_path):
     made = imitation(SAVE, tmp_path / "data")
@@ -197,7 +176,7 @@ def test_a_labeller_may_know_the_episodes_by_number(tmp_path):
 def test_what_may_say_who_demonstrated_is_listed_and_a_table_of_episodes_may_say_it(tmp_path):
     both = [json.dumps({"worker": "bob", "count": k, "flag": True, "seen": {"py/b64": "AA=="}}) for k in range(3)]
     path = folder(tmp_path / "data", [trajectory(), trajectory(3, infos=both)])
-    found = [(each.place, each.values, each.episodes, each.option) for each in reader_of(path).candidates(path)]
+    found = [(each.place, each.values, each.episodes, each.option) for each in format_of(path).candidates(path)]
     assert found == [("key worker of the infos", 2, 2, "--demonstrator worker")]
     (tmp_path / "who.csv").write_text("episode,operator\n0,zoe\n1,yan\n")
     data = ileed.read(path, demonstrator=ileed.by_episode_table(tmp_path / "who.csv"))

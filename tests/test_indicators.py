@@ -14,8 +14,8 @@ from scipy.stats import rankdata, spearmanr
 import ileed
 from ileed.cli import run
 from ileed.errors import DemonstrationError, SettingsError
-from ileed.indicators import CHANCE, IDLE, Indicators
-from ileed.ranks import centred_ranks, rank_correlations, rank_correlations_of_each
+from ileed.rating.indicators import CHANCE, IDLE, Indicators
+from ileed.rating.ranks import centred_ranks, rank_correlations, rank_correlations_of_each
 
 MOVEMENT = ("path_length", "speed", "idle_share", "spectral_arc_length", "log_dimensionless_jerk")
 SMOOTHNESS = ("spectral_arc_length", "log_dimensionless_jerk")
@@ -186,7 +186,7 @@ def test_path_speed_and_idle_share_are_sums_over_steps():
 def test_groups_of_episodes_are_computed_as_all_together(monkeypatch):
     episodes = wandering(seed=10, count=9)
     expected = values_of(episodes)
-    monkeypatch.setattr(sys.modules["ileed.indicators"], "_NUMBERS_AT_ONCE", 300)
+    monkeypatch.setattr(sys.modules["ileed.rating.indicators"], "_NUMBERS_AT_ONCE", 300)
     assert values_of(episodes) == pytest.approx(expected, rel=1e-12)
 
 
@@ -234,7 +234,7 @@ def test_a_folder_on_disk_has_the_indicators_of_the_same_data_in_memory(tmp_path
     (tmp_path / "parts").mkdir()
     ileed.write(data, tmp_path / "parts" / "all.parquet")
     mapped = ileed.read(tmp_path / "parts")
-    assert mapped.mapping is not None
+    assert mapped.store.is_on_disk
     for name, values in ileed.indicators(mapped).values.items():
         assert values == pytest.approx(ileed.indicators(data).values[name], rel=1e-6), name
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from strategies import demonstrations, world
 
 import ileed
-from ileed import DemonstrationError, by_column, by_episode_table, by_mask, by_one, memory, read_lerobot, write_lerobot
+from ileed import DemonstrationError, _memory, by_column, by_episode_table, by_mask, by_one, read_lerobot, write_lerobot
 from ileed.cli import run
 from ileed.errors import SettingsError, UnnamedDemonstratorError
-from ileed.readers import lerobot_writer, reader_of
-from ileed.readers.parquet import ParquetFile
+from ileed.formats import format_of, lerobot
+from ileed.formats.parquet import ParquetFile
 
 TOY = Path(__file__).parents[2] / "shared" / "data" / "lerobot" / "v3_toy"
 EVERY_COLUMN = ("rewards", "terminals", "legal", "phase", "load")
@@ -74,8 +74,8 @@ def test_writing_then_reading_changes_nothing(tmp_path_factory, version, data):
 @each_version
 def test_many_files_and_chunks_are_read_as_one(tmp_path, monkeypatch, version):
     data = world([2] * 12, optional=EVERY_COLUMN)
-    monkeypatch.setattr(lerobot_writer, "_FILE_BYTES", 1)  # an episode in each file
-    monkeypatch.setattr(lerobot_writer, "_FILES_IN_CHUNK", 5)
+    monkeypatch.setattr(lerobot, "_FILE_BYTES", 1)  # an episode in each file
+    monkeypatch.setattr(lerobot, "_FILES_IN_CHUNK", 5)
     written(tmp_path / "data", data, version=version)
     assert len(list((tmp_path / "data/data").glob("chunk-*/*.parquet"))) == 12
     assert len(list((tmp_path / "data/data").glob("chunk-*"))) == 3
@@ -148,7 +148,7 @@ def test_an_existing_path_is_refused_and_a_failed_write_leaves_nothing(tmp_path,
     (tmp_path / "there").mkdir()
     with pytest.raises(DemonstrationError, match="exists already"):
         written(tmp_path / "there", version=version)
-    monkeypatch.setattr(lerobot_writer, "_episodes", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(lerobot, "_episodes", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         written(tmp_path / "data", version=version)
     assert [each.name for each in tmp_path.iterdir()] == ["there"]
@@ -176,7 +176,7 @@ def test_a_folder_of_lerobots_own_writer_is_read(toy):
 def test_the_demonstrator_is_never_guessed(toy):
     with pytest.raises(UnnamedDemonstratorError, match=r"operator_id \(2 values, --demonstrator operator_id\).*by_one"):
         ileed.read(toy)
-    assert [tuple(each) for each in reader_of(toy).candidates(toy)] == [
+    assert [tuple(each) for each in format_of(toy).candidates(toy)] == [
         ("feature operator_id", 2, 3, "--demonstrator operator_id")
     ]
     with pytest.raises(DemonstrationError, match=r"no feature 'operator' \(did you mean 'operator_id'"):
@@ -191,7 +191,7 @@ def test_a_feature_of_every_frame_says_who(tmp_path, version, values):
     path = of_others(written(tmp_path / "data", data, version=version), collector_id=who, step=list(range(len(data))))
     found = ileed.read(path, demonstrator=by_column("collector_id"))
     assert [found.names[person] for person in found.demonstrator] == [str(each) for each in who]
-    assert [each.place for each in reader_of(path).candidates(path)] == ["feature collector_id"]  # step varies
+    assert [each.place for each in format_of(path).candidates(path)] == ["feature collector_id"]  # step varies
 
 
 @each_version
@@ -208,7 +208,7 @@ def test_a_column_of_episodes_says_who(tmp_path, version):
         pq.write_table(table.take([2, 1, 0]), file)
     found = ileed.read(path, demonstrator=by_column("user_id"))
     assert np.array(found.names)[found.episode_demonstrator].tolist() == ["a", "b", "c"]
-    assert [tuple(each) for each in reader_of(path).candidates(path)] == [
+    assert [tuple(each) for each in format_of(path).candidates(path)] == [
         ("meta/episodes user_id", 3, 3, "--demonstrator user_id")
     ]
 
@@ -219,7 +219,7 @@ def test_a_table_of_episodes_says_who(tmp_path):
     table.write_text("operator;episode;note\nann;0;x\nbob;2;\nbob;1;late\n")
     found = ileed.read(path, demonstrator=by_episode_table(table))
     assert np.array(found.names)[found.episode_demonstrator].tolist() == ["ann", "bob", "bob"]
-    assert [each.option for each in reader_of(path).candidates(path)] == [f"--episode-table {table}"]
+    assert [each.option for each in format_of(path).candidates(path)] == [f"--episode-table {table}"]
     for content, said in {
         "episode,operator\n0,ann\n1,bob\n": "1 of 3 episodes have no operator in .* (first: 2)",
         "episode,operator\n0,ann\n0,bob\n1,bob\n2,x\n": "gives episode 0 to 'ann' and 'bob'",
@@ -293,7 +293,7 @@ REFUSED = {
     "no features": (lambda path: changed_info(path, features=[1]), "describes no features"),
     "no data": (lambda path: shutil.rmtree(path / "data"), "has no data/chunk-000"),
     "info that is no JSON": (lambda path: (path / "meta/info.json").write_text("{"), "not a readable JSON"),
-    "info that is no object": (lambda path: (path / "meta/info.json").write_text("[]"), "holds no object"),
+    "info that is no object": (lambda path: (path / "meta/info.json").write_text("[]"), "must hold a JSON object"),
 }
 
 
@@ -340,9 +340,9 @@ def test_a_link_out_of_the_folder_is_refused_except_into_the_hubs_cache(tmp_path
 
 @each_version
 def test_a_folder_that_memory_cannot_hold_is_refused_before_it_is_decoded(tmp_path, monkeypatch, version):
-    monkeypatch.setattr(lerobot_writer, "_FILE_BYTES", 1000)
+    monkeypatch.setattr(lerobot, "_FILE_BYTES", 1000)
     path = written(tmp_path / "data", world([20] * 10, floating=True), version=version)  # each of its files would fit
-    monkeypatch.setattr(memory, "available_bytes", lambda: 8_000)
+    monkeypatch.setattr(_memory, "available_bytes", lambda: 8_000)
     monkeypatch.setattr(ParquetFile, "read", lambda *_: pytest.fail("it was decoded"))
     with pytest.raises(DemonstrationError, match=r"would take .* once decoded"):
         ileed.read(path)
@@ -373,7 +373,7 @@ def test_a_damaged_folder_is_read_or_refused_in_one_sentence(tmp_path_factory, v
         said = "read"
         try:
             ileed.read(path, demonstrator=labeller)
-            reader_of(path).candidates(path)
+            format_of(path).candidates(path)
         except DemonstrationError as error:
             said = str(error)
         assert len(said.splitlines()) == 1
@@ -482,7 +482,7 @@ def test_folders_are_read_from_the_cache_of_the_hub_whose_files_are_links(tmp_pa
         place.parent.mkdir(parents=True, exist_ok=True)
         file.rename(blobs / str(number))
         place.symlink_to(blobs / str(number))
-    assert ileed.read(snapshot).fingerprint() == data.fingerprint()
+    assert ileed.read(snapshot).fingerprint == data.fingerprint
     outside = tmp_path / "outside"
     linked = next(
         file for file in sorted(snapshot.rglob("*")) if file.name in ("info.json", "metadata.json", "state.json")

@@ -10,17 +10,17 @@ import torch
 from rich.console import Console
 
 import ileed
-from ileed.cli.fitting import ranking, ratings_table
+from ileed.cli.results import ranking, ratings_table
 from ileed.errors import RunError, SettingsError
-from ileed.fitted.expertise import _all_over_steps, _each_over_steps
-from ileed.fitted.population import boundaries, places_to_show, thinned
-from ileed.fitted.posterior import INSIDE
 from ileed.fitting.people import PartOfPeople, people_parameters
 from ileed.fitting.preparing import OptimiserSettings, prepare
 from ileed.fitting.stages import Stages
+from ileed.methods.expertise import _all_over_steps, _each_over_steps
 from ileed.model.joint import Joint
 from ileed.model.slips import BiasedMixture
-from ileed.ranks import rank_correlation
+from ileed.rating.posterior import INSIDE, thinned
+from ileed.rating.ranks import rank_correlation
+from ileed.rating.ratings import boundaries, places_to_show
 from ileed.report import people_table
 
 PEOPLE = 240
@@ -48,16 +48,16 @@ def crowd(people=PEOPLE, *, continuous=False, legal=False, seed=0):
 
 @pytest.fixture(autouse=True)
 def _many(monkeypatch):
-    monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", 100)
-    monkeypatch.setattr("ileed.fitted.rating.PEOPLE_AT_ONCE", 64)
+    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 100)
+    monkeypatch.setattr("ileed.rating.ratings.OWNERS_AT_ONCE", 64)
     monkeypatch.setattr("ileed.fitting.people._COUNTS_AT_ONCE", 1500)
 
 
 @pytest.fixture(scope="module")
 def fitted():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", 100)
-        patch.setattr("ileed.fitted.rating.PEOPLE_AT_ONCE", 64)
+        patch.setattr("ileed.data.rules.MANY_PEOPLE", 100)
+        patch.setattr("ileed.rating.ratings.OWNERS_AT_ONCE", 64)
         patch.setattr("ileed.fitting.people._COUNTS_AT_ONCE", 1500)
         return FEW.fit(crowd()[0], seed=0, device="cpu")
 
@@ -97,7 +97,7 @@ def test_a_mean_over_all_people_is_not_taken_over_a_part_of_them():
 def test_all_batches_together_cost_what_the_whole_data_cost(monkeypatch):
     data, _ = crowd()
     in_parts, joint = start(data)
-    monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", PEOPLE)
+    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", PEOPLE)
     whole, _ = start(data)
     costs = [
         batch.mean_cost(joint.log_likelihood(batch)) * batch.total_weight
@@ -150,7 +150,7 @@ def test_many_people_are_ordered_rightly_with_intervals_that_hold_the_truth(fitt
 
 @pytest.fixture(scope="module")
 def folds():
-    return FEW.fit_folds(crowd()[0], None, Stages(0, torch.device("cpu"), None, None, 0.0))
+    return FEW.fit_folds(crowd()[0], None, Stages(0, torch.device("cpu")))
 
 
 @pytest.fixture(scope="module")
@@ -171,13 +171,13 @@ def test_ratings_in_parts_are_those_of_all_at_once(folds, at_once):
 def test_people_whom_a_fit_has_not_seen_are_assessed_in_parts(fitted, monkeypatch):
     others, _ = crowd(150, seed=1)
     in_parts = fitted.assess(others)
-    monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", PEOPLE)
+    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", PEOPLE)
     at_once = fitted.assess(others)
-    for one, other in zip(vars(in_parts.pooled).values(), vars(at_once.pooled).values(), strict=True):
+    for one, other in zip(in_parts.pooled, at_once.pooled, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert in_parts.reference == at_once.reference
     rated = ileed.rate(fitted.policy, others)
-    monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", 149)
+    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 149)
     in_parts = ileed.rate(fitted.policy, others)
     np.testing.assert_allclose(in_parts.alone.expertise, rated.alone.expertise, atol=1e-6)
     np.testing.assert_allclose(in_parts.pooled.expertise, rated.pooled.expertise, atol=0.03)  # by half of the people
@@ -185,7 +185,7 @@ def test_people_whom_a_fit_has_not_seen_are_assessed_in_parts(fitted, monkeypatc
 
 def test_places_by_the_distribution_of_all_are_those_of_joint_draws(at_once, monkeypatch):
     by_distribution = at_once.table()
-    monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", PEOPLE)
+    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", PEOPLE)
     by_draws = at_once.table()
     other = dict(zip(by_draws["demonstrator"].to_pylist(), by_draws.to_pylist(), strict=True))
     for row in by_distribution.to_pylist():
@@ -202,7 +202,7 @@ def test_pairs_and_groups_of_many_are_those_of_few(at_once, monkeypatch):
     far[:5] = np.eye(len(INSIDE))[-1]  # five people beyond doubt
     apart = replace(at_once, shares=far)
     many = at_once.probability_better(first, last), apart.groups()
-    monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", PEOPLE)
+    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", PEOPLE)
     few = at_once.probability_better(first, last), replace(apart).groups()
     assert many[0] == pytest.approx(few[0], abs=1e-12)
     assert many[1] == few[1]
@@ -211,7 +211,7 @@ def test_pairs_and_groups_of_many_are_those_of_few(at_once, monkeypatch):
 def test_a_boundary_that_would_take_too_many_pairs_is_not_claimed(monkeypatch):
     shares = np.eye(len(INSIDE))[np.r_[np.full(50, 900), np.full(50, 100)]]
     assert boundaries(shares, 0.95)[1].argmax() == 49
-    monkeypatch.setattr("ileed.fitted.population._PAIRS", 100)
+    monkeypatch.setattr("ileed.rating.ratings._PAIRS", 100)
     assert boundaries(shares, 0.95)[1].max() <= 0.5
     assert thinned(shares).shape == (100, 200)
 
@@ -280,7 +280,7 @@ def test_tables_show_both_ends_and_the_most_uncertain(fitted, tmp_path):
     assert places_to_show(np.array([0, 0, 1, 3, 2, 0, 9]), ends=2, between=2) == [0, 1, 3, 4, 5, 6]
     fitted.save(tmp_path / "run")
     page = ileed.report(tmp_path / "run", data=crowd()[0]).read_text()
-    assert "How many people have which expertise" in page
+    assert "Number of demonstrators by expertise" in page
     assert page.count("<th scope=row") < 240
 
 

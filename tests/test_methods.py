@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from ileed import (
     Embedded,
     Ileed,
     LatentDynamics,
+    MixtureLSTM,
     MixtureMLP,
     OneVersusRest,
     Perfect,
@@ -43,25 +46,25 @@ def fit(data, *, seed=0, **settings):
 ILLEGAL = {
     "a mixture over discrete actions": (
         world(), {"policy": MixtureMLP()},
-        ["MixtureMLP", "continuous actions", "data's are discrete", "use CategoricalMLP"],
+        ["MixtureMLP", "continuous actions", "data's are discrete", "None for the usual one"],
     ),
     "categories over continuous actions": (
         world(**CONTINUOUS), {"policy": CategoricalMLP()},
-        ["CategoricalMLP", "discrete actions", "data's are continuous", "use MixtureMLP"],
+        ["CategoricalMLP", "discrete actions", "data's are continuous", "None for the usual one"],
     ),
     "variance of discrete actions": (
         world(), {"demonstrator": VarianceScaling()},
-        ["VarianceScaling", "continuous", "discrete", "use UniformMixture, BiasedMixture, Persistent or Confusion"],
+        ["VarianceScaling", "continuous", "discrete", "None for the usual one"],
     ),
     **{
         f"{type(model).__name__} of continuous actions": (
-            world(**CONTINUOUS), {"demonstrator": model}, [type(model).__name__, "discrete", "use SignalScaling"],
+            world(**CONTINUOUS), {"demonstrator": model}, [type(model).__name__, "discrete", "None for the usual one"],
         )
         for model in (UniformMixture(), OneVersusRest(), Boltzmann())
     },
     "legal actions under one versus rest": (
         world(optional=["legal"]), {"demonstrator": OneVersusRest()},
-        ["OneVersusRest", "legal actions", "use UniformMixture or Boltzmann"],
+        ["OneVersusRest", "legal actions", "None for the usual one"],
     ),
     **{
         f"one demonstrator under {expertise!r}": (
@@ -151,6 +154,38 @@ def test_settings_are_frozen_and_compare_by_value():
     assert bc(restarts=3) == Ileed(expertise=Perfect(), restarts=3)
     with pytest.raises(AttributeError):
         Ileed().restarts = 4
+
+
+# --- how the policy that acts is optimised
+
+
+@pytest.mark.parametrize(("steps", "optimised"), [(60, 2_000), (10_240, 4_000), (200_000, 8_000)])
+def test_a_policy_of_continuous_actions_is_optimised_for_two_hundred_epochs_within_bounds(steps, optimised):
+    found = Ileed().for_data(world([steps // 2] * 2, discrete=False))
+    assert (found.restarts, found.steps, found.batch_size, found.decay) == (2, optimised, 512, True)
+
+
+@pytest.mark.parametrize(
+    ("policy", "discrete"), [(None, True), (MixtureLSTM(), False)], ids=["discrete actions", "recurrent policy"]
+)
+def test_other_policies_are_optimised_as_in_the_paper(policy, discrete):
+    found = Ileed(policy=policy).for_data(world(discrete=discrete))
+    assert (found.restarts, found.optimiser) == (20, OptimiserSettings(steps=2_000, learning_rate=1e-3, decay=False))
+
+
+def test_what_a_user_sets_is_kept_and_a_learning_rate_of_their_own_does_not_decay():
+    own = Ileed(restarts=3, steps=7, learning_rate=0.1, batch_size=5, ensemble=2)
+    assert own.for_data(world(discrete=False)) == replace(own, decay=False)
+    assert Ileed(ensemble=5).for_data(world(discrete=False)).restarts == 5
+
+
+def test_ratings_do_not_depend_on_how_the_policy_that_acts_is_optimised():
+    data = world([12] * 9, discrete=False)
+    how = {"policy": MixtureMLP(hidden=(4,)), "folds": 2, "steps": 30}
+    short, long = (
+        Ileed(**how, **own).fit(data, seed=0, device="cpu") for own in ({}, {"restarts": 4, "batch_size": 256})
+    )
+    assert short.expertise.by_demonstrator() == long.expertise.by_demonstrator()
 
 
 # --- legal actions

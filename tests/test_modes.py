@@ -114,7 +114,8 @@ def every_entry(folder, *, discrete: bool) -> dict[str, Any]:
         answers = {"task": [f"t{k // 3}" for k in range(60)], "worker": ["u", "v", "w"] * 20}
         labels = ileed.label({**answers, "label": [k * k % 7 % 2 for k in range(60)]})
         found["label"] = [labels.probabilities, labels.worker_table()]
-        found["compare"] = ileed.compare_delays(data, seed=0, delays=(0, 1), method=method).table()
+        models = [ileed.UniformMixture(), ileed.Confusion()]
+        found["compare"] = ileed.compare(data, seed=0, models=models, method=method).table()
         found["rate"] = ileed.rate(policy, data).table()
     return {name: bits(value) for name, value in found.items()}
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import ileed
-from ileed.demonstrations.preprocessing import LARGEST_CODE, single_holds
+from ileed.data.collapsing import LARGEST_CODE, single_holds
 from ileed.errors import IleedWarning
 from ileed.fitting import Outcome
 
@@ -79,7 +79,7 @@ def test_the_unit_and_type_of_observations_do_not_change_who_is_better(unit, pla
 def test_rows_that_differ_in_the_data_differ_for_the_networks(unit):
     data = world(UNITS[unit](standard()))
     distinct = len(np.unique(data.observations, axis=0))
-    assert data.collapse().unique_count == distinct
+    assert data.collapsed().unique_count == distinct
     seen = fit(data, steps=1, restarts=1).normaliser(torch.from_numpy(np.array(data.observations)))
     assert seen.dtype == torch.float32
     assert len(np.unique(seen.numpy().T, axis=0)) == distinct
@@ -87,15 +87,15 @@ def test_rows_that_differ_in_the_data_differ_for_the_networks(unit):
 
 @pytest.mark.parametrize("unit", ["ADC counts around 2048", "Unix seconds with milliseconds", "int64 near 1e15"])
 def test_a_folder_is_standardised_block_by_block_as_data_in_memory_are(unit, tmp_path, monkeypatch):
-    monkeypatch.setattr("ileed.demonstrations.mapping._BLOCKS_IN_MEMORY", 10**9)  # the smallest blocks: 1,024 rows
+    monkeypatch.setattr("ileed.data.store._BLOCKS_IN_MEMORY", 10**9)  # the smallest blocks: 1,024 rows
     data = world(UNITS[unit](standard()))
     ileed.write(data, tmp_path / "part.parquet")
     mapped = ileed.read(tmp_path, memory_gib=0.01)
-    assert mapped.mapping is not None
+    assert mapped.store.is_on_disk
     normalisers = [fit(each, steps=1, restarts=1).normaliser for each in (data, mapped)]
     in_memory, in_blocks = (each(torch.from_numpy(np.array(data.observations))) for each in normalisers)
     torch.testing.assert_close(in_blocks, in_memory)
-    assert mapped.collapse().unique_count >= len(np.unique(data.observations, axis=0))
+    assert mapped.collapsed().unique_count >= len(np.unique(data.observations, axis=0))
 
 
 def test_a_table_keeps_digits_that_single_precision_does_not_hold():
@@ -103,8 +103,8 @@ def test_a_table_keeps_digits_that_single_precision_does_not_hold():
     table = {"seconds": 1.7e9 + standard()[:, 0], "metres": 5e6 + standard()[:, 1].round(2)}
     columns = {"action": data.actions, "who": np.array(data.names)[data.demonstrator], "episode": data.episode}
     read = ileed.from_table(table | columns, action="action", demonstrator="who", episode="episode")
-    assert read.collapse().unique_count == len(np.unique(read.observations, axis=0))
-    assert read.collapse().unique_count > 0.9 * len(data)
+    assert read.collapsed().unique_count == len(np.unique(read.observations, axis=0))
+    assert read.collapsed().unique_count > 0.9 * len(data)
     one = {name: values[:1] for name, values in table.items()}  # which a policy encodes as it did the whole table
     np.testing.assert_array_equal(read.encoding.encode(one), read.observations[:1])
 
@@ -123,7 +123,7 @@ def test_small_codes_are_read_as_they_are_and_larger_integers_are_standardised()
 
 
 def test_the_observations_of_minigrid_keep_their_values():
-    data = ileed.read(Path(ileed.__file__).parent / "data" / "obstacles-beta-1.parquet")
+    data = ileed.read(Path(ileed.__file__).parent / "formats" / "shipped" / "obstacles-beta-1.parquet")
     normaliser = fit(data, steps=1, restarts=1).normaliser
     seen = normaliser(torch.from_numpy(np.array(data.observations[:100])))
     np.testing.assert_array_equal(seen.T, data.observations[:100][:, normaliser.kept])

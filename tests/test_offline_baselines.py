@@ -19,8 +19,8 @@ from torch.distributions import (
 )
 
 import ileed
+from ileed.envs.abstract_task import as_actor
 from ileed.errors import IleedError
-from ileed.tasks import as_actor
 from ileed_lab.baselines import Bcq, Cql, Hbc, Iris
 from ileed_lab.baselines.cql import CqlActor
 from ileed_lab.baselines.networks import ConditionalVAE, Critics, RecurrentMixture, build
@@ -188,12 +188,8 @@ def test_samples_restart_with_reset_and_a_policy_survives_pickling(method):
 
 
 @every_method
-def test_progress_reports_every_step_and_the_curve_ends_with_the_last(method):
-    reports = []
-    fit = method.fit(demonstrations(), seed=0, device="cpu", progress=reports.append)
-    longest = max(curve[-1].steps for curve in fit.history.values())
-    assert [(report.step, report.steps) for report in reports] == [(step, longest) for step in range(1, longest + 1)]
-    assert all(isinstance(report, ileed.Progress) for report in reports)
+def test_the_losses_of_the_curve_are_finite(method):
+    fit = method.fit(demonstrations(), seed=0, device="cpu")
     assert all(np.isfinite(list(point.losses.values())).all() for curve in fit.history.values() for point in curve)
 
 
@@ -424,18 +420,15 @@ def cloned():
     return reached(ileed.bc(restarts=1, steps=400), good=0.4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", [QUICK_BCQ, QUICK_CQL], ids=["bcq", "cql"])
 def test_rewards_lead_to_the_goal_where_cloning_does_not(method, cloned):
     assert reached(method, good=0.4) > cloned + 0.2
 
 
-@pytest.mark.slow
 def test_a_hierarchy_reaches_what_good_demonstrators_reach():
     assert reached(QUICK_HBC, good=1.0) > 0.95
 
 
-@pytest.mark.slow
 def test_subgoals_chosen_by_value_lead_to_the_goal_where_the_likeliest_do_not():
     assert reached(QUICK_IRIS, good=0.4) > reached(QUICK_HBC, good=0.4) + 0.2
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ileed import DemonstrationError
-from ileed.readers import read_openpi_filter, write_openpi_filter
+from ileed.formats import read_openpi_filter, write_openpi_filter
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=6

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 import ileed
-from ileed.fitted.crossfit import RESTARTS
+from ileed import SettingsError
+from ileed.methods.crossfit import RESTARTS
 from ileed_lab.comparison import Records
 from ileed_lab.experiments import reproduce
 from ileed_lab.operators import pick_place_section, teleoperators
+from ileed_lab.operators.figures import scores_figure
 from ileed_lab.operators.learners import SELECTIONS, Cloning, Estimator
 from ileed_lab.operators.motion import FASTEST, STEP, TREMOR_BAND, Hands, Teleoperator, band_limited
 from ileed_lab.operators.page import simulated_operators_page
@@ -384,7 +386,15 @@ def test_a_claim_is_wrong_where_skill_is_clearly_in_the_opposite_order():
 QUICK = ileed.Ileed(policy=ileed.MixtureMLP(hidden=(8,), modes=1), restarts=1, steps=150, learning_rate=0.01, folds=2)
 QUICK_BC = Regression(hidden=(16,), steps=150)
 FEW_SCORES = {name: QUALITIES[name] for name in ("episode-length", "jerk-and-idle", "random")}  # take no training
-SMALL = PickPlace(method=QUICK, trainer=QUICK_BC, episodes=4, rollouts=20, truth_episodes=50, qualities=FEW_SCORES)
+SMALL = PickPlace(
+    method=QUICK,
+    rating_method=QUICK,
+    trainer=QUICK_BC,
+    episodes=4,
+    rollouts=20,
+    truth_episodes=50,
+    qualities=FEW_SCORES,
+)
 SMALL_REACHING = Recognisable(method=QUICK, episodes=6, skill_episodes=50)
 
 
@@ -502,9 +512,14 @@ def test_recognisable_operators_run_end_to_end(results):
 # The page
 
 
-def test_the_page_shows_every_score_policy_and_kind_of_operator_after_the_conclusion(results):
+def whole_page(results):
     page = simulated_operators_page(results)
-    assert page.index("\n- Pick and place: expertise") < page.index("\n## Pick and place")
+    return page.text + page.details_text
+
+
+def test_the_page_shows_every_score_policy_and_kind_of_operator_after_the_conclusion(results):
+    assert "\n- Pick and place: expertise" in simulated_operators_page(results).text
+    page = whole_page(results)
     for words in (*pick_place_section.ESTIMATES.values(), *SCORES.values(), *POLICIES.values()):
         assert f"| {words} |" in page
     for kind in ("precise", "fast and precise", "jittery", "offset", "delayed", "overshooting"):
@@ -518,11 +533,14 @@ def test_the_page_leaves_out_what_was_not_run(results, tmp_path, method):
     shutil.copytree(results, tmp_path / "results")
     for path in (tmp_path / "results").rglob(f"*_{method}.json"):
         path.unlink()
-    assert len(simulated_operators_page(tmp_path / "results")) < len(simulated_operators_page(results))
+    assert len(whole_page(tmp_path / "results")) < len(whole_page(results))
 
 
 def test_a_page_without_results_says_so(tmp_path):
-    assert "Nothing was run." in simulated_operators_page(tmp_path)
+    assert "Nothing was run." in whole_page(tmp_path)
+    with pytest.raises(SettingsError) as refused:
+        scores_figure(tmp_path)
+    assert refused.value.code == "no-record"
 
 
 def test_a_difference_of_policies_is_paired_by_initial_states(results, tmp_path):
@@ -566,7 +584,7 @@ def test_a_pair_that_is_ranked_against_a_clear_difference_in_success_is_named(re
     assert found.share_contradicted("default").mean == 1
     assert found.share_wrong("default").mean == 0  # the sentence claims no skill
     assert found.claims("default") == (3, 1)
-    page = simulated_operators_page(tmp_path / "results")
+    page = simulated_operators_page(tmp_path / "results").text
     assert "Actions alone cannot tell that offset operators succeed less often" in page
     assert "| offset | ordinary | 1 of 1 | 1 |" in page
 

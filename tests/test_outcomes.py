@@ -15,13 +15,18 @@ from test_third_party import simulated
 
 import ileed
 from ileed.cli import run
-from ileed.demonstrations.outcomes import EpisodeOutcomes
-from ileed.fitted.advantages import LEAST_SHARE, advantage_weights, effective_share
-from ileed.fitted.evidence import combine_evidence
-from ileed.fitted.posterior import INSIDE, mean_and_interval
-from ileed.fitted.rated_by import RatedBy
-from ileed.fitted.ratings import Estimates, Ratings
-from ileed.fitted.skill import Covariate, Means, skill_posterior
+from ileed.rating.outcome_evidence import combine_evidence
+from ileed.rating.outcome_model import (
+    LEAST_SHARE,
+    Covariate,
+    Means,
+    advantage_weights,
+    effective_share,
+    skill_posterior,
+)
+from ileed.rating.outcomes import EpisodeOutcomes
+from ileed.rating.posterior import INSIDE, mean_and_interval
+from ileed.rating.ratings import RatedBy, Ratings
 
 LOGIT = np.log(INSIDE) - np.log1p(-INSIDE)
 SKILL = np.array([0.95, 0.8, 0.6, 0.4, 0.25])
@@ -33,7 +38,7 @@ def ratings(mean, deviation, **by) -> Ratings:
     mean, deviation = np.broadcast_arrays(np.asarray(mean, float), deviation)
     shares = np.exp(-0.5 * ((LOGIT - mean[:, None]) / deviation[:, None]) ** 2) * np.gradient(LOGIT)
     shares /= shares.sum(1, keepdims=True)
-    found, counts = Estimates(*mean_and_interval(shares, 0.95)), np.full(len(mean), 10)
+    found, counts = mean_and_interval(shares, 0.95), np.full(len(mean), 10)
     names = tuple(f"d{number}" for number in range(len(mean)))
     return Ratings(names, 30 * counts, counts, RatedBy(folds=5, **by), found, found, shares=shares)
 

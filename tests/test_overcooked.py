@@ -87,7 +87,7 @@ def test_what_is_no_package_is_refused(tmp_path):
 
 
 def test_a_page_without_results_says_so(tmp_path):
-    assert "Nothing was run." in overcooked_page(tmp_path)
+    assert "Nothing was run." in overcooked_page(tmp_path).text
 
 
 def test_pace_counts_actions_whatever_they_are():
@@ -196,6 +196,6 @@ def test_the_page_says_how_far_ileed_is_from_cloning(tmp_path):
         path = tmp_path / OvercookedPolicies().name / f"pairs_{method}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(cell | {"settings": {}, "plan": {}, "made": made, "trials": trials}))
-    page = overcooked_page(tmp_path)
+    page = overcooked_page(tmp_path).text
     assert "ILEED, uniform slips, is above BC in soups delivered (+2.00 (2.00 to 2.00), 3 fits)." in page
     assert "ILEED, repeated actions" not in page

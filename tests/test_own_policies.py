@@ -10,7 +10,7 @@ import pytest
 import ileed
 from ileed.cli import run
 from ileed.errors import SettingsError
-from ileed.own_policies import own_policy_indicators
+from ileed.rating.own_policies import own_policy_indicators
 
 
 def operators(noise, sign=None, *, episodes=8, steps=60, seed=0, size=1.0):
@@ -143,6 +143,6 @@ def test_a_folder_on_disk_has_the_own_policies_of_the_same_data_in_memory(tmp_pa
     (tmp_path / "parts").mkdir()
     ileed.write(data, tmp_path / "parts" / "all.parquet")
     mapped = ileed.read(tmp_path / "parts")
-    assert mapped.mapping is not None
+    assert mapped.store.is_on_disk
     for name, values in own_policy_indicators(mapped).items():
         np.testing.assert_allclose(values, own_policy_indicators(data)[name], rtol=1e-4)  # mapped in single precision

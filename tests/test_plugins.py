@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ileed import cli, tasks
+from ileed import cli
+from ileed.envs import tasks
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,7 +30,8 @@ sys.meta_path[:] = [Bare() if finder is PathFinder else finder for finder in sys
 
 
 def ended(code: str, *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | ({"PYTHONPATH": str(path)} if path else {})
+    found = os.pathsep.join(filter(None, [str(path or ""), os.environ.get("PYTHONPATH", "")]))
+    environment = os.environ | ({"PYTHONPATH": found} if path else {})
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
 
 
@@ -66,7 +68,7 @@ def test_without_the_lab_each_of_its_tasks_is_answered_with_what_to_install(name
 def test_the_task_of_the_lab_is_known_where_the_lab_is():
     assert {"minigrid/skills", "robot/reach", "robot/square"} < set(tasks.all_names())
     assert tasks.task("robot/square").action_size == 7
-    alone = ended(WITHOUT_THE_LAB + "from ileed import tasks; print(*tasks.all_names())")
+    alone = ended(WITHOUT_THE_LAB + "from ileed.envs import tasks; print(*tasks.all_names())")
     assert set(alone.stdout.split()) == set(tasks.names())
 
 
@@ -105,7 +107,7 @@ def test_the_lab_imports_only_public_names_of_the_library(file):
 GREETING = """
 from dataclasses import dataclass
 from ileed.cli import Command
-from ileed.tasks.minigrid import MiniGridTask
+from ileed.envs.minigrid import MiniGridTask
 
 GREET = Command("greeting", "Greet", "Say hello.")
 HALL = lambda: MiniGridTask("minigrid/lava")
@@ -146,7 +148,7 @@ def test_a_package_adds_a_command(package):
     ("name", "sentence"),
     [
         ("broken", "broken, which the package greeting contributes, cannot be loaded"),
-        ("wrong", "is 'hello', but must be an ileed.cli.Command"),
+        ("wrong", "is 'hello': it must be an ileed.cli.Command"),
     ],
 )
 def test_a_contribution_that_cannot_be_had_is_one_sentence(name, sentence, package):
@@ -157,7 +159,7 @@ def test_a_contribution_that_cannot_be_had_is_one_sentence(name, sentence, packa
 
 
 def test_a_package_adds_a_task(package):
-    code = "from ileed import tasks; print(tasks.task('greeting/hall').name, 'greeting/hall' in tasks.all_names())"
+    code = "from ileed.envs import tasks; print(tasks.task('greeting/hall').name, 'greeting/hall' in tasks.all_names())"
     assert ended(code, path=package).stdout == "minigrid/lava True\n"
 
 
@@ -174,11 +176,11 @@ def install(folder: Path, module: str, text: str, entry_points: str) -> Path:
 def test_the_reader_of_the_documents_works_as_an_installed_package(tmp_path):
     """The page's Python is the module, and its entry points are those of the package; both as they stand there."""
     page = (ROOT / "docs/howto/parts.md").read_text()
-    (block,) = (each for each in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "def read_steps" in each)
+    (block,) = (each for each in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL) if "class Steps" in each)
     (toml,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
-    (points,) = (group for name, group in tomllib.loads(toml)["project"]["entry-points"].items() if "readers" in name)
+    (points,) = (group for name, group in tomllib.loads(toml)["project"]["entry-points"].items() if "formats" in name)
     module, _, name = points["steps"].partition(":")
-    path = install(tmp_path, "mine_reading", block, f"[ileed.readers]\nsteps = mine_reading:{name}\n")
+    path = install(tmp_path, "mine_reading", block, f"[ileed.formats]\nsteps = mine_reading:{name}\n")
     assert module == "mine.reading"
     said = ended(
         f"import os; os.chdir({str(tmp_path)!r})\n"
@@ -199,7 +201,8 @@ BROKEN = {
     "lacks the name": ("", "reads:READER"),
     "is a function": ("def read(path, *, demonstrator=None): ...", "reads:read"),
     "is wrong": (
-        "from ileed.readers import Reader\nREADER = Reader('odd', '.odd', print, columns=print)",
+        "from ileed.formats import AbstractFormat\n"
+        "class Odd(AbstractFormat):\n    name, suffixes = 'odd', '.odd'\n    read = columns = print\nREADER = Odd()",
         "reads:READER",
     ),
 }
@@ -207,12 +210,12 @@ BROKEN = {
 
 @pytest.mark.parametrize(("text", "point"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_plug_in_breaks_no_call_that_does_not_need_it(text, point, tmp_path):
-    groups = "".join(f"[ileed.{group}]\nodd = {point}\n" for group in ("readers", "commands", "tasks", "parts"))
+    groups = "".join(f"[ileed.{group}]\nodd = {point}\n" for group in ("formats", "commands", "tasks", "parts"))
     path = install(tmp_path, "reads", text, groups)
     said = ended(
         f"import os; os.chdir({str(tmp_path)!r})\n"
         "import ileed\n"
-        "from ileed import cli, tasks\n"
+        "from ileed import cli\nfrom ileed.envs import tasks\n"
         "assert 'odd' not in cli.commands()\n"
         "data = ileed.shipped('square')\n"
         "for name in ('x.parquet', 'x.hdf5', 'x'):\n"

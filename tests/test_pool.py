@@ -13,11 +13,11 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from ileed import simulation
+from ileed.envs import simulation
+from ileed.envs.minigrid import ENVIRONMENTS, MiniGridTask, Pool, make_environment
+from ileed.envs.rollout import SeparateEnvironments, episode_seed
+from ileed.envs.tasks import expert, names
 from ileed.errors import IleedError
-from ileed.tasks import expert, names
-from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask, Pool, make_environment
-from ileed.tasks.rollout import SeparateEnvironments, episode_seed
 
 gymnasium = pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
 pytest.importorskip("minigrid", reason="EnvPool is compared with minigrid, from the extra 'minigrid'")
@@ -130,7 +130,6 @@ def deviations(one, other):
     return abs(one.mean() - other.mean()) / error
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("skill", [1.0, 0.5])
 def test_both_engines_pay_the_same_and_last_as_long(name, skill):
@@ -271,8 +270,8 @@ def test_without_envpool_it_is_refused_by_name_and_not_missed_otherwise():
     probe = """
 import sys
 sys.modules["envpool"] = None
-from ileed.tasks import expert
-from ileed.tasks.minigrid import MiniGridTask
+from ileed.envs.tasks import expert
+from ileed.envs.minigrid import MiniGridTask
 world = MiniGridTask("minigrid/lava")
 print(world.scoring_engine, len(world.score(expert("minigrid/lava"), episodes=2, seed=0)))
 try:

@@ -11,12 +11,11 @@ import pytest
 
 import ileed
 from ileed.cli import console, run
-from ileed.executors import deal_blocks, executor
-from ileed.fitted import rating
 from ileed.fitting import Progress
+from ileed.formats import format_of
+from ileed.formats.parts import write_parts
 from ileed.model import expertise
-from ileed.readers import reader_of
-from ileed.readers.parts import write_parts
+from ileed.parallel import executor
 
 QUICK = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(4,)), restarts=2, steps=10, folds=2)
 
@@ -70,7 +69,7 @@ def _write_arrow(path, table, opened):
 
 @pytest.mark.parametrize("suffix", KINDS)
 def test_reading_a_folder_says_how_much_of_its_files_is_read(folder, suffix, tmp_path, monkeypatch):
-    monkeypatch.setattr("ileed.demonstrations.mapping._BLOCKS_IN_MEMORY", 1 << 30)  # blocks of 1,024 rows
+    monkeypatch.setattr("ileed.data.store._BLOCKS_IN_MEMORY", 1 << 30)  # blocks of 1,024 rows
     for file in sorted(folder.glob("*.parquet")):
         KINDS[suffix](tmp_path / f"{file.stem}{suffix}", pq.read_table(file))
     told: list[tuple[int, int]] = []
@@ -81,7 +80,7 @@ def test_reading_a_folder_says_how_much_of_its_files_is_read(folder, suffix, tmp
 
 
 def test_progress_is_no_option_of_a_format_and_formats_that_are_read_at_once_do_without(folder, tmp_path):
-    assert "progress" not in reader_of(folder).options
+    assert "progress" not in format_of(folder).options
     ileed.write(DATA, tmp_path / "data.parquet")
     told: list[tuple[int, int]] = []
     assert ileed.read(tmp_path / "data.parquet", progress=lambda *at: told.append(at)).equals(DATA)
@@ -117,8 +116,8 @@ def of_rating(stages: list[Progress]) -> list[tuple[int, int]]:
 def test_a_fit_has_a_stage_of_rating_that_reaches_its_end_and_has_no_cost(kind, monkeypatch):
     data = DATA
     if kind == "many people":
-        monkeypatch.setattr("ileed.demonstrations.rules.MANY_PEOPLE", 10)
-        monkeypatch.setattr(rating, "PEOPLE_AT_ONCE", 8)
+        monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 10)
+        monkeypatch.setattr("ileed.rating.ratings.OWNERS_AT_ONCE", 8)
         data = demonstrations(people=30)
         assert data.has_many_people
     method = QUICK
@@ -127,8 +126,8 @@ def test_a_fit_has_a_stage_of_rating_that_reaches_its_end_and_has_no_cost(kind, 
         data = replace(DATA, actions=actions, action_count=0)
         method = ileed.Ileed(policy=ileed.MixtureMLP(hidden=(4,)), restarts=2, steps=10, folds=2)
     if kind == "many continuous actions":
-        monkeypatch.setattr("ileed.fitted.crossfit.MANY_STEPS", 3_000)
-        monkeypatch.setattr("ileed.fitted.crossfit.SOME_STEPS", 1_000)
+        monkeypatch.setattr("ileed.methods.crossfit.MANY_STEPS", 3_000)
+        monkeypatch.setattr("ileed.methods.crossfit.SOME_STEPS", 1_000)
     stages: list[Progress] = []
     method.fit(data, seed=0, device="cpu", progress=stages.append)
     assert list(dict.fromkeys(at.stage for at in stages)) == ["fitting", "cross-fitting", "rating"]
@@ -145,8 +144,8 @@ def test_cross_fitting_alone_has_a_stage_of_rating_too():
 def test_blocks_of_restarts_are_counted_from_the_start():
     method = ileed.Ileed(policy=QUICK.policy, restarts=4, steps=10, folds=0, member_block=2)
     stages: list[Progress] = []
-    with executor("local", 1) as workers, deal_blocks(workers):
-        method.fit(ileed.shipped(), seed=0, device="cpu", progress=stages.append)
+    with executor("local", 1) as workers:
+        method.fit(ileed.shipped(), seed=0, device="cpu", progress=stages.append, executor=workers)
     assert [(at.step, at.steps, at.unit) for at in stages] == [(done, 2, "blocks of restarts") for done in range(3)]
     assert math.isnan(stages[0].nats_per_action)
 

@@ -7,7 +7,7 @@ import pytest
 
 import ileed
 from ileed.cli import run
-from ileed.pseudonyms import pseudonyms
+from ileed.data.source import pseudonyms
 
 NAMES = ("zoe quill", "adam brook", "mia stone")
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
 
 from ileed import Demonstrations, MixtureMLP, SettingsError, bc
 from ileed_lab.quality import (
@@ -19,7 +18,6 @@ from ileed_lab.quality import (
 )
 from ileed_lab.quality.autoencoder import Autoencoder
 from ileed_lab.quality.mutual_information import information_contributions
-from ileed_lab.quality.smoothness import spectral_arc_length
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.regression import Regression
 
@@ -85,12 +83,12 @@ def test_episodes_of_random_actions_score_lowest(name):
     assert set(np.argsort(scores)[:2]) == {2, 7}
 
 
-def test_the_smoothness_of_commands_is_that_of_their_speed_in_units_of_their_spread():
-    data = episodes()
-    speed = np.linalg.norm(np.diff(data.actions[:60] / data.actions.std(0), axis=0), axis=1)
-    assert SpectralArcLength().scores(data, seed=0)[0] == pytest.approx(spectral_arc_length(speed))
-    with_rate = SpectralArcLength().scores(replace(data, fps=50.0), seed=0)[0]
-    assert with_rate == pytest.approx(spectral_arc_length(speed, rate=50.0))
+def test_an_episode_that_stops_and_goes_is_less_smooth():
+    data, step = episodes(), np.arange(60)
+    speed = np.tile(np.exp(-(((step - 30) / 10) ** 2)), (12, 1))
+    speed[3] *= np.cos(step / 4) ** 2
+    moving = replace(data, actions=np.repeat(speed.cumsum(1).reshape(-1, 1), 2, axis=1))
+    assert np.argmin(SpectralArcLength().scores(moving, seed=0)) == 3
 
 
 def test_an_idle_episode_is_an_outlier():
@@ -155,33 +153,6 @@ def test_one_factor_is_found_by_the_autoencoder():
     embedding = replace(SMALL, latent=1, steps=1_000).embed(rows, seed=0)
     assert embedding.shape == (500, 1)
     assert abs(rank_correlation(embedding[:, 0], factor[:, 0])) > 0.95
-
-
-@pytest.mark.parametrize("width", [4.0, 10.0])
-def test_the_spectral_arc_length_of_a_bell_is_its_integral(width):
-    """The Fourier transform of a Gaussian is one, so that the arc length does not depend on the width."""
-    steps = np.arange(400)
-    found = spectral_arc_length(3.0 * np.exp(-(((steps - 200) / width) ** 2) / 2))
-    decay = 2 * np.pi**2 * width**2
-    cutoff = np.sqrt(np.log(20) / decay)
-    length, _ = quad(lambda f: np.hypot(1 / cutoff, 2 * decay * f * np.exp(-decay * f**2)), 0, cutoff)
-    assert found == pytest.approx(-length, abs=0.01)  # frequencies are on a grid
-
-
-def test_a_movement_with_stops_is_less_smooth_and_none_at_all_has_no_length():
-    steps = np.arange(300)
-    bell = np.exp(-(((steps - 150) / 40) ** 2))
-    assert spectral_arc_length(bell * np.cos(steps / 8) ** 2) < spectral_arc_length(bell)
-    assert spectral_arc_length(np.zeros(10)) == 0
-
-
-def test_frequencies_above_ten_hertz_do_not_count():
-    steps = np.arange(1_000)
-    bell = np.exp(-(((steps - 500) / 60) ** 2))
-    trembling = bell + 0.1 * (1 + np.sin(2 * np.pi * 40 * steps / 100))  # 40 Hz at 100 steps per second
-    still = bell + 0.1
-    assert spectral_arc_length(trembling, rate=100) == pytest.approx(spectral_arc_length(still, rate=100), abs=0.05)
-    assert spectral_arc_length(trembling) < spectral_arc_length(still) - 0.05
 
 
 # --- definitions of expertise

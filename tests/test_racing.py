@@ -102,8 +102,8 @@ def test_an_episode_is_a_lap_and_the_ai_driver_is_apart(laps):
 
 def test_no_time_is_an_input_of_a_model(tmp_path, laps):
     slower = racing_laps(written(tmp_path, time=7 + 2 * columns()["time"]))
-    assert slower.data.fingerprint() == laps.data.fingerprint()
-    assert slower.ai.fingerprint() == laps.ai.fingerprint()
+    assert slower.data.fingerprint == laps.data.fingerprint
+    assert slower.ai.fingerprint == laps.ai.fingerprint
     np.testing.assert_allclose(slower.lap_time, 2 * laps.lap_time)
 
 
@@ -359,9 +359,14 @@ def records(folder: Path) -> None:
         cell.write(folder, [{"trial": number} | trial for number in range(4)], [origin])
 
 
+def whole_page(results):
+    page = operators_page(results)
+    return page.text + page.details_text
+
+
 def test_the_page_leads_with_the_conclusion_and_shows_every_score_and_policy(tmp_path, few_draws):
     records(tmp_path)
-    page = operators_page(tmp_path)
+    page = whole_page(tmp_path)
     first = page.split("-->")[1]
     assert first.index("**0.85 [0.75, 0.95]**") < first.index("images/real-operators.svg") < first.index("##")
     assert '"d0 is better than all others." (split-half reliability 0.77)' in page
@@ -383,7 +388,7 @@ def test_the_page_says_where_expertise_is_beaten(tmp_path, few_draws):
         trial["correlations"]["laps"] = measured(0.9)
     cell.write(tmp_path, trials, cell.origins(tmp_path))
     said = f"1 of the other {len(QUALITIES) + 1} scores reach a higher correlation with the order of laps"
-    assert said in operators_page(tmp_path)
+    assert said in whole_page(tmp_path)
 
 
 def test_the_page_shows_policies_of_which_some_were_not_run(tmp_path, few_draws):
@@ -391,11 +396,11 @@ def test_the_page_shows_policies_of_which_some_were_not_run(tmp_path, few_draws)
     for cell in cells(RacingPolicies()):
         if cell.method == "everyone" or cell.setting["left_out"] == 3:
             cell.path(tmp_path).unlink()
-    assert "| `curate` with defaults | 0.225 | 0.225 | not run |  |" in operators_page(tmp_path)
+    assert "| `curate` with defaults | 0.225 | 0.225 | not run |  |" in whole_page(tmp_path)
 
 
 def test_a_page_without_results_says_so_and_there_is_no_figure(tmp_path):
-    assert "Nothing was run." in operators_page(tmp_path)
+    assert "Nothing was run." in whole_page(tmp_path)
     with pytest.raises(SettingsError, match="run `ileed reproduce people/racing` first"):
         drivers_figure(tmp_path)
 

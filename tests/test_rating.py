@@ -11,9 +11,9 @@ from strategies import follows, world
 from torch.distributions import Categorical
 
 import ileed
-from ileed.demonstrations import Demonstrations
+from ileed.data import Demonstrations
 from ileed.errors import DemonstrationError, SettingsError
-from ileed.fitted.rating import rate
+from ileed.methods import rate
 
 ACTIONS = 6
 MODELS = (ileed.UniformMixture(), ileed.OneVersusRest(), ileed.Boltzmann())
@@ -194,15 +194,15 @@ def test_one_episode_says_nothing_of_how_episodes_differ():
 def test_the_same_call_gives_the_same_bits():
     fitted = fit()
     data = play(fitted, [0.6, 0.8], [50, 40], seed=9)
-    first, second = (list(rate(fitted, data, interval="episodes").rows()) for _ in range(2))
-    assert first == second
+    first, second = (rate(fitted, data, interval="episodes") for _ in range(2))
+    np.testing.assert_array_equal([first.alone, first.pooled], [second.alone, second.pooled])
 
 
 def test_ratings_read_as_a_table_and_as_a_mapping():
     fitted = fit()
     data = play(fitted, [0.3, 0.9], [50, 70], seed=10)
     found = rate(fitted, data)
-    assert [(row["name"], row["steps"]) for row in found.rows()] == [("person 0", 50), ("person 1", 70)]
+    assert (found.names, found.steps.tolist()) == (("person 0", "person 1"), [50, 70])
     assert found["person 1"].expertise == found.by_demonstrator()["person 1"] == found.pooled.expertise[1]
     assert str(found).splitlines()[0].startswith("person 1: 0.")
     with pytest.raises(KeyError, match="'nobody'"):
@@ -242,12 +242,12 @@ class FollowsTheObservation:
 def test_people_are_rated_by_a_fit_its_policy_or_its_probabilities_alike(model, legal):
     fitted = fit(model, legal=legal)
     data = play(fitted, [0.35, 0.8], [90, 160], seed=1, legal=legal)
-    expected = list(rate(fitted, data, interval="episodes").rows())
+    expected = rate(fitted, data, interval="episodes")
     policy = fitted.policy.distribution(data.observations, legal=data.legal)
     for given in (fitted.policy, policy, policy.probs.double().numpy()):
         found = rate(given, data, demonstrator=model, interval="episodes")
-        for row, same in zip(found.rows(), expected, strict=True):
-            assert row == pytest.approx(same, abs=1e-5)  # probabilities in single precision
+        # probabilities in single precision
+        np.testing.assert_allclose([found.alone, found.pooled], [expected.alone, expected.pooled], atol=1e-5)
 
 
 def test_a_policy_written_by_hand_rates_people_without_any_fit():
@@ -290,14 +290,3 @@ def test_probabilities_of_illegal_actions_are_refused():
         rate(np.full((20, ACTIONS), 1 / ACTIONS), data)
     with pytest.raises(SettingsError, match=r"VarianceScaling.*by one number"):
         rate(fit(), play(fit(), [0.5], [20], seed=11), demonstrator=ileed.VarianceScaling())
-
-
-def test_old_names_of_arguments_work_for_one_release():
-    fitted = fit()
-    data = play(fitted, [0.5], [20], seed=11)
-    with pytest.warns(DeprecationWarning, match="use confidence_level"):
-        old = rate(fitted, data, certainty=0.8)
-    with pytest.warns(DeprecationWarning, match="use policy"):
-        assert list(rate(fitted=fitted, demonstrations=data, confidence_level=0.8).rows()) == list(old.rows())
-    with pytest.warns(DeprecationWarning, match="use confidence_level"):
-        assert old.certainty == old.confidence_level == 0.8

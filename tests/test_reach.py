@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from ileed.demonstrations import Demonstrations
+from ileed.data import Demonstrations
+from ileed.envs.simulation import demonstrate, demonstrator_actor
+from ileed.envs.tasks import expert, names, task
 from ileed.errors import IleedError
 from ileed.model.demonstrators import UniformMixture, VarianceScaling
-from ileed.simulation import demonstrate, demonstrator_actor
-from ileed.tasks import expert, names, task
 from ileed_lab.minigrid.noise import Persistent
 from ileed_lab.minigrid.sequence import demonstrator_rewards
 from ileed_lab.reach import ReachExpert, ReachTask

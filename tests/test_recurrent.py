@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import ileed
 from ileed import Constant, DemonstrationError, Demonstrations, Ileed, MixtureLSTM, Skills, VarianceScaling
 from ileed._torch import stream
+from ileed.envs.simulation import demonstrate
 from ileed.fitting import OptimiserSettings, prepare
 from ileed.model.distributions import mixture, mixture_parts
-from ileed.nets import LSTM
-from ileed.recurrence import Recurrence
-from ileed.simulation import demonstrate
+from ileed.model.nets import LSTM
+from ileed.model.recurrence import Recurrence
 from ileed_lab.reach import ReachExpert, ReachTask
 
 CPU = torch.device("cpu")

@@ -23,8 +23,10 @@ import torch
 
 import ileed
 from ileed.errors import IleedError, RunError, SettingsError
-from ileed.fitted import Expertise, ExpertiseSummary
-from ileed.report import figures, report, sections, tables
+from ileed.methods import Expertise, ExpertiseSummary
+from ileed.report import figures, report, sections
+from ileed.report import page as html_page
+from ileed.report.page import Column, Table, words
 from ileed.report.sections import Content
 from ileed.runs import PAGE_MARK
 
@@ -215,8 +217,8 @@ def test_what_a_spreadsheet_would_run_is_quoted_in_a_file(tmp_path):
 
 
 def test_a_file_that_would_not_fit_is_cut_and_says_so(monkeypatch):
-    monkeypatch.setattr(tables, "_CSV_BYTES", 50)
-    table = tables.Table("x", "x", [tables.Column("name", ("name",))], [[tables.words("y" * 9)]] * 9)
+    monkeypatch.setattr(html_page, "_CSV_BYTES", 50)
+    table = Table("x", "x", [Column("name", ("name",))], [[words("y" * 9)]] * 9)
     assert table.csv()[1] == 3
     assert "6 do not fit in the page" in table.html()
 
@@ -297,7 +299,7 @@ def test_a_picture_without_the_extra_is_refused_in_one_sentence(run, tmp_path, m
         ([0.09, 0.088, 0.085, 0.083], "All four demonstrators follow the learned policy about equally closely."),
         (
             [0.2, 0.4, 0.6, 0.8],
-            "from dan, who follows the learned policy most closely, to ann, whose expertise is 25 %",
+            "from dan, who follows the learned policy most closely, to ann, whose expertise is 25%",
         ),
         ([0.9, np.nan, 0.1, 0.1], "ann follows the learned policy far more closely than the two others."),
     ],
@@ -350,7 +352,7 @@ def test_observations_that_never_repeat_are_mapped_by_kind_of_state_where_the_da
     kinds = page.tables["kinds-of-state.csv"]
     assert len(kinds) == 6
     assert sum(float(row["share_of_steps"]) for row in kinds) == pytest.approx(1, abs=1e-4)
-    assert all("observation[" in row["description"] for row in kinds)
+    assert sum("observation[" in row["description"] for row in kinds) >= 5  # one of the six may lie in the middle
     assert {row["person"] for row in page.tables["people-by-kind.csv"]} == {"ann", "bob"}
 
 
@@ -421,22 +423,22 @@ def test_figures_are_files_of_their_own(run, tmp_path):
         figures(run, tmp_path, format="gif")
 
 
-def test_the_report_says_how_people_err_and_which_model_was_preferred(tmp_path):
+def test_the_report_says_what_the_model_learned_and_which_model_was_preferred(tmp_path):
     from test_slips import habitual, method
     from test_third_party import simulated
 
     data = simulated(habitual, people=4, episodes=20)
     method("auto", steps=200, folds=2).fit(data, seed=0, device="cpu").save(tmp_path / "run")
     page = ileed.report(tmp_path / "run").read_text()
-    assert "How people err" in page
+    assert 'id="learned"' in page
     assert "(preferred)" in page
-    assert "most frequent slip" in page
+    assert 'download="learned.csv"' in page
 
 
-def test_the_report_has_no_section_about_slips_where_there_is_nothing_to_say(tmp_path):
+def test_the_report_says_nothing_of_a_model_that_has_nothing_to_learn(tmp_path):
     from test_slips import habitual, method
     from test_third_party import simulated
 
     data = simulated(habitual, people=4, episodes=5)
     method(ileed.UniformMixture(), steps=20).fit(data, seed=0, device="cpu").save(tmp_path / "run")
-    assert "How people err" not in ileed.report(tmp_path / "run").read_text()
+    assert 'id="learned"' not in ileed.report(tmp_path / "run").read_text()

@@ -12,8 +12,8 @@ import pytest
 from browser import CHROMIUM, browser
 
 import ileed
-from ileed.report import compare_runs, layout
-from ileed.report.charts import HEAT
+from ileed.report import compare_runs
+from ileed.report.page import HEAT, style
 
 needs_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: run `make browser`")
 AXE = Path(os.environ.get("AXE_CORE", ".cache/axe/node_modules/axe-core/axe.min.js"))
@@ -55,7 +55,7 @@ LOOKS = {"desktop": {}, "phone": {"width": 390, "height": 844}, "dark": {"dark":
 
 
 @needs_a_browser
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", ["full", "plain", "both"])
 def test_a_page_says_nothing_to_the_console_asks_nobody_and_fits_its_screen(pages, chromium, name, look):
@@ -69,7 +69,7 @@ def test_a_page_says_nothing_to_the_console_asks_nobody_and_fits_its_screen(page
 
 
 @needs_a_browser
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_numbers_in_tiles_stay_on_one_line(pages, chromium):
     for look in LOOKS.values():
         chromium.open(pages["full"], **look)
@@ -87,7 +87,7 @@ def column(chromium, title):
 
 
 @needs_a_browser
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_table_is_sorted_by_a_click_and_by_a_key(pages, chromium):
     chromium.open(pages["full"])
     button = "[...document.querySelectorAll('#ranking th button')].find(b => b.textContent.trim() === '{}')"
@@ -99,15 +99,15 @@ def test_a_table_is_sorted_by_a_click_and_by_a_key(pages, chromium):
         before = column(chromium, "expertise")
         chromium.press(key)
         assert column(chromium, "expertise") == before[::-1]
-    chromium.value(f"{button.format('person')}.click()")
-    names = column(chromium, "person")
+    chromium.value(f"{button.format('demonstrator')}.click()")
+    names = column(chromium, "demonstrator")
     assert names == sorted(names, key=str.lower)
-    assert chromium.value(f"{button.format('person')}.closest('th').getAttribute('aria-sort')") == "ascending"
+    assert chromium.value(f"{button.format('demonstrator')}.closest('th').getAttribute('aria-sort')") == "ascending"
     assert chromium.value("document.querySelectorAll('#ranking [aria-sort]').length") == 1
 
 
 @needs_a_browser
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_keyboard_goes_through_the_page_in_the_order_that_it_is_read(pages, chromium):
     chromium.open(pages["full"])
     tops = []
@@ -124,7 +124,7 @@ def test_the_keyboard_goes_through_the_page_in_the_order_that_it_is_read(pages, 
 
 
 @needs_a_browser
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not there: `make axe` fetches it from npm")
 @pytest.mark.parametrize("look", ["desktop", "phone", "dark"])
 @pytest.mark.parametrize("name", ["full", "plain", "both"])
@@ -138,7 +138,7 @@ def test_axe_finds_nothing_against_the_page(pages, chromium, name, look, tmp_pat
 
 
 @needs_a_browser
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_page_is_printed_whole(pages, chromium, tmp_path):
     chromium.open(pages["full"])
     chromium.pdf(tmp_path / "page.pdf")
@@ -160,7 +160,7 @@ def contrast(one, other):
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_text_and_marks_stand_out_from_what_they_stand_on(scheme):
     """WCAG 2.1: 4.5 for text, 3 for marks."""
-    blocks = re.findall(r":root \{([^}]*)\}", layout._style())
+    blocks = re.findall(r":root \{([^}]*)\}", style())
     colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", blocks[scheme]))
     for back in ("back", "card"):
         for text in ("ink", "muted", "link", "two"):
@@ -194,7 +194,7 @@ DEUTERANOPIA = np.array(
 @pytest.mark.parametrize("matrix", [np.eye(3), PROTANOPIA, DEUTERANOPIA], ids=["all cones", "no red", "no green"])
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_the_two_colours_of_marks_differ_for_the_colour_blind(scheme, matrix):
-    blocks = re.findall(r":root \{([^}]*)\}", layout._style())
+    blocks = re.findall(r":root \{([^}]*)\}", style())
     colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", blocks[scheme]))
     one, two = (deficient(colours[name], matrix) for name in ("one", "two"))
     assert np.abs(one - two).max() > 0.2

@@ -11,17 +11,14 @@ from hypothesis import strategies as st
 
 import ileed
 from ileed.errors import DemonstrationError
-from ileed.fitted.posterior import Population
+from ileed.rating.posterior import Population
 from ileed.report import compare_runs, evidence, report
-from ileed.report.advice import next_steps, quality
 from ileed.report.charts import Scale
 from ileed.report.comparison import changes_of, cost_change
-from ileed.report.episodes import Episodes, worst_stretch
-from ileed.report.evidence import Estimate, Evidence
-from ileed.report.kinds import PeopleByKind
+from ileed.report.episodes import Episodes, png, worst_stretch
+from ileed.report.evidence import Estimate, Evidence, PeopleByKind, kinds_of
 from ileed.report.people import people_of
-from ileed.report.sights import png
-from ileed.report.states import kinds_of
+from ileed.report.sections import next_steps, quality
 
 STEPS, EPISODES = 40, 10  # of an episode, and of a person
 BAD_EPISODE, BAD_STRETCH = 33, 4  # of dan, and of ann between its steps 12 and 32
@@ -91,7 +88,7 @@ def test_an_episode_of_guesses_is_low_for_its_person_and_may_be_left_out(found, 
 
 def test_the_stretch_of_guesses_is_marked(found, fitted):
     episodes = Episodes.of(found, people_of(fitted, {}))
-    windows = episodes._windows(found.along(np.array([BAD_STRETCH]))[0])
+    windows = episodes.windows(found.along(np.array([BAD_STRETCH]))[0])
     stretch = worst_stretch(windows, float(found.by_person.expertise[0]))
     assert stretch is not None
     assert 8 <= stretch.first <= 18
@@ -159,7 +156,7 @@ def test_data_of_other_people_or_shapes_are_refused_before_a_page_is_written(fit
 def test_data_that_are_not_those_of_the_fit_are_said_to_be_others(fitted, data):
     people = people_of(fitted, {})
     others = data.select(data.episode < 39)
-    said = "not exactly the data"
+    said = "differ from those that the run was fitted to"
     assert not any(said in each for each in quality(fitted, people, data))
     assert any(said in each for each in quality(fitted, people, others))
 
@@ -172,8 +169,8 @@ def test_a_run_compared_with_itself_has_not_changed(fitted, data, tmp_path):
     assert cost_change(fitted, fitted, data) == (0, 0, 0)
     fitted.save(tmp_path / "run")
     page = compare_runs(tmp_path / "run", tmp_path / "run", data=data).read_text()
-    assert "100\N{NO-BREAK SPACE}% of pairs" in page
-    assert "nobody's expertise clearly differs" in page
+    assert "100% of pairs" in page
+    assert "no demonstrator's expertise clearly differs" in page
     assert "All settings are the same." in page
 
 
@@ -182,7 +179,7 @@ def test_of_runs_with_nobody_in_common_no_change_is_told_and_no_empty_table_show
     fitted.renamed({name: f"other {name}" for name in fitted.expertise.names}).save(tmp_path / "other")
     page = compare_runs(tmp_path / "run", tmp_path / "other").read_text()
     assert "share 0 demonstrators" in page
-    for said in ("no change of a person is clear", "Intervals of changes", "People in both runs"):
+    for said in ("demonstrator's change is clear", "Intervals of changes", "Demonstrators in both runs"):
         assert said not in page
     assert all("<td" in table for table in page.split("<table")[1:])
 
@@ -192,10 +189,10 @@ def test_where_changes_have_no_intervals_nothing_is_said_of_these(fitted, data, 
     fitted.save(tmp_path / "run")
     unrated.save(tmp_path / "other")
     page = compare_runs(tmp_path / "run", tmp_path / "other").read_text()
-    assert "of pairs of people in the same order; changes of expertise have no intervals here." in page
-    for said in ("no change of a person is clear", "Intervals of changes", "clearly differs"):
+    assert "of pairs of demonstrators in the same order; changes of expertise have no intervals here." in page
+    for said in ("demonstrator's change is clear", "Intervals of changes", "clearly differs"):
         assert said not in page
-    assert "People in both runs" in page
+    assert "Demonstrators in both runs" in page
 
 
 def test_changes_and_costs_change_sign_with_the_order_of_the_runs(fitted, data):

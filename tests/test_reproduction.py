@@ -30,18 +30,19 @@ from ileed_lab.comparison import (
 )
 from ileed_lab.crowd.page import crowd_page
 from ileed_lab.curation.page import curation_page
-from ileed_lab.minigrid.page import page, published_minigrid
+from ileed_lab.minigrid.page import published_minigrid, reproduction_page
 from ileed_lab.operators.page import simulated_operators_page
 from ileed_lab.people.hanabi.page import hanabi_page
 from ileed_lab.people.overcooked.page import overcooked_page
 from ileed_lab.people.racing.page import operators_page
+from ileed_lab.result_pages import ResultPage
 from ileed_lab.square.experiment import BY_STATE
 from ileed_lab.square.page import robot_page
 from ileed_lab.square.success_section import published_square
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES, PAGE = ROOT / "results", ROOT / "docs" / "images", ROOT / "docs" / "reproduction.md"
-ROBOT_PAGE, CHESS_PAGE = ROOT / "docs" / "robot.md", ROOT / "docs" / "chess.md"
+DETAILS = ROOT / "docs" / "details" / "reproduction.md"
 ORDER = [Verdict.BELOW, Verdict.EQUAL, Verdict.ABOVE]
 
 hundredths = st.integers(-100, 100).map(lambda whole: whole / 100)
@@ -61,6 +62,16 @@ def cell(page_text: str, table: str, row: str, column: str) -> str:
     return found[head.index(column) - len(head)]
 
 
+def whole(result_page: ResultPage) -> str:
+    """The page and its details."""
+    return result_page.text + result_page.details_text
+
+
+def page(results: Path, **options: Any) -> str:
+    """The page about MiniGrid and its details."""
+    return whole(reproduction_page(results, **options))
+
+
 def without(results: Path, copy: Path, *missing: str) -> Path:
     """Results with some cells left out."""
     shutil.copytree(results / "minigrid", copy / "minigrid")
@@ -72,42 +83,34 @@ def without(results: Path, copy: Path, *missing: str) -> Path:
 # The page
 
 
-def test_the_page_is_what_the_results_say():
-    assert PAGE.read_text() == page(RESULTS, images=IMAGES), (
-        "docs/reproduction.md is stale: run `make reproduction-page`"
-    )
-
-
-def test_the_page_about_robots_is_what_the_results_say():
-    assert ROBOT_PAGE.read_text() == robot_page(RESULTS), "docs/robot.md is stale: run `make reproduction-page`"
-
-
-def test_the_page_about_chess_is_what_the_results_say():
-    assert CHESS_PAGE.read_text() == chess_page(RESULTS), "docs/chess.md is stale: run `make reproduction-page`"
-    page = (ROOT / "docs" / "calibration.md").read_text()
-    assert page == calibration_page(RESULTS), "docs/calibration.md is stale: run `make reproduction-page`"
-    page = (ROOT / "docs" / "crowd.md").read_text()
-    assert page == crowd_page(RESULTS), "docs/crowd.md is stale: run `make reproduction-page`"
-    page = (ROOT / "docs" / "curation.md").read_text()
-    assert page == curation_page(RESULTS), "docs/curation.md is stale: run `make reproduction-page`"
+STALE = "is stale: run `make reproduction-page`"
 
 
 @pytest.mark.parametrize(
     ("name", "made"),
     [
+        ("reproduction", lambda results: reproduction_page(results, images=IMAGES)),
+        ("robot", robot_page),
+        ("chess", chess_page),
+        ("calibration", calibration_page),
+        ("crowd", crowd_page),
+        ("curation", curation_page),
         ("hanabi", hanabi_page),
         ("overcooked", overcooked_page),
         ("real-operators", operators_page),
         ("operators", simulated_operators_page),
     ],
 )
-def test_the_pages_about_people_are_what_the_results_say(name, made):
-    page = (ROOT / "docs" / f"{name}.md").read_text()
-    assert page == made(RESULTS), f"docs/{name}.md is stale: run `make reproduction-page`"
+def test_a_page_and_its_details_are_what_the_results_say(name, made):
+    expected = made(RESULTS)
+    assert expected.name == name
+    assert (ROOT / "docs" / f"{name}.md").read_text() == expected.text, f"docs/{name}.md {STALE}"
+    details = ROOT / "docs" / "details" / f"{name}.md"
+    assert details.read_text() == expected.details_text, f"docs/details/{name}.md {STALE}"
 
 
 def test_every_published_number_about_square_stands_on_its_page():
-    text = robot_page(RESULTS)
+    text = whole(robot_page(RESULTS))
     for numbers in published_square().values():
         for mean, standard_deviation in numbers.values():
             assert f"published {mean:.1f} ± {standard_deviation:.1f}" in text
@@ -135,8 +138,8 @@ def square_records(folder: Path, renamed: dict[str, str]) -> Path:
 
 
 def test_the_section_about_expertise_by_state_is_shown_once_one_of_its_methods_was_run(tmp_path):
-    assert BY_STATE_SECTION not in robot_page(square_records(tmp_path / "none", {}))
-    text = robot_page(square_records(tmp_path / "one", {"Better_ileed-interaction": "Better_ileed"}))
+    assert BY_STATE_SECTION not in whole(robot_page(square_records(tmp_path / "none", {})))
+    text = whole(robot_page(square_records(tmp_path / "one", {"Better_ileed-interaction": "Better_ileed"})))
     assert cell(text, BY_STATE_SECTION, "Worse", "interaction") == "not run"
     assert cell(text, BY_STATE_SECTION, "Better", "common state alone") == "not run"
     same = "interaction minus one number"
@@ -144,7 +147,7 @@ def test_the_section_about_expertise_by_state_is_shown_once_one_of_its_methods_w
     assert cell(text, BY_STATE_SECTION, "all of these", same) == "0.0 (0.0 to 0.0)"
     assert cell(text, BY_STATE_SECTION, "all of these", "difficulty minus one number") == "not run"
     assert "Predictions that hold by the pooled interval: 1 of 1, 4 not run." in text
-    line = f"- {same}, predicted not below zero: 0.0 (0.0 to 0.0) points, the interval has zero in it."
+    line = f"- {same}, predicted not below zero: 0.0 (0.0 to 0.0) points, the interval includes zero."
     assert line in text.splitlines()
 
 
@@ -154,7 +157,7 @@ def test_predictions_about_expertise_by_state_are_judged_by_the_records(tmp_path
     below = {f"{subset}_ileed-common-state": f"{subset}_ileed-by-state" for subset in subsets}
     above = {f"{subset}_ileed-difficulty": f"{subset}_ileed" for subset in subsets}
     worse = {f"{subset}_ileed-interaction": f"{subset}_bc-rnn" for subset in subsets}
-    text = robot_page(square_records(tmp_path, below | above | worse))
+    text = whole(robot_page(square_records(tmp_path, below | above | worse)))
     for subset in (*subsets, "all of these"):
         known = cell(text, BY_STATE_SECTION, subset, "by state minus one number")
         assert cell(text, BY_STATE_SECTION, subset, "common state alone minus one number") == known
@@ -251,7 +254,7 @@ def test_claims_about_populations_agree_with_a_count_made_another_way():
 def test_shares_of_beaten_demonstrators_agree_with_a_count_made_another_way(task):
     trials = json.loads((RESULTS / f"minigrid/restarts/{task}_ileed.json").read_text())["trials"]
     ahead = [trial["best_of"]["20"] >= sorted(trial["demonstrators"])[-1] for trial in trials]
-    row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| {task.capitalize()} | 20 |"))
+    row = next(line for line in DETAILS.read_text().splitlines() if line.startswith(f"| {task.capitalize()} | 20 |"))
     assert row.split(" | ")[3].startswith(f"{sum(ahead) / len(ahead):.2f} (")
 
 
@@ -262,11 +265,13 @@ def test_pictures_are_shown_where_they_lie_beside_the_page(tmp_path):
 
 
 def test_the_command_writes_the_page_and_refuses_results_that_are_not_there(tmp_path, capsys):
-    assert run(["tables", "--results", str(RESULTS), "--out", str(tmp_path / "page.md")]) == 0
-    assert (tmp_path / "page.md").read_text() == page(RESULTS, images=tmp_path / "images")
-    assert run(["tables", "--results", str(tmp_path / "nowhere"), "--out", str(tmp_path / "other.md")]) == 2
+    assert run(["tables", "--results", str(RESULTS), "--out", str(tmp_path)]) == 0
+    made = reproduction_page(RESULTS, images=tmp_path / "images")
+    assert (tmp_path / "reproduction.md").read_text() == made.text
+    assert (tmp_path / "details" / "reproduction.md").read_text() == made.details_text
+    assert run(["tables", "--results", str(tmp_path / "nowhere"), "--out", str(tmp_path / "other")]) == 2
     assert "nowhere is not a directory of results: `ileed reproduce" in capsys.readouterr().err
-    assert not (tmp_path / "other.md").exists()
+    assert not (tmp_path / "other").exists()
 
 
 def test_records_of_nothing_are_empty(tmp_path):
@@ -355,10 +360,12 @@ GENERATED = [
     ROOT / "docs" / "real-operators.md",
     ROOT / "docs" / "operators.md",
     PAGE,
-    ROBOT_PAGE,
-    CHESS_PAGE,
+    ROOT / "docs" / "robot.md",
+    ROOT / "docs" / "chess.md",
     ROOT / "docs" / "speed.md",
+    *(ROOT / "docs" / "details").glob("*.md"),
     *(DECISIONS / f"{name}.md" for name in ("width", "ensemble")),
+    *(DECISIONS / "details").glob("*.md"),
 ]
 WRITTEN = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*GENERATED})
 NOT_MEASURED = {

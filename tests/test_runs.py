@@ -38,8 +38,7 @@ from ileed import (
     UniformMixture,
     VarianceScaling,
 )
-from ileed.runs import csv_bytes, remove_file, replacing, write_file
-from ileed.runs.provenance import _describe_checkout
+from ileed.runs import _describe_checkout, csv_bytes, remove_file, replacing, write_file
 
 MIXTURE = MixtureMLP(hidden=(4,), modes=2)
 METHODS = {

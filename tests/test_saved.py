@@ -17,7 +17,6 @@ from strategies import world
 import ileed
 from ileed import CategoricalMLP, Embedded, Ileed, IleedError, MixtureLSTM, MixtureMLP, Skills
 from ileed.fitting import Checkpoint
-from ileed.report import page
 from ileed.report.sections import Content
 
 METHODS = {
@@ -90,7 +89,7 @@ SETTINGS = [
     ("sizes.actions", -3, "sizes.actions"),
     ("sizes.actions", 2.0, "actions of Sizes is 2.0: it must be int"),
     ("sizes.discrete", 1, "discrete of Sizes is 1: it must be bool"),
-    ("sizes.discrete", False, "CategoricalMLP is a policy over discrete actions"),
+    ("sizes.discrete", False, "CategoricalMLP models discrete actions"),
     ("sizes.binary_dimensions", [7], "distinct dimensions of the actions"),
     ("sizes", {"kind": "Perfect"}, "but must be Sizes"),
     ("parts.policy.hidden", [10**12], "the shape of"),
@@ -155,19 +154,18 @@ def test_kept_members_that_are_not_those_of_the_tensors_are_refused_at_load(run,
     assert says in refusal(run)
 
 
-def test_a_run_of_an_earlier_version_says_by_its_committee_how_many_members_it_keeps(tmp_path):
+def test_a_run_of_an_earlier_version_says_by_its_ensemble_how_many_members_it_keeps(tmp_path):
     """It has no list of the kept members, and its cost is the chosen member's."""
     fit = replace(METHODS["defaults"], restarts=3, steps=4, ensemble=2).fit(world(), seed=1, device="cpu")
     fit.save(tmp_path / "run")
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
-    settings["method"]["committee"] = settings["method"].pop("ensemble")
     old = {name: value for name, value in settings.items() if name not in ("kept", "nats_per_action")}
     (tmp_path / "run" / "settings.json").write_text(json.dumps(old))
     found = ileed.load(tmp_path / "run")
     assert found.restarts.kept == fit.restarts.kept
     assert found.nats_per_action == fit.restarts.nats_per_action[fit.restarts.chosen]
     assert torch.equal(*(each.policy.distribution(world().observations).logits for each in (found, fit)))
-    old["method"]["committee"] = 3
+    old["method"]["ensemble"] = 3
     (tmp_path / "run" / "settings.json").write_text(json.dumps(old))
     assert "the shape of" in refusal(tmp_path / "run")
 
@@ -306,7 +304,7 @@ def test_whatever_a_field_is_replaced_by_a_run_that_loads_can_be_used_and_report
             if (found := loaded_or_refused(run)) is None:
                 continue
             repr(found)
-            page("title", found, Content.of(found, {}, {}), command=None)
+            Content.of(found, {}, {}).page("title")
             found.policy.act(np.zeros((2, *found.policy.observation_shape), dtype=np.float32))
 
 

@@ -1,21 +1,19 @@
-"""The demonstrator model with gains: what it learns is how demonstrators act. Delays, and simulated demonstrators."""
+"""The demonstrator model with gains: what it learns is how demonstrators act. And simulated demonstrators."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from test_simulation import Corridor, Leaning
 
 import ileed
-from ileed.cli import run
-from ileed.comparing import CANDIDATES
-from ileed.model.demonstrators import UniformMixture
-from ileed.simulation import Delayed, LastingErrors, demonstrate
-from ileed.tasks import task
+from ileed.envs.simulation import demonstrate
+from ileed.envs.tasks import task
+from ileed.model.distributions import among, mixture, mixture_parts
+from ileed.selection import CANDIDATES
 from ileed.testing import check_demonstrator_model
 from ileed_lab.reach import ReachExpert
 
@@ -30,6 +28,7 @@ RHO = np.array([0.9, 0.6, 0.3, 0.15])
 OFFSET = np.array([[0.3, 0.0], [-0.3, 0.2], [0.1, -0.4], [-0.1, 0.2]])
 GAIN = np.exp([[0.3, 0.0], [-0.3, 0.2], [0.2, -0.2], [-0.2, 0.0]])
 SIGMA = 0.1
+SLOPES = np.array([[1.0, 0.2], [-0.5, 1.0], [0.0, 0.5]])
 
 
 def simulated(*, offset=0.0, gain=1.0, people=4, episodes=24, length=25, seed=0, gripper=False):
@@ -38,7 +37,7 @@ def simulated(*, offset=0.0, gain=1.0, people=4, episodes=24, length=25, seed=0,
     who = np.repeat(np.arange(people), episodes * length) % 4
     count = len(who)
     seen = random.uniform(-1, 1, size=(count, 3)).astype(np.float32)
-    mean = seen @ np.array([[1.0, 0.2], [-0.5, 1.0], [0.0, 0.5]])
+    mean = seen @ SLOPES
     noise = SIGMA / np.sqrt(RHO[who])[:, None] * random.normal(size=(count, 2))
     bias, factor = (np.broadcast_to(each, (4, 2))[who] for each in (offset, gain))
     actions = factor * (mean + noise) + bias
@@ -80,17 +79,32 @@ def test_offsets_gains_and_expertise_are_recovered():
     """600 steps each: offsets have standard errors of 0.01 at most, gains of 0.02, relative expertise of 4 %."""
     data = simulated(offset=OFFSET, gain=GAIN)
     model = ileed.SignalScaling(offset=True, centre=(0.0, 0.0))
-    fitted = method(model, steps=500).fit(data, seed=0, device="cpu")
+    fitted = method(model, steps=500, decay=True).fit(data, seed=0, device="cpu")
     np.testing.assert_allclose(fitted.slips["offset"], OFFSET - OFFSET.mean(0), atol=0.04)
     np.testing.assert_allclose(fitted.slips["gain"], GAIN, atol=0.06)
     np.testing.assert_allclose(relative(fitted), RHO / RHO.mean(), rtol=0.15)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.01])
+def test_the_policy_has_the_gain_of_those_whose_episodes_count(least):
+    """Demonstrators of hardly any weight would otherwise take any gain, so that the policy could have any scale."""
+    data = simulated()
+    weights = np.where(data.episode_demonstrator == 0, 1.0, least)
+    fitted = method(ileed.SignalScaling(centre=(0.0, 0.0)), steps=500, learning_rate=2e-2).fit(
+        data, seed=0, device="cpu", weights=weights
+    )
+    found, true = np.asarray(fitted.policy.distribution(data.observations).mean), data.observations @ SLOPES
+    slope = (found * true).sum(0) / np.square(true).sum(0)
+    np.testing.assert_allclose(slope, 1, atol=0.05)  # about 600 steps, noise of SIGMA
+    if least == 0.0:
+        np.testing.assert_allclose(fitted.slips["gain"][0], 1, atol=0.02)
 
 
 def test_small_actions_with_small_noise_are_as_expert_as_large_ones():
     """All have the same signal-to-noise ratio; `VarianceScaling` does not see that."""
     size = np.array([0.25, 0.5, 1.0, 2.0])
     data, random = simulated(), np.random.default_rng(1)
-    mean = data.observations @ np.array([[1.0, 0.2], [-0.5, 1.0], [0.0, 0.5]])
+    mean = data.observations @ SLOPES
     actions = size[data.demonstrator][:, None] * (mean + SIGMA * random.normal(size=mean.shape))
     data = replace(data, actions=actions.astype(np.float32))
     own = relative(method(ileed.SignalScaling(centre=(0.0, 0.0)), steps=500).fit(data, seed=0, device="cpu"))
@@ -184,7 +198,7 @@ def test_a_centre_of_other_dimensions_is_refused():
 @pytest.fixture
 def one_restart(monkeypatch):
     """One restart of each fold instead of six: these optimisations have no poor starts."""
-    monkeypatch.setattr("ileed.fitted.model_choice.RESTARTS", 1)
+    monkeypatch.setattr("ileed.selection.candidates.MODEL_RESTARTS", 1)
 
 
 @pytest.mark.usefixtures("one_restart")
@@ -213,68 +227,49 @@ def test_auto_compares_the_models_of_continuous_actions_and_the_report_shows_wha
     assert "gain of action 1" in page
 
 
-# --- delays
-
-
-@pytest.fixture(scope="module")
-def late() -> ileed.Demonstrations:
-    """Two people of five act at once, the others on what they saw two steps ago; actions are discrete."""
-    random = np.random.default_rng(0)
-    state = random.integers(3, size=(5, 20, 30))
-    lag = np.array([0, 2, 2, 2, 2])
-    step = np.maximum(np.arange(30) - lag[:, None, None], 0) * np.ones((5, 20, 1), dtype=int)
-    right = np.take_along_axis(state, step, axis=2)
-    action = np.where(random.random(state.shape) < 0.8, right, random.integers(3, size=state.shape))
-    return ileed.Demonstrations(
-        observations=np.eye(3)[state.ravel()],
-        actions=action.ravel(),
-        demonstrator=np.repeat(np.arange(5), 600),
-        episode=np.arange(3000) // 30,
-        names=tuple(f"person {k}" for k in range(5)),
-    )
-
-
-@pytest.mark.usefixtures("one_restart")
-def test_the_delay_of_most_people_is_found_and_who_has_another(late):
-    policy, expertise = ileed.CategoricalMLP(hidden=()), ileed.Constant()
-    quick = ileed.Ileed(policy=policy, expertise=expertise, steps=60, learning_rate=0.1, skill_learning_rate=0.1)
-    found = ileed.compare_delays(late, seed=0, delays=(0, 1, 2, 3), method=quick, device="cpu")
-    assert found.chosen == 2
-    assert found.by_demonstrator["person 0"] == 0
-    assert all(found.by_demonstrator[f"person {k}"] == 2 for k in range(1, 5))
-    assert "delay 2 is preferred" in found.sentence()
-    assert "1 of 5 people prefer another (person 0 0)" in found.sentence()
-    assert found.table()["model"].to_pylist() == [f"delay {k}" for k in range(4)]
-
-
-def test_a_delay_shifts_what_was_seen_within_episodes_and_nothing_else(late):
-    shifted = late.delayed({"person 1": 2, "person 3": 40})
-    one = slice(600, 630)
-    np.testing.assert_array_equal(shifted.observations[600:603], late.observations[[600] * 3])
-    np.testing.assert_array_equal(shifted.observations[one][2:], late.observations[one][:-2])
-    np.testing.assert_array_equal(shifted.observations[1800:1830], late.observations[[1800] * 30])
-    np.testing.assert_array_equal(shifted.observations[:600], late.observations[:600])
-    np.testing.assert_array_equal(shifted.actions, late.actions)
-    assert late.delayed(0).equals(late)
-    assert late.delayed(3).equals(late.delayed(1).delayed(2))
-
-
-@pytest.mark.parametrize(("delay", "says"), [(-1, "the delay is -1"), ({"nobody": 1}, "no demonstrator 'nobody'")])
-def test_a_delay_of_nobody_or_into_the_future_is_refused(late, delay, says):
-    with pytest.raises(ileed.DemonstrationError, match=says):
-        late.delayed(delay)
-
-
-@pytest.mark.usefixtures("one_restart")
-def test_the_command_compares_delays(late, tmp_path, capsys):
-    ileed.write_parquet(late, tmp_path / "data.parquet")
-    words = ["compare", str(tmp_path / "data.parquet"), "--delays", "0", "2", "--steps", "20", "--json"]
-    words += ["--expertise", "Constant()", "--policy", "CategoricalMLP(hidden=())", "--learning-rate", "0.2"]
-    assert run(words) == 0
-    assert json.loads(capsys.readouterr().out)["delay"] == 2
-
-
 # --- simulated people
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LastingErrors:
+    """Demonstrators with offsets, gains and autocorrelated noise.
+
+    Each is a number, (dimension,) numbers, or (person, dimension) numbers in the order of the demonstrators. A mean of
+    the policy is multiplied by `gain`, and `offset` is added; `correlation` is that of noise with the step before.
+    """
+
+    offset: Any = 0.0
+    gain: Any = 1.0
+    correlation: Any = 0.0
+    exempt: tuple[int, ...] = ()
+    """Dimensions of the action without errors of any kind."""
+    previous: Any = field(default=float("nan"), repr=False)
+    """The residual of the step before; NaN where there is none."""
+    discrete = False
+
+    def after(self, previous: torch.Tensor) -> LastingErrors:
+        """The same, after these residuals (env, dimension)."""
+        return replace(self, previous=previous)
+
+    def observed(self, policy: Any, expertise: torch.Tensor) -> Any:
+        """The demonstrator's own distribution of actions; `expertise` has the policy's batch shape."""
+        logits, means, standard_deviations = mixture_parts(policy)
+        each = (self.offset, self.gain, self.correlation, self.previous)
+        offset, gain, correlation, previous = (self._of_rows(value, means) for value in each)
+        known = ~previous.isnan()
+        correlation = correlation * known
+        moved = gain * means + offset + correlation * previous.nan_to_num()
+        left = standard_deviations * (1 - correlation.square()).sqrt()
+        if self.exempt:
+            moved = torch.where(among(self.exempt, means), means, moved)
+            left = torch.where(among(self.exempt, means), standard_deviations, left)
+        return ileed.VarianceScaling(exempt=self.exempt).observed(mixture(logits, moved, left), expertise)
+
+    @staticmethod
+    def _of_rows(value: Any, means: torch.Tensor) -> torch.Tensor:
+        """(row, 1, dimension), beside means (row, mode, dimension)."""
+        found = torch.as_tensor(np.asarray(value), dtype=means.dtype)
+        return found.expand(means.shape[0], means.shape[-1]).unsqueeze(-2)
 
 
 def test_simulated_people_err_as_they_were_told():
@@ -295,14 +290,6 @@ def test_simulated_people_err_as_they_were_told():
         found = np.corrcoef(apart[1:, dimension][inside], apart[:-1, dimension][inside])[0, 1]
         assert found == pytest.approx(correlation, abs=0.08)
     np.testing.assert_allclose(played.actions[:, 2], mean[:, 2], atol=0.06)
-
-
-def test_simulated_people_who_are_late_act_on_what_they_saw():
-    corridor = Corridor()
-    certain = Delayed(UniformMixture(), [0, 3])
-    data = demonstrate(corridor, Leaning(), skill=[1.0, 1.0], steps=40, seed=0, demonstrator=certain)
-    np.testing.assert_array_equal(data.delayed({"demonstrator 2": 3}).observations[:, 0], data.actions)
-    assert (data.observations[:, 0] != data.actions).any()
 
 
 def test_without_errors_that_last_simulated_people_are_those_of_variance_scaling():

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from ileed.envs.abstract_task import as_actor
+from ileed.envs.minigrid import ENVIRONMENTS, MiniGridTask
+from ileed.envs.rollout import episode_seed
+from ileed.envs.tasks import expert, names, task
 from ileed.errors import IleedError
-from ileed.tasks import as_actor, expert, names, task
-from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask
-from ileed.tasks.rollout import episode_seed
 from ileed_lab.minigrid.sequence import STAGES, TaskSequence, experts, multi_skill_task, stage_seed, stages_of
 
 LONGEST = (288, 100, 144)  # minigrid's own limits of time: 8 x 6 x 6, 4 x 5 x 5 and 4 x 6 x 6 steps

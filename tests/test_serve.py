@@ -29,7 +29,7 @@ from ileed.cli import run
 from ileed.cli.serve import _opened
 from ileed.errors import RunError, SettingsError
 from ileed.serve import Destination, Marks, Server, Session
-from ileed.serve.playback import PART, Playback
+from ileed.serve.session import PART, Playback
 
 pytest.importorskip("starlette", reason="starlette is absent: pip install 'ileed[serve]'")
 pytest.importorskip("uvicorn", reason="uvicorn is absent: pip install 'ileed[serve]'")
@@ -57,7 +57,7 @@ def curated(**rule):
 def session(folder, *, overwrite=False, **rule):
     data = population()
     fit().save(folder / "run", overwrite=True)
-    marks = Marks.of(folder / "run", data.fingerprint(), data.episode_count)
+    marks = Marks.of(folder / "run", data.fingerprint, data.episode_count)
     return Session(folder / "run", fit(), curated(**rule), marks, Destination(folder / "out", overwrite=overwrite))
 
 
@@ -344,7 +344,7 @@ def test_marks_are_there_after_a_crash_and_in_every_window(client, place, nothin
     assert client("/marks?after=5")[0].status == 204
     assert client.json("/marks?after=4") == expected
     data = population()
-    again = Marks.of(place / "run", data.fingerprint(), data.episode_count)  # as another process reads them
+    again = Marks.of(place / "run", data.fingerprint, data.episode_count)  # as another process reads them
     assert again.read().kept == {0: True, 3: False}
 
 
@@ -358,7 +358,7 @@ def test_marks_of_many_windows_at_once_are_all_kept(client, nothing_marked):
 
 def test_marks_of_two_processes_at_once_are_all_kept(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from ileed.serve.marks import Marks\n"
+        "import sys; from pathlib import Path; from ileed.serve import Marks\n"
         "marks = Marks.of(Path(sys.argv[1]), 'abc', 100)\n"
         "for k in range(int(sys.argv[2]), 100, 2): marks.put(k, 'drop')\n"
     )
@@ -559,7 +559,7 @@ def test_the_command_prints_the_address_and_keeps_marks_when_it_is_interrupted(t
     assert process.returncode == 130, error
     assert "ileed: interrupted; the marks are kept in run" in error
     assert asks.token not in error
-    assert Marks.of(tmp_path / "run", data.fingerprint(), 40).read().marks == {1: "drop"}
+    assert Marks.of(tmp_path / "run", data.fingerprint, 40).read().marks == {1: "drop"}
     assert (tmp_path / "data.parquet").read_bytes() == before
 
 
@@ -567,7 +567,7 @@ def test_without_the_extra_one_sentence_says_what_to_install(tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "starlette", None)
     assert run(["serve", str(tmp_path), str(tmp_path / "data.parquet")]) == 2
     assert capsys.readouterr().err == (
-        "ileed: this needs the package 'starlette', which must be installed: pip install 'ileed[serve]'\n"
+        "ileed: this needs the package 'starlette', which is not installed: pip install 'ileed[serve]'\n"
     )
 
 

@@ -19,7 +19,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is ab
 pytest.importorskip("uvicorn", reason="uvicorn is absent: pip install 'ileed[serve]'")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.campaign,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: run `make browser`"),
 ]
 AXE = Path(os.environ.get("AXE_CORE", ".cache/axe/node_modules/axe-core/axe.min.js"))
@@ -59,7 +59,7 @@ def served(folder, data):
     method = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(4,)), restarts=1, steps=40, folds=2)
     fitted = method.fit(data, seed=0, device="cpu", check_width=False)
     fitted.save(folder / "run")
-    marks = Marks.of(folder / "run", data.fingerprint(), data.episode_count)
+    marks = Marks.of(folder / "run", data.fingerprint, data.episode_count)
     curated = ileed.curate(fitted, data, stretch=4, keep=0.5)
     server = Server(Session(folder / "run", fitted, curated, marks, Destination(folder / "out")))
     thread = threading.Thread(target=server.run)

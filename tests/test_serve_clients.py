@@ -1,4 +1,4 @@
-"""Clients of the live page that misbehave: they hold no connection for long and cause no traceback."""
+"""Clients of the live page that misbehave cause no traceback, and files that cannot be read are not damaged."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from ileed.serve import Destination, Marks, Server, Session
 pytest.importorskip("starlette", reason="starlette is absent: pip install 'ileed[serve]'")
 pytest.importorskip("uvicorn", reason="uvicorn is absent: pip install 'ileed[serve]'")
 
-PATIENCE = 0.6  # seconds
-
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
@@ -31,13 +29,13 @@ def session(tmp_path_factory):
     fitted = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(4,)), restarts=1, steps=5).fit(data, seed=0, device="cpu")
     run = tmp_path_factory.mktemp("clients") / "run"
     fitted.save(run)
-    marks = Marks.of(run, data.fingerprint(), data.episode_count)
+    marks = Marks.of(run, data.fingerprint, data.episode_count)
     return Session(run, fitted, ileed.curate(fitted, data, keep=0.5), marks, Destination(run.parent / "out"))
 
 
 @pytest.fixture(scope="module")
 def server(session):
-    server = Server(session, patience=PATIENCE)
+    server = Server(session)
     thread = threading.Thread(target=server.run)
     thread.start()
     yield server
@@ -82,18 +80,6 @@ def open_socket(server) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=10)
 
 
-def is_closed_by_the_server(client: socket.socket) -> bool:
-    """Waits for the server to close a connection; false if it has not within 10 seconds."""
-    try:
-        while client.recv(1 << 16):
-            pass
-    except TimeoutError:
-        return False
-    except ConnectionError:
-        pass
-    return True
-
-
 @pytest.mark.parametrize("digits", [19, 100, 5_000])
 @pytest.mark.parametrize("path", ["/episodes/{}/0", "/episodes/0/{}", "/frames/{}/0"])
 def test_an_episode_number_of_very_many_digits_is_not_found(server, logged, path, digits):
@@ -113,71 +99,6 @@ def test_a_client_that_disconnects_in_the_middle_of_its_request_leaves_no_traceb
     assert not logged
     assert session.marks.read() == before
     assert not session.destination.out.exists()
-
-
-HALVES = {
-    "nothing": lambda server: b"",
-    "half a head": lambda server: request_head(server)[:40],
-    "half a body": lambda server: request_head(server, "POST", "/marks", **{"Content-Length": "100"}) + b"{",
-    "half of the next request": lambda server: request_head(server) + request_head(server)[:40],
-}
-
-
-@pytest.mark.parametrize("sent", HALVES.values(), ids=HALVES)
-def test_a_connection_that_waits_for_its_client_is_closed(server, logged, sent):
-    with open_socket(server) as client:
-        client.sendall(sent(server))
-        began = time.monotonic()
-        assert is_closed_by_the_server(client)
-        assert time.monotonic() - began < 20 * PATIENCE  # not an exact limit: the machine may be busy
-    assert not logged
-
-
-def test_a_byte_now_and_then_does_not_keep_a_connection_open(server):
-    with open_socket(server) as client:
-        for byte in request_head(server):
-            try:
-                client.sendall(bytes([byte]))
-            except ConnectionError:
-                return
-            time.sleep(PATIENCE / 5)
-    pytest.fail("the server has waited for all bytes of a slow request")
-
-
-def test_half_open_connections_do_not_use_up_the_files_of_the_process(server, logged):
-    files = Path("/proc/self/fd")
-    if not files.exists():
-        pytest.skip("this system has no /proc/self/fd")
-    before = len(os.listdir(files))
-    clients = [open_socket(server) for _ in range(300)]
-    try:
-        time.sleep(0.2)
-        assert len(os.listdir(files)) - before - len(clients) <= 110  # what the server holds, in the same process
-        assert all(is_closed_by_the_server(client) for client in clients)
-        assert status(server) == 200
-    finally:
-        for client in clients:
-            client.close()
-    assert not logged
-
-
-def test_a_client_that_never_reads_the_response_is_disconnected(server, logged):
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.connect(("127.0.0.1", server.port))
-        page = f"/?{urlsplit(server.address).query}"
-        client.sendall(request_head(server, path=page) * 20)  # more than the buffers of both sides hold
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            time.sleep(PATIENCE)
-            try:
-                client.sendall(b"x")  # fails once the server has given up
-            except ConnectionError:
-                break
-        else:
-            pytest.fail("the server still waits for a client that reads nothing")
-    assert status(server) == 200
-    assert not logged
 
 
 @pytest.mark.parametrize("reason", [errno.EMFILE, errno.EIO, errno.EACCES, errno.EINTR])

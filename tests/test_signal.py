@@ -10,10 +10,10 @@ import torch
 from torch.distributions import Normal, StudentT
 
 import ileed
-from ileed.fitted.likelihood import curves
-from ileed.fitted.posterior import GRID, mean_and_interval, peak, posterior
-from ileed.fitted.ratings import LEAST_RELIABILITY
-from ileed.fitted.signal import (
+from ileed.methods import RATER_HIDDEN
+from ileed.rating.posterior import GRID, mean_and_interval, peak, posterior
+from ileed.rating.ratings import LEAST_RELIABILITY
+from ileed.rating.signal import (
     HeldOutMoments,
     LogNoise,
     Moments,
@@ -24,7 +24,7 @@ from ileed.fitted.signal import (
     chosen_horizon,
     reliability_of,
 )
-from ileed.methods import RATER_HIDDEN
+from ileed.rating.step_likelihood import curves
 
 PEOPLE, EPISODES, LENGTH = 6, 10, 60
 
@@ -349,7 +349,7 @@ def test_a_rater_is_saved_and_loaded_to_the_same_bits(fitted, tmp_path):
     fitted.save(tmp_path / "run")
     loaded = ileed.load(tmp_path / "run")
     for each in (data, other):
-        np.testing.assert_array_equal(loaded.rater.shares(each), fitted.rater.shares(each))
+        np.testing.assert_array_equal(loaded.rater.judge(each).shares(), fitted.rater.judge(each).shares())
     assert loaded.expertise.by_demonstrator() == fitted.expertise.by_demonstrator()
     assert loaded.rater.reliability == fitted.rater.reliability
 
@@ -365,8 +365,8 @@ def test_newcomers_are_rated_on_the_scale_of_the_fit(fitted):
 
 def test_a_fit_judges_its_own_episodes_by_policies_that_have_not_seen_them(fitted):
     data = operators(NOISE)
-    held_out_shares = fitted.rater.shares(data)
-    seen_by_most = fitted.rater.shares(replace(data, names=tuple(f"other {k}" for k in range(PEOPLE))))
+    held_out_shares = fitted.rater.judge(data).shares()
+    seen_by_most = fitted.rater.judge(replace(data, names=tuple(f"other {k}" for k in range(PEOPLE)))).shares()
     assert seen_by_most.mean() < held_out_shares.mean()
     assert "none of which has seen" in ileed.curate(fitted, data).judged_by
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch.distributions import Categorical
 
+from ileed.envs.abstract_task import AbstractTask, Playthrough
+from ileed.envs.simulation import POPULATIONS, demonstrate, demonstrator_actor
+from ileed.envs.tasks import expert, task
 from ileed.errors import IleedError
+from ileed.formats import shipped
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
-from ileed.readers import shipped
-from ileed.simulation import POPULATIONS, demonstrate, demonstrator_actor
-from ileed.tasks import AbstractTask, Playthrough, expert, task
 from ileed_lab.minigrid.noise import Biased, Persistent
 from ileed_lab.minigrid.sequence import (
     STAGES,

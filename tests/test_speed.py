@@ -11,7 +11,7 @@ from torch.nn.functional import relu
 
 import ileed
 from ileed._torch import stream
-from ileed.nets import MLP, Pick
+from ileed.model.nets import MLP, Pick
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import ileed
+from ileed.envs.abstract_task import as_actor
 from ileed.errors import SettingsError
-from ileed.tasks import as_actor
 from ileed_lab.square.operators import OPERATORS, Operator, SquareExpert, attempt, demonstrate_square
 from ileed_lab.square.rendering import render_episode
 from ileed_lab.square.task import LIMIT, OBSERVATIONS, PHASES, SquareTask, SquareWorld
@@ -150,7 +150,6 @@ def test_an_episode_depends_on_its_seed_and_number_alone() -> None:
     assert alone.steps.tolist() != other.steps.tolist()
 
 
-@pytest.mark.slow
 def test_processes_play_what_one_process_plays() -> None:
     told: list[tuple[int, int]] = []
     task, expert = SquareTask(), SquareExpert(OPERATORS[0])
@@ -179,7 +178,6 @@ def test_who_does_nothing_fails_at_the_limit_and_is_reset_for_every_episode_with
     assert again.seeds == still.seeds[:1]
 
 
-@pytest.mark.slow
 def test_the_controller_succeeds_from_forty_starts_and_goes_through_all_phases() -> None:
     found = SquareTask().rollouts(SquareExpert(), episodes=40, seed=1)
     assert found.success.all()

@@ -15,11 +15,11 @@ import pytest
 from pyarrow import ArrowException, fs
 
 import ileed
-from ileed import stores
 from ileed.cli import run as command
 from ileed.errors import IleedError, RunError
 from ileed.report import compare_runs, figures, people_table
-from ileed.serve.marks import Marks
+from ileed.runs import stores
+from ileed.serve import Marks
 
 MOTO = Path(__file__).parents[1] / ".cache" / "moto" / "bin" / "moto_server"
 METHOD = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=()), expertise=ileed.Constant(), restarts=1, steps=5, folds=0)
@@ -98,8 +98,8 @@ def content(address: str) -> bytes:
 
 def test_a_file_and_a_folder_are_read_from_a_store(store, people, tmp_path):
     ileed.write(people, f"{store}/people.parquet")
-    assert ileed.read(f"{store}/people.parquet").fingerprint() == people.fingerprint()
-    assert ileed.read(Path(f"{store}/people.parquet")).fingerprint() == people.fingerprint()
+    assert ileed.read(f"{store}/people.parquet").fingerprint == people.fingerprint
+    assert ileed.read(Path(f"{store}/people.parquet")).fingerprint == people.fingerprint
 
     continuous = ileed.Demonstrations(
         observations=people.observations,
@@ -134,13 +134,13 @@ def test_a_file_that_was_replaced_in_the_store_is_read_anew(store, people):
     address = f"{store}/people.parquet"
     for data in (people, people.by("ann")):
         ileed.write(data, address, overwrite=True)
-        assert ileed.read(address).fingerprint() == data.fingerprint()
+        assert ileed.read(address).fingerprint == data.fingerprint
 
 
 def test_a_key_may_have_spaces_and_letters_beyond_ascii(store, people):
     ileed.write(people, f"{store}/Zoë & Ann/round 1.parquet")
-    assert ileed.read(f"{store}/Zoë & Ann/round 1.parquet").fingerprint() == people.fingerprint()
-    assert ileed.read(Path(f"{store}/Zoë & Ann/round 1.parquet")).fingerprint() == people.fingerprint()
+    assert ileed.read(f"{store}/Zoë & Ann/round 1.parquet").fingerprint == people.fingerprint
+    assert ileed.read(Path(f"{store}/Zoë & Ann/round 1.parquet")).fingerprint == people.fingerprint
 
 
 def test_a_run_that_is_saved_in_a_store_is_loaded_from_there_and_replaced_only_when_asked(store, people, cache):

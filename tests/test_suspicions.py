@@ -13,7 +13,7 @@ import pytest
 from triage import triage
 
 import ileed
-from ileed.demonstrations.findings import unpredicted_ends
+from ileed.data.findings import unpredicted_ends
 from ileed.errors import DemonstrationError, IleedWarning
 
 PEOPLE, CASES, STEPS_OF_A_CASE = 6, 40, 5
@@ -148,7 +148,7 @@ def test_the_triage_desk_has_no_serious_finding(seed):
 
 
 def test_the_data_that_ship_with_the_package_have_no_serious_finding():
-    folder = Path(ileed.__file__).parent / "data"
+    folder = Path(ileed.__file__).parent / "formats" / "shipped"
     for file in (folder / "obstacles-beta-1.parquet", folder / "square-small.hdf5"):
         assert [finding for finding in ileed.read(file).check() if finding.serious] == []
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from ileed.envs import minigrid as ours
+from ileed.envs.abstract_task import as_actor
+from ileed.envs.minigrid import ENVIRONMENTS, MiniGridTask, expert_path
+from ileed.envs.rollout import episode_seed
+from ileed.envs.tasks import expert, names, task
 from ileed.errors import IleedError, RunError
-from ileed.tasks import as_actor, expert, names, task
-from ileed.tasks import minigrid as ours
-from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask, expert_path
-from ileed.tasks.rollout import episode_seed
 from ileed_lab.expert_files import load_expert, save_expert
 from ileed_lab.minigrid.mission import flat_with_mission
 from ileed_lab.minigrid.pretraining import Pretraining, pretrain
@@ -259,7 +260,7 @@ def test_without_minigrid_tasks_and_experts_are_there_and_playing_names_the_extr
 import sys
 sys.modules.update(dict.fromkeys(["gymnasium", "minigrid", "stable_baselines3"]))
 import numpy as np
-from ileed.tasks import expert, task
+from ileed.envs.tasks import expert, task
 world, actor = task("minigrid/obstacles"), expert("minigrid/obstacles")
 assert (world.action_count, world.observation_size) == (3, 147)
 assert actor(np.zeros((2, 147), np.uint8)).shape == (2,)

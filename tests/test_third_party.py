@@ -14,8 +14,8 @@ import torch
 from tiny import PACKAGE, tiny_parts
 
 import ileed
-from ileed import nets, plugins, readers
-from ileed.model import parts
+from ileed import formats, plugins
+from ileed.model import nets, parts
 
 ACTIONS, STATES = 3, 6
 SHARP = ileed.CategoricalMLP(hidden=())
@@ -327,9 +327,9 @@ def test_a_contribution_that_is_no_part_is_refused(value, monkeypatch, tmp_path)
     with pytest.raises(ileed.IleedError, match="the entry point Wrong of the group"):
         parts.PARTS["Wrong"]
     monkeypatch.setattr(plugins, "contributed", lambda group: {"csv2": point})
-    assert "csv2" not in [reader.name for reader in readers.readers()]  # other formats are read and written as before
-    with pytest.raises(ileed.DemonstrationError, match=r"an entry point of the group ileed\.readers must name"):
-        readers.reader_of(tmp_path / "data.csv2")
+    assert "csv2" not in [reader.name for reader in formats.formats()]  # other formats are read and written as before
+    with pytest.raises(ileed.DemonstrationError, match=r"an entry point of the group ileed\.formats must name"):
+        formats.format_of(tmp_path / "data.csv2")
 
 
 def test_the_registry_of_parts_goes_by_name():

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import ileed
-import ileed.nets
+import ileed.model.nets
 from ileed._torch import product, threads
 
 SMALL = {"restarts": 2, "steps": 6}
@@ -52,6 +52,8 @@ def continuous(*, seed: int) -> ileed.Demonstrations:
         episode=np.repeat(np.arange(40), 30),
     )
 
+
+LARGE = [np.random.default_rng(0).normal(size=size) for size in ((700, 701), (701, 702))]
 
 FITS: dict[str, tuple[Callable[[], ileed.Demonstrations], ileed.Ileed]] = {
     "whole batch, widths compared, blocks of members": (
@@ -101,6 +103,7 @@ def record(out: Path) -> None:
                 numbers[column] = np.array(fitted.assess(data).table()[column])
                 numbers[f"cross-fitted {column}"] = np.array(fitted.expertise.table()[column])
         np.savez(out / name / "numbers.npz", **numbers)
+    np.save(out / "product.npy", product(*LARGE))
 
 
 def saved(folder: Path) -> dict[str, bytes]:
@@ -135,13 +138,13 @@ def test_kernels_run_on_one_thread_wherever_a_result_is_computed(name, monkeypat
     data, method = discrete(10, 8, 20, seed=0), ileed.Ileed(policy=ileed.CategoricalMLP(), folds=2, **SMALL)
     fitted = method.fit(data, seed=0, device="cpu")
     used: set[int] = set()
-    affine = ileed.nets._affine
+    affine = ileed.model.nets._affine
 
     def watched(*given: torch.Tensor) -> torch.Tensor:
         used.add(torch.get_num_threads())
         return affine(*given)
 
-    monkeypatch.setattr("ileed.nets._affine", watched)
+    monkeypatch.setattr("ileed.model.nets._affine", watched)
     calls = {
         "fit": lambda: method.fit(data, seed=0, device="cpu"),
         "cross_fit": lambda: method.cross_fit(data, seed=0, device="cpu"),
@@ -165,6 +168,19 @@ def test_a_product_is_that_of_the_matrices(shape):
     left, right = (rng.normal(size=size) for size in shape)
     np.testing.assert_allclose(product(left, right), left @ right, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(product(left, right > 0), left @ (right > 0), rtol=1e-13, atol=1e-13)
+
+
+def test_a_large_product_is_that_of_the_matrices_and_has_the_same_bits_wherever_they_are_in_memory():
+    """Up to the rounding of sums of 701 terms of about 1."""
+    left, right = LARGE
+    found = product(left, right)
+    np.testing.assert_allclose(found, left @ right, rtol=1e-11, atol=1e-11)
+    for shift in range(1, 4):
+        moved = np.zeros(left.size + shift)[shift:].reshape(left.shape)
+        moved[:] = left
+        with threads(2):
+            np.testing.assert_array_equal(product(moved, np.asfortranarray(right)), found)
+    np.testing.assert_allclose(product(left, right > 0), left @ (right > 0), rtol=1e-11, atol=1e-11)
 
 
 if __name__ == "__main__":

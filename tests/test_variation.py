@@ -10,10 +10,9 @@ from scipy.stats import norm
 
 import ileed
 from ileed import Demonstrations, rate
-from ileed.fitted.posterior import GRID, INSIDE, posterior
-from ileed.fitted.variation import SPREADS, MarginalCurves, points_for, posterior_of_means
-from ileed.report.advice import next_steps
+from ileed.rating.posterior import GRID, INSIDE, SPREADS, MarginalCurves, points_for, posterior, posterior_of_means
 from ileed.report.people import Person, people_of
+from ileed.report.sections import next_steps
 
 ACTIONS = 7
 

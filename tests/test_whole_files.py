@@ -47,16 +47,6 @@ def test_curated_episodes_replace_their_own_files_alone(tmp_path):
     assert (tmp_path / "out" / "deep/er/notes.txt").read_text() == WORK
 
 
-def test_curated_episodes_of_a_version_without_a_list_of_files_are_replaced(tmp_path):
-    curated().write(tmp_path / "out", format="openpi")
-    summary = json.loads((tmp_path / "out" / "curated.json").read_text())
-    del summary["files"]
-    (tmp_path / "out" / "curated.json").write_text(json.dumps(summary))
-    work = add_work(tmp_path / "out")
-    written = curated(0.3).write(tmp_path / "out", overwrite=True)
-    assert tree(tmp_path / "out").keys() == work.keys() | {path.name for path in written}
-
-
 def test_the_command_curate_refuses_a_folder_that_holds_its_data(tmp_path, capsys):
     fitted().save(tmp_path / "run")
     ileed.write(world(), tmp_path / "data.parquet")

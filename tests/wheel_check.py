@@ -1,6 +1,6 @@
 """The distributions as a user gets them: built, installed in fresh environments, and tried.
 
-`make wheel-check` runs this. For each interpreter the wheel is installed alone, and the README's thirty seconds of
+`make wheel-check` runs this. For each interpreter the wheel is installed alone, and the README's example in
 Python run as pasted, with short fits; `ileed demo` and the lab's commands refuse in one sentence that says what to
 install. Then the extras of the demo are added, and `ileed demo` runs to its end. Packages come from where uv finds
 them: the folder that UV_FIND_LINKS or PIP_FIND_LINKS names, and the index.
@@ -36,7 +36,7 @@ SHORT_FITS = """
 import dataclasses, ileed
 fit = ileed.Ileed.fit
 def short_fit(method, *arguments, **options):
-    short = dataclasses.replace(method, restarts=min(method.restarts, 2), steps=min(method.steps, 50))
+    short = dataclasses.replace(method, restarts=min(method.restarts or 2, 2), steps=min(method.steps or 50, 50))
     return fit(short, *arguments, **options)
 ileed.Ileed.fit = short_fit
 """
@@ -172,17 +172,17 @@ def check_readme(environment: Path, work: Path) -> None:
 
     Its fits are short, since what they find is not what is asked here: `ileed demo` fits to the end.
     """
-    section = (ROOT / "README.md").read_text().partition("## Thirty seconds of Python\n")[2].partition("\n## ")[0]
+    section = (ROOT / "README.md").read_text().partition("## Use it from Python\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     if not blocks:
-        raise WheelError('README.md has no Python under "Thirty seconds of Python": this check looks for it there')
+        raise WheelError('README.md has no Python under "Use it from Python": this check looks for it there')
     for number, block in enumerate(blocks, start=1):
         began = time.monotonic()
         program = f"{SHORT_FITS}exec({block!r}, {{'__name__': '__main__'}})"
         done = run([environment / "bin/python", "-W", "error", "-c", program], cwd=work)
         if not done.stdout.strip():
-            raise WheelError(f"block {number} of the README's thirty seconds printed nothing")
-        say(f"block {number} of the README's thirty seconds ran in {time.monotonic() - began:.0f} s")
+            raise WheelError(f"block {number} of the README's example printed nothing")
+        say(f"block {number} of the README's example ran in {time.monotonic() - began:.0f} s")
 
 
 def check_refusal(environment: Path, work: Path, command: str, advice: str) -> None:

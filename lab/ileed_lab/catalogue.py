@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ileed import SettingsError
-from ileed.wording import did_you_mean
+from ileed.errors import did_you_mean
 from ileed_lab.calibration.experiment import Coverage
 from ileed_lab.chess.crossfitting import ChessCrossFitting
 from ileed_lab.chess.experiment import ChessEngines, ChessExpertise, ChessPolicy

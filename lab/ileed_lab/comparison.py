@@ -15,7 +15,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from ileed import Scores, SettingsError
-from ileed.wording import counted
+from ileed.errors import counted
 from ileed_lab.catalogue import EXPERIMENTS
 from ileed_lab.records import Measured, read_cell
 
@@ -43,7 +43,7 @@ _NORMAL = NormalDist().inv_cdf(0.975)
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over trials, with a 95 % interval."""
+    """A mean over trials, with a 95% interval."""
 
     mean: float
     low: float
@@ -54,7 +54,7 @@ class Estimate:
 
     @classmethod
     def over(cls, values: Iterable[float]) -> Self | None:
-        """The mean over trials, with a 95 % bootstrap interval; None where there are no trials."""
+        """The mean over trials, with a 95% bootstrap interval; None where there are no trials."""
         measured = np.array(list(values), dtype=np.float64)
         if not len(measured):
             return None
@@ -64,7 +64,7 @@ class Estimate:
 
     @classmethod
     def share(cls, hits: int, trials: int) -> Self:
-        """A share of trials, with Wilson's 95 % interval."""
+        """A share of trials, with Wilson's 95% interval."""
         share, shrinkage = hits / trials, _NORMAL**2 / trials
         centre = (share + shrinkage / 2) / (1 + shrinkage)
         half_width = math.sqrt(shrinkage * (share * (1 - share) + shrinkage / 4)) / (1 + shrinkage)

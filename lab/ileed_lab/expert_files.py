@@ -12,8 +12,8 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as safetensors_bytes
 
+from ileed.envs.minigrid import Expert
 from ileed.errors import RunError, brief
-from ileed.tasks.minigrid import Expert
 
 __all__ = ["check_layers", "load_expert", "save_expert"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
 from ileed import Demonstrations, RunError, SettingsError, runs
-from ileed.runtime import stream
-from ileed.tasks import AbstractTask
+from ileed.envs.abstract_task import AbstractTask
+from ileed.parallel.runtime import stream
 from ileed_lab.learners import Learner
 from ileed_lab.records import Measured, read_cell, recorded_plan, recorded_settings, recorded_trial
 
-__all__ = ["AbstractExperiment", "Cell", "Setting", "cells", "scoring_seed"]
+__all__ = ["AbstractExperiment", "AbstractFileExperiment", "Cell", "Setting", "cells", "scoring_seed"]
 
 Setting = Mapping[str, Any]
 """Where demonstrations come from, as in {"task": "minigrid/empty", "population": "unif"}."""
@@ -39,6 +39,8 @@ class AbstractExperiment(ABC):
     With one, a core also runs one method at a time: for experiments whose fits take minutes."""
     data_file: ClassVar[str | None] = None
     """The name that the documentation gives to the file of demonstrations; None where demonstrations are simulated."""
+    has_continuous_actions: ClassVar[bool] = False
+    """Whether settings of `Ileed` that are None stand for those of continuous actions."""
 
     def with_data(self, data: Path | None) -> Self:
         """This experiment on a file of demonstrations; those that simulate their own refuse one."""
@@ -72,6 +74,16 @@ class AbstractExperiment(ABC):
         """The numbers that measurements depend on, such as episodes: results of different plans are not mixed."""
 
 
+@dataclass(frozen=True)
+class AbstractFileExperiment(AbstractExperiment):
+    """An experiment that learns from a file of demonstrations, which is listed without one."""
+
+    data: Path | None = None
+
+    def with_data(self, data: Path | None) -> Self:
+        return replace(self, data=data)
+
+
 @final
 @dataclass(frozen=True)
 class Cell:
@@ -102,7 +114,7 @@ class Cell:
             "experiment": self.experiment.name,
             "setting": dict(self.setting),
             "method": self.method,
-            "settings": recorded_settings(self.learner),
+            "settings": recorded_settings(self.learner, continuous=self.experiment.has_continuous_actions),
             "plan": recorded_plan(self.experiment.plan),
         }
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeGuard, final
 
 import numpy as np
+import torch
 
 from ileed import CategoricalMLP, Demonstrations, Fitted, Ileed, ModelComparison
-from ileed.fitted import Ensemble
-from ileed.fitted.model_choice import CANDIDATES, Folds
-from ileed.fitting import ProgressCallback
-from ileed.width import LADDER, RESTARTS, Split, compare_widths
+from ileed.fitting.stages import Stages
+from ileed.methods import Ensemble
+from ileed.selection import CANDIDATES, Candidate, Folds, candidates, to_try
+from ileed_lab.in_turn import AbstractSideBySide
 
 __all__ = [
+    "PAPERS_STEPS",
     "Auto",
     "Chosen",
     "Comparison",
@@ -32,6 +34,9 @@ __all__ = [
     "runs_on",
 ]
 
+PAPERS_STEPS: Mapping[str, Any] = {"steps": 2_000, "learning_rate": 1e-3, "decay": False, "batch_size": 256}
+"""How `Ileed` optimises with discrete actions, for fits of continuous ones that were recorded with it."""
+
 
 class Fit(Protocol):
     """What every fit has: a policy to act with."""
@@ -48,15 +53,8 @@ class Learner(Protocol):
     than one after the other also has `fit_each`; see `FitsTogether`.
     """
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Fit:
-        """Learn from demonstrations; `progress` is called with an `ileed.Progress` now and then."""
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Fit:
+        """Learn from demonstrations."""
         ...
 
 
@@ -64,12 +62,7 @@ class FitsTogether(Learner, Protocol):
     """A learner that can fit several data sets together, each as it would be fitted alone but for rounding."""
 
     def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
+        self, datasets: Sequence[Demonstrations], *, seeds: Sequence[int], device: str = "auto"
     ) -> Sequence[Any]:
         """A fit of each data set with its seed; of several restarts all of them, as an `Ensemble`."""
         ...
@@ -100,7 +93,7 @@ def fit_seconds(fit: Any) -> float:
 
 
 def expertise_by_label(fitted: Fitted, data: Demonstrations, column: str) -> dict[str, dict[str, float]]:
-    """Everybody's mean expertise over their own steps in `data`, for each label of a column of its skills."""
+    """Every demonstrator's mean expertise over their own steps in `data`, for each label of a column of its skills."""
     if fitted.expertise.skill_names:
         return fitted.expertise.by_skill()
     labels = np.asarray(data.skills[column])
@@ -125,16 +118,9 @@ class Rated:
     method: Ileed
     folds: int = 5
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Fitted:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Fitted:
         method = replace(self.method, folds=self.folds)
-        return method.fit(demonstrations, seed=seed, device=device, check_width=False, progress=progress)
+        return method.fit(demonstrations, seed=seed, device=device, check_width=False)
 
 
 @final
@@ -145,18 +131,9 @@ class Told:
     method: Ileed
     gold: tuple[str, ...] = ()
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Fitted:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Fitted:
         method = replace(self.method, folds=0)
-        return method.fit(
-            demonstrations, seed=seed, device=device, check_width=False, progress=progress, gold=list(self.gold) or None
-        )
+        return method.fit(demonstrations, seed=seed, device=device, check_width=False, gold=list(self.gold) or None)
 
 
 @final
@@ -178,46 +155,20 @@ class Chosen:
 
 @final
 @dataclass(frozen=True)
-class Auto:
+class Auto(AbstractSideBySide):
     """`Ileed(demonstrator="auto")` for several data sets side by side."""
 
     method: Ileed
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Chosen:
-        return self.fit_each([demonstrations], seeds=[seed], device=device, progress=progress)[0]
-
     def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
+        self, datasets: Sequence[Demonstrations], *, seeds: Sequence[int], device: str = "auto"
     ) -> list[Chosen]:
-        folds = [Folds.of(data, seed=seed) for data, seed in zip(datasets, seeds, strict=True)]
         models = [model for model in CANDIDATES if model.discrete]
-        nats: list[list[Any]] = [[] for _ in folds]
-        for model in models:
-            method = replace(self.method, demonstrator=model, restarts=len(folds[0].weights))
-            weights = [own.weights for own in folds]
-            found = method.fit_each([own.data for own in folds], seeds=seeds, device=device, weights=weights)
-            for costs, own, ensemble in zip(nats, folds, found, strict=True):
-                costs.append(own.nats(ensemble))
-        compared = [each.compared(models, costs) for each, costs in zip(folds, nats, strict=True)]
-        chosen: dict[int, Chosen] = {}
-        for number, model in enumerate(models):
-            here = [index for index, found in enumerate(compared) if found.chosen == number]
-            method = replace(self.method, demonstrator=model)
-            fits = method.fit_each([datasets[i] for i in here], seeds=[seeds[i] for i in here], device=device)
-            chosen |= {index: Chosen(fit, compared[index]) for index, fit in zip(here, fits, strict=True)}
-        return [chosen[index] for index in range(len(datasets))]
+        tried = candidates.demonstrator_models(models)
+        members, count = candidates.MODEL_RESTARTS, candidates.MODEL_FOLDS
+        pairs = zip(datasets, seeds, strict=True)
+        folds = [Folds.of(data, seed=seed, members=members, count=count) for data, seed in pairs]
+        return _fit_chosen(self.method, datasets, folds, tried, seeds, device)
 
 
 @final
@@ -227,42 +178,48 @@ class Widened:
 
     method: Ileed
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Fitted:
-        return likeliest(self.fit_each([demonstrations], seeds=[seed], device=device, progress=progress)[0])
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Fitted:
+        return likeliest(self.fit_each([demonstrations], seeds=[seed], device=device)[0])
 
     def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
+        self, datasets: Sequence[Demonstrations], *, seeds: Sequence[int], device: str = "auto"
     ) -> list[Ensemble]:
-        splits = [Split.of(data, seed=seed) for data, seed in zip(datasets, seeds, strict=True)]
-        policies = {hidden: CategoricalMLP(hidden=hidden) for hidden in LADDER}
-        nats: list[dict[tuple[int, ...], Any]] = [{} for _ in splits]
-        for hidden, policy in policies.items():
-            method = replace(self.method, policy=policy, restarts=min(RESTARTS, self.method.restarts), ensemble=1)
-            weights = [split.kept.astype(float) for split in splits]
-            found = method.fit_each([split.data for split in splits], seeds=seeds, device=device, weights=weights)
-            for costs, split, ensemble in zip(nats, splits, found, strict=True):
-                costs[hidden] = ensemble.best().fitted().nats(split.held_out)
-        pairs = zip(splits, nats, strict=True)
-        chosen = [compare_widths(split, LADDER, costs.__getitem__).chosen for split, costs in pairs]
-        fits: dict[int, Ensemble] = {}
-        for hidden, policy in policies.items():
-            here = [index for index, width in enumerate(chosen) if width == hidden]
-            method = replace(self.method, policy=policy)
-            found = method.fit_each([datasets[i] for i in here], seeds=[seeds[i] for i in here], device=device)
-            fits |= dict(zip(here, found, strict=True))
-        return [fits[index] for index in range(len(datasets))]
+        tried = candidates.widths(CategoricalMLP(), candidates.LADDER)
+        members = min(candidates.WIDTH_RESTARTS, self.method.usual_restarts)
+        folds = [Folds.of(data, seed=seed, members=members) for data, seed in zip(datasets, seeds, strict=True)]
+        return [found.ensemble for found in _fit_chosen(self.method, datasets, folds, tried, seeds, device)]
+
+
+def _fit_chosen(
+    method: Ileed,
+    datasets: Sequence[Demonstrations],
+    folds: Sequence[Folds],
+    tried: Sequence[Candidate],
+    seeds: Sequence[int],
+    device: str,
+) -> list[Chosen]:
+    """The fit to each data set with the settings that its own folds prefer; each candidate is fitted side by side."""
+    nats: list[dict[str, Any]] = [{} for _ in folds]
+    for candidate in tried:
+        restarts = folds[0].members * folds[0].count
+        own = replace(method, **candidate.settings, restarts=restarts, ensemble=1)
+        weights = [each.weights for each in folds]
+        found = own.fit_each([each.data for each in folds], seeds=seeds, device=device, weights=weights)
+        for costs, each, ensemble in zip(nats, folds, found, strict=True):
+            costs[candidate.name] = each.held_out_nats(ensemble)
+    compared = []
+    for own_folds, known in zip(folds, nats, strict=True):
+        judged: list[Any] = []
+        for candidate, _ in to_try(own_folds, tried, judged, Stages(0, torch.device("cpu")), name=""):
+            judged.append((known[candidate.name], ()))
+        compared.append(ModelComparison.of(own_folds, tried, judged))
+    fits: dict[int, Chosen] = {}
+    for number, candidate in enumerate(tried):
+        here = [index for index, found in enumerate(compared) if found.chosen == number]
+        data, own_seeds = [datasets[index] for index in here], [seeds[index] for index in here]
+        ensembles = replace(method, **candidate.settings).fit_each(data, seeds=own_seeds, device=device)
+        fits |= {index: Chosen(fit, compared[index]) for index, fit in zip(here, ensembles, strict=True)}
+    return [fits[index] for index in range(len(datasets))]
 
 
 @final

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ileed import Demonstrations, Fitted, SettingsError
-from ileed.demonstrations import Array
-from ileed.demonstrations.outcomes import Better, EpisodeOutcomes, Outcome
-from ileed.fitted.evidence import combine_evidence
+from ileed.data import Array
+from ileed.rating.outcome_evidence import combine_evidence
+from ileed.rating.outcomes import Better, EpisodeOutcomes, Outcome
 
 __all__ = ["outcome_weights"]
 

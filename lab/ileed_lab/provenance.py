@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ileed.wording import counted
+from ileed.errors import counted
 from ileed_lab.catalogue import EXPERIMENTS
 from ileed_lab.comparison import Records, markdown_table, unique
 from ileed_lab.grid import cells
@@ -30,9 +30,8 @@ def provenance(records: Records, experiments: Sequence[str] | None = None) -> li
             ]
         )
     return [
-        "Each row is one experiment and the command that runs it again; `make reproduction-page` then writes this "
-        "page. Seconds are summed over trials: those of fits are the time that the fits took, those of scoring are "
-        "spent on many cores at once.",
+        "Each row is one experiment with the command that re-runs it; `make reproduction-page` then writes this page. "
+        "Seconds are summed over trials; scoring uses many cores at once.",
         markdown_table(["command", "done", "commit, date", "machine", "fit, seconds", "scoring, seconds"], rows),
     ]
 

@@ -40,25 +40,34 @@ _VALUES = {"scaled": {"standard_deviation": "deviation"}}
 _NOT_RECORDED = {"Curator": ("seed",), "Gail": ("task",), "Ileed": ("folds", "member_block", "temperature")}
 """Settings that are not in the header: the cell's own setting names the task, the plan the seed of a
 curation, and trials are fitted without folds."""
-_ADDED = {"Difficulty": {"easiness": True}}
+_ADDED: Mapping[str, Mapping[str, Any]] = {
+    "Difficulty": {"easiness": True},
+    "Ileed": {"decay": False},
+    "SignalScaling": {"importance": None},
+}
 """Settings that are younger than the first records of their kind, with the value of those records: it is left out."""
 
+_DISCRETE = {"restarts": 20, "steps": 2000, "learning_rate": 1e-3, "decay": False}
+"""What None stands for where actions are discrete or a policy is recurrent: records state it."""
 
-def recorded_settings(learner: Any) -> Any:
+
+def recorded_settings(learner: Any, *, continuous: bool = False) -> Any:
     """The settings of a learner as the header of a record holds them."""
-    return _with_recorded_names(json.loads(json.dumps(runs.plain(learner))))
+    return _with_recorded_names(json.loads(json.dumps(runs.plain(learner))), continuous)
 
 
-def _with_recorded_names(settings: Any) -> Any:
+def _with_recorded_names(settings: Any, continuous: bool) -> Any:
     if isinstance(settings, list):
-        return [_with_recorded_names(item) for item in settings]
+        return [_with_recorded_names(item, continuous) for item in settings]
     if not isinstance(settings, dict):
         return settings
     kind = str(settings.get("kind"))
+    if kind == "Ileed" and not (continuous and (settings["policy"] or {}).get("kind") != "MixtureLSTM"):
+        settings = settings | {name: value for name, value in _DISCRETE.items() if settings[name] is None}
     added = _ADDED.get(kind, {})
     left_out = {*_NOT_RECORDED.get(kind, ()), *(name for name in added if settings.get(name) == added[name])}
     return {
-        _SETTINGS.get(name, name): _with_recorded_names(_recorded_value(name, value))
+        _SETTINGS.get(name, name): _with_recorded_names(_recorded_value(name, value), continuous)
         for name, value in settings.items()
         if name not in left_out
     }

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ileed import Demonstrations, SettingsError
-from ileed.demonstrations import Array
-from ileed.runtime import stream, threads
+from ileed.data import Array
+from ileed.parallel.runtime import stream, threads
 
 __all__ = ["Regression", "Regressor"]
 

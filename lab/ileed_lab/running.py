@@ -12,11 +12,10 @@ from typing import Any, TypeVar, final
 import torch
 
 from ileed import Demonstrations, IleedError, RunError, SettingsError, runs
-from ileed.checking import whole_number
-from ileed.executors import AbstractExecutor, WorkerLostError
-from ileed.executors import executor as executor_of
-from ileed.runtime import resolve_device
-from ileed.wording import did_you_mean
+from ileed.errors import did_you_mean, whole_number
+from ileed.parallel import AbstractExecutor, WorkerLostError
+from ileed.parallel import executor as executor_of
+from ileed.parallel.runtime import resolve_device
 from ileed_lab.grid import AbstractExperiment, Cell, Setting, cells
 from ileed_lab.learners import fit_one, fit_seconds, fits_together, runs_on
 from ileed_lab.records import Measured
@@ -56,7 +55,7 @@ def reproduce(
     file is written again whenever more of its trials are finished, so an interruption loses little. A trial that fails
     is recorded as such; trials whose worker was killed are missing, and `RunError` says so when all others are done.
     Under the checkout's results/ nothing is written while its code has uncommitted changes. On a GPU all trials of a
-    cell are fitted together while the cores simulate and score. `executor` is, or names, one of `ileed.executors`:
+    cell are fitted together while the cores simulate and score. `executor` is, or names, one of `ileed.parallel`:
     with another than "local" everything but the files is done by its workers, on their cores.
     """
     refuse_uncommitted(out)
@@ -68,7 +67,6 @@ def reproduce(
         raise SettingsError(_refusal_of_nothing(experiment, methods, settings))
     done = {cell.slug: cell.read(out) if resume else {} for cell in grid}
     made = {cell.slug: cell.origins(out) if resume else [] for cell in grid}
-    total = len(grid) * count
     torch_device = resolve_device("cpu" if executor != "local" and device == "auto" else device)
     run = _run_on_gpu if torch_device.type == "cuda" else _run_on_cores
     if run is _run_on_gpu and executor != "local":
@@ -90,11 +88,12 @@ def reproduce(
         cell.write(out, done[cell.slug].values(), made[cell.slug])
         if progress is not None:
             finished = sum(len([trial for trial in each if trial < count]) for each in done.values())
-            progress(finished, total)
+            progress(finished, len(grid) * count)
     if lost:
         raise RunError(
             f"{len(lost)} of the cells lost trials with the workers that ran them (the last: {lost[-1]}): everything "
-            "else is written, and the same command with --resume runs what is missing"
+            "else is written, and the same command with --resume runs what is missing",
+            code="trials-lost",
         )
     return [cell.path(out) for cell in grid]
 

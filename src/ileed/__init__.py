@@ -1,4 +1,4 @@
-"""ileed: who is good at what, in which states, and one policy learned from everybody's demonstrations."""
+"""Estimate how good each demonstrator is in which states, and learn one policy from all demonstrations."""
 
 import sys
 from types import ModuleType
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ileed._names import *  # noqa: F403
 
 __version__ = "0.1.0"
-_FUNCTIONS = ("indicators", "report")  # public functions that have the name of their module
+_FUNCTIONS = ("report",)  # public functions that have the name of their module
 
 
 def __dir__() -> list[str]:
@@ -42,7 +42,7 @@ if not TYPE_CHECKING:  # a type checker would take this for a promise of any nam
 
 
 class _Package(ModuleType):
-    """Keeps `ileed.report` and `ileed.indicators` the functions, also after the modules of these names are imported."""
+    """Keeps `ileed.report` the function, also after the module of this name is imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _FUNCTIONS or not isinstance(value, ModuleType):

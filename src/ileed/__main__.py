@@ -15,6 +15,13 @@ _INTERRUPTED = 130
 
 def main() -> None:
     """Run the command and end the process with its exit code."""
+    interrupts: list[int] = []
+
+    def interrupt(number: int, *_: Any) -> None:
+        """An interrupt of the work, which lets what is half done be tidied up."""
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
     signal.signal(signal.SIGINT, _leave_at_once)
     sys.unraisablehook = _unraisable
     for name in ("stdout", "stderr"):
@@ -25,9 +32,9 @@ def main() -> None:
     from ileed.cli import run
 
     try:
-        code = run(sys.argv[1:], at_work=lambda: signal.signal(signal.SIGINT, _raise))
+        code = run(sys.argv[1:], at_work=lambda: signal.signal(signal.SIGINT, interrupt))
     except Exception:
-        if not _interrupts:
+        if not interrupts:
             raise
         _leave("")  # what a library made of an interrupt in the middle of its import
     except KeyboardInterrupt:  # a second one, while the first was told
@@ -36,18 +43,9 @@ def main() -> None:
     sys.exit(code)
 
 
-_interrupts: list[int] = []
-
-
 def _leave_at_once(*_: Any) -> None:
     """End the process before the work begins: an exception in the middle of an import could be lost, or shown."""
     _leave("; nothing was begun")
-
-
-def _raise(number: int, *_: Any) -> None:
-    """An interrupt of the work, which lets what is half done be tidied up."""
-    _interrupts.append(number)
-    raise KeyboardInterrupt
 
 
 def _unraisable(what: Any) -> None:

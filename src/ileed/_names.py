@@ -2,25 +2,13 @@
 
 # ruff: noqa: F401
 
-from ileed.comparing import DelayComparison, ModelComparison, compare, compare_delays
 from ileed.curation import Curated, curate
-from ileed.demonstrations import Demonstrations
+from ileed.data import Demonstrations
+from ileed.envs.evaluation import Scores, evaluate, rank_loss
+from ileed.envs.simulation import demonstrate
 from ileed.errors import DemonstrationError, IleedError, RunError, SettingsError
-from ileed.evaluation import Scores, evaluate, rank_loss
-from ileed.fitted import Expertise, Fitted, Policy
-from ileed.fitted.rating import rate
 from ileed.fitting import Outcome, Progress
-from ileed.indicators import Explanation, Indicators, indicators
-from ileed.labelling import Labelling, Labels, label
-from ileed.methods import Ileed, bc, bc_rnn, load
-from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
-from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import Constant, Difficulty, Drift, Embedded, Perfect, Skills
-from ileed.model.knowledge import Known
-from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
-from ileed.model.scaling import SignalScaling
-from ileed.model.slips import BiasedMixture, Confusion, Persistent
-from ileed.readers import (
+from ileed.formats import (
     by_column,
     by_episode_metadata,
     by_episode_table,
@@ -39,5 +27,15 @@ from ileed.readers import (
     write_parquet,
     write_robomimic,
 )
+from ileed.labels import Labelling, Labels, label
+from ileed.methods import Expertise, Fitted, Ileed, Policy, bc, bc_rnn, compare, load, rate
+from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
+from ileed.model.dynamics import LatentDynamics
+from ileed.model.expertise import Constant, Difficulty, Drift, Embedded, Perfect, Skills
+from ileed.model.knowledge import Known
+from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
+from ileed.model.scaling import SignalScaling
+from ileed.model.slips import BiasedMixture, Confusion, Persistent
+from ileed.rating.indicators import Explanation, Indicators, indicators
 from ileed.report import report
-from ileed.simulation import demonstrate
+from ileed.selection import ModelComparison

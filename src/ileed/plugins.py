@@ -1,11 +1,11 @@
-"""What other packages contribute: parts of a model, readers, commands and tasks, which they name in entry points.
+"""What other packages contribute: parts of a model, formats, commands and tasks, which they name in entry points.
 
 | group | name | value |
 |---|---|---|
 | `ileed.parts` | the name of the class | a frozen dataclass: a policy head, a demonstrator model or an expertise |
-| `ileed.readers` | the name of the format | an `ileed.readers.Reader` |
+| `ileed.formats` | the name of the format | an `ileed.formats.AbstractFormat` |
 | `ileed.commands` | the word that a user types after `ileed` | an `ileed.cli.Command` |
-| `ileed.tasks` | the name of the task | a function without arguments that returns an `ileed.tasks.AbstractTask` |
+| `ileed.tasks` | the name of the task | a function without arguments that returns an `ileed.envs.AbstractTask` |
 
 What the library brings itself goes before a contribution of its name.
 """
@@ -21,9 +21,9 @@ from ileed.errors import IleedError, brief
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["COMMANDS", "PARTS", "READERS", "TASKS", "Registry", "contributed", "loaded", "refuse_without_lab"]
+__all__ = ["COMMANDS", "FORMATS", "PARTS", "TASKS", "Registry", "contributed", "loaded", "refuse_without_lab"]
 
-COMMANDS, TASKS, PARTS, READERS = "ileed.commands", "ileed.tasks", "ileed.parts", "ileed.readers"
+COMMANDS, TASKS, PARTS, FORMATS = "ileed.commands", "ileed.tasks", "ileed.parts", "ileed.formats"
 _Thing = TypeVar("_Thing")
 
 _LAB = {
@@ -69,10 +69,6 @@ class Registry(Mapping[str, _Thing]):
     def __init__(self, group: str, own: Mapping[str, _Thing], check: Callable[[str, Any], _Thing]) -> None:
         self._group, self._own, self._check = group, dict(own), check
 
-    def add(self, name: str, thing: _Thing) -> None:
-        """Add one of the library's own."""
-        self._own[name] = thing
-
     def __getitem__(self, name: str) -> _Thing:
         if name in self._own:
             return self._own[name]
@@ -81,18 +77,19 @@ class Registry(Mapping[str, _Thing]):
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*self._own, *contributed(self._group))))
 
-    def each(self) -> Iterator[tuple[str, _Thing | IleedError]]:
-        """Every name with its thing, or with the error of a contribution that cannot be used; loaded one by one.
+    def usable(self, broken: list[IleedError] | None = None) -> Iterator[tuple[str, _Thing]]:
+        """Every name with its thing, loaded one by one; errors of contributions are added to `broken`.
 
-        One broken package must not break calls that do not need it: they skip the errors.
+        One broken package must not break calls that do not need it.
         """
         for name in self:
-            found: _Thing | IleedError
             try:
                 found = self[name]
             except IleedError as error:
-                found = error
-            yield name, found
+                if broken is not None:
+                    broken.append(error)
+            else:
+                yield name, found
 
     def __len__(self) -> int:
         return len(tuple(iter(self)))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from needs import stockfish
+from refusals import refused
 
 from ileed.errors import IleedError, SettingsError
 from ileed_lab.chess import engine as room
@@ -74,7 +75,7 @@ def test_the_lowest_skill_does_not_always_play_the_best_move() -> None:
 def test_a_missing_engine_is_one_sentence_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room.shutil, "which", lambda name: None)
     monkeypatch.setattr(room, "_DEBIAN", Path("/nowhere/stockfish"))
-    with pytest.raises(IleedError, match="apt-get install stockfish"):
+    with refused("engine-missing", IleedError):
         find_stockfish()
 
 
@@ -85,9 +86,9 @@ def test_limits_that_bound_nothing_are_refused(limits: dict[str, int]) -> None:
 
 
 def test_what_is_not_an_engine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(IleedError, match="did not start as a chess engine"):
+    with refused("engine-not-started", IleedError):
         Engine(Thinking(nodes=1), path=script(tmp_path / "quits", "exit 3\n"))
-    with pytest.raises(IleedError, match="did not start as a chess engine"):
+    with refused("engine-not-started", IleedError):
         Engine(Thinking(nodes=1), path=tmp_path / "absent")
 
 
@@ -100,5 +101,5 @@ def test_an_engine_that_dies_names_the_position(tmp_path: Path) -> None:
         "     printf 'option name Skill Level type spin default 20 min 0 max 20\\nuciok\\n';;\n"
         "isready) echo readyok;; go) exit 1;; esac; done\n",
     )
-    with pytest.raises(IleedError, match=r"Frail 1 failed in the position 8/5p1p"):
+    with refused("engine-failed", IleedError):
         list(ask_each(POSITIONS[:1], evaluate, thinking=Thinking(nodes=10), workers=2, path=dying))

@@ -10,6 +10,7 @@ import chess
 import chess.pgn
 import numpy as np
 import pytest
+from refusals import refused
 
 from ileed import CategoricalMLP
 from ileed.errors import SettingsError
@@ -176,17 +177,23 @@ class Told:
         return {0: self.found[method, bins]} if games == "kept" and (method, bins) in self.found else {}
 
 
+def section(found: dict[tuple[str, str], Any]) -> str:
+    """Findings and details, one after the other."""
+    findings, details = gold_section(Told(found))
+    return "\n".join([*findings, *details])
+
+
 def test_the_section_says_what_was_found_whichever_way_it_went():
     rising = rated_by_game(np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8])).measured(0)
     falling = rated_by_game(np.array([0.7, 0.6, 0.5, 0.4, 0.3, 0.2])).measured(0)
-    assert gold_section(Told({})) == []
-    text = "\n".join(gold_section(Told({("gold", "rating"): rising, ("people", "rating"): falling})))
+    assert section({}) == ""
+    text = section({("gold", "rating"): rising, ("people", "rating"): falling})
     assert "**rises with the rating**" in text
-    assert "greatest in bin 1 of 6 in 100.0 %" in text
+    assert "greatest in bin 1 of 6 in 100.0%" in text
     assert "The control" not in text, "it was not run"
-    text = "\n".join(gold_section(Told({("gold", "rating"): falling, ("gold", "shuffled"): rising})))
-    assert "does not rise for certain" in text
-    assert "The control is not flat" in text
+    text = section({("gold", "rating"): falling, ("gold", "shuffled"): rising})
+    assert "does not rise clearly" in text
+    assert "shuffled bins is not flat" in text
 
 
 def test_models_that_were_compared_are_shown_with_the_preferred_one():
@@ -195,7 +202,7 @@ def test_models_that_were_compared_are_shown_with_the_preferred_one():
     names = ("UniformMixture()", "Boltzmann()")
     models = [row | {"model": name, "preferred": name == names[1]} for name in names]
     found = {"preferred": "Boltzmann()", "sentence": "Boltzmann() is preferred", "steps": 1000, "models": models}
-    text = "\n".join(gold_section(Told({("gold", "rating"): rising, ("compare", "rating"): found})))
+    text = section({("gold", "rating"): rising, ("compare", "rating"): found})
     assert "`Boltzmann()` (preferred)" in text
     assert "(1,000 moves)" in text
 
@@ -206,9 +213,9 @@ def test_parts_without_moves_of_some_bin_are_left_out():
     found = replace(rated, opening=np.ones_like(rated.opening)).measured(0)
     assert "all" in found
     assert "after the opening" not in found
-    assert "gold, after the opening" not in "\n".join(gold_section(Told({("gold", "rating"): found})))
+    assert "gold, after the opening" not in section({("gold", "rating"): found})
 
 
 def test_no_file_is_refused_with_the_command_that_writes_one():
-    with pytest.raises(SettingsError, match="--every-move"):
+    with refused("data-missing", SettingsError):
         ChessGold().demonstrations(RATED, [0])

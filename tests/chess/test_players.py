@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from needs import stockfish
+from refusals import refused
 
 from ileed.errors import IleedError, SettingsError
 from ileed_lab.chess.engine import Thinking
@@ -105,7 +106,6 @@ def test_asked_players_answer_as_they_would_when_asked_alone() -> None:
 
 
 @stockfish
-@pytest.mark.slow
 def test_the_strongest_shipped_player_loses_less_than_the_weakest() -> None:
     table = engine_moves("strengths")
     generator, judge = np.random.default_rng(0), Judge(nodes=5_000)
@@ -121,7 +121,7 @@ def test_the_strongest_shipped_player_loses_less_than_the_weakest() -> None:
 
 
 def test_players_need_names_of_their_own_and_unknown_sets_are_refused() -> None:
-    with pytest.raises(SettingsError, match="share names"):
+    with refused("names-shared", SettingsError):
         play([QUICK[0], QUICK[0]], starts=1, seed=0)
-    with pytest.raises(IleedError, match="strengths, twenty"):
+    with refused("players-unknown", IleedError):
         engine_moves("forty")

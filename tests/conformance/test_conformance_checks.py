@@ -5,27 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import CONTINUOUS_MODELS, DISCRETE_MODELS, EXPERTISES, world
+from strategies import CONTINUOUS_MODELS, DISCRETE_MODELS, EXPERTISES
 from tiny import tiny_parts
 from torch import nn
 from torch.distributions import Categorical
 
 import ileed
+from ileed.formats import AbstractFormat
 from ileed.model.context import NO_CONTEXT
 from ileed.model.demonstrators import AbstractDemonstratorModel, categorical
 from ileed.model.distributions import Choice, GaussianMixture
 from ileed.model.expertise import AbstractExpertise, ExpertiseNet
+from ileed.model.nets import MLP, uniform
 from ileed.model.policies import AbstractPolicyHead, CategoricalNet
-from ileed.nets import MLP, uniform
-from ileed.readers import read_parquet, read_robomimic, write_parquet, write_robomimic
-from ileed.testing import check_demonstrator_model, check_expertise, check_policy_head, check_reader
+from ileed.testing import check_demonstrator_model, check_expertise, check_format, check_policy_head
 
 MODELS = (
     *DISCRETE_MODELS,
@@ -68,37 +67,14 @@ def test_every_expertise_keeps_its_laws(expertise, seed):
     check_expertise(expertise, seed=seed)
 
 
-def parquet(folder: Path) -> Path:
-    write_parquet(world(optional=["rewards"]), folder / "data.parquet")
-    return folder / "data.parquet"
-
-
-def table(folder: Path) -> Path:
-    (folder / "data.csv").write_text("nurse,heat,decision\nann,1.5,stay\nann,0.5,go\nbob,2.5,stay\nbob,0.1,go\n")
-    return folder / "data.csv"
-
-
-def hdf5(folder: Path) -> Path:
-    write_robomimic(world(discrete=False), folder / "data.hdf5")
-    return folder / "data.hdf5"
-
-
 def steps(folder: Path) -> Path:
     (folder / "data.steps").write_text("ann 0 1.5 0\nann 0 0.5 1\nbob 1 2.5 0\n")
     return folder / "data.steps"
 
 
-READERS = {
-    "parquet": (read_parquet, parquet, {}),
-    "robomimic": (read_robomimic, hdf5, {}),
-    "table": (ileed.from_table, table, {"demonstrator": "nurse", "action": "decision"}),
-    "of another package": (tiny_parts.read_steps, steps, {}),
-}
-
-
-@pytest.mark.parametrize(("read", "write", "options"), READERS.values(), ids=READERS)
-def test_every_reader_keeps_its_laws(read, write, options, tmp_path):
-    check_reader(read, write(tmp_path), **options)
+def test_a_format_of_another_package_keeps_its_laws(tmp_path):
+    check_format(tiny_parts.STEPS)
+    check_format(tiny_parts.STEPS, steps(tmp_path))
 
 
 def test_the_checks_need_neither_pytest_nor_hypothesis():
@@ -433,47 +409,95 @@ def test_an_expertise_that_differs_between_people_must_not_say_that_it_does_not(
         check_expertise(Alike())
 
 
-# --- broken readers
+# --- broken formats
 
 
-def crashes(path, *, demonstrator=None):
-    return tiny_parts.read_steps(path) if path.stat().st_size > 30 else 1 / 0
+class Lines(AbstractFormat):
+    """A right format that is only read, to be broken."""
+
+    name, suffixes = "lines", (".steps",)
+
+    def read(self, path, *, demonstrator=None):
+        return tiny_parts.STEPS.read(path)
+
+    def columns(self, path):
+        return tiny_parts.STEPS.columns(path)
 
 
-def changes(path, *, demonstrator=None):
-    data = tiny_parts.read_steps(path)
-    path.write_text(path.read_text().replace("ann 0", "ann 7"))
-    return data
+class Crashes(Lines):
+    def read(self, path, *, demonstrator=None):
+        return super().read(path) if path.stat().st_size > 30 else 1 / 0
 
 
-def alternates(path, *, demonstrator=None, seen=[]):  # noqa: B006
-    seen.append(path)
-    data = tiny_parts.read_steps(path)
-    return data.by("ann") if len(seen) % 2 else data
+class Changes(Lines):
+    def read(self, path, *, demonstrator=None):
+        data = super().read(path)
+        path.write_text(path.read_text().replace("ann 0", "ann 7"))
+        return data
+
+
+class Alternates(Lines):
+    count = 0
+
+    def read(self, path, *, demonstrator=None):
+        self.count += 1
+        data = super().read(path)
+        return data.by("ann") if self.count % 2 else data
+
+
+class ReturnsText(Lines):
+    def read(self, path, *, demonstrator=None):
+        return path.read_text()
+
+
+class AsksNobody(Lines):
+    def read(self, path):
+        return super().read(path)
+
+
+class TakesPositions(Lines):
+    def read(self, path, limit=None, *, demonstrator=None):
+        return super().read(path)
+
+
+class SaysTooMuch(Lines):
+    def read(self, path, *, demonstrator=None):
+        if path.stat().st_size < 30:
+            raise ileed.DemonstrationError("one\ntwo")
+        return super().read(path)
+
+
+class Forgets(Lines):
+    def write(self, data, path):
+        path.write_text("ann 0 1.5 0\n")
+
+
+class LeavesRuins(Lines):
+    def write(self, data, path):
+        path.write_text("ann")
+        raise ileed.DemonstrationError("no")
 
 
 @pytest.mark.parametrize(
-    ("read", "sentence"),
+    ("broken", "sentence"),
     [
-        (crashes, "must be read or refused with an IleedError, and this raised ZeroDivisionError"),
-        (changes, "reading must not change the file"),
-        (alternates, "reading twice must give the same data"),
-        (lambda path, *, demonstrator=None: path.read_text(), "a reader must return Demonstrations"),
-        (lambda path: tiny_parts.read_steps(path), "a reader must take `demonstrator`"),
+        (Crashes, "must be read or refused with an IleedError, and this raised ZeroDivisionError"),
+        (Changes, "reading must not change the file"),
+        (Alternates, "reading twice must give the same data"),
+        (ReturnsText, "must return Demonstrations"),
+        (AsksNobody, "must take `demonstrator`"),
+        (TakesPositions, "must be keyword-only"),
+        (SaysTooMuch, "one sentence"),
+        (Forgets, "what is written must be read back"),
+        (LeavesRuins, "nothing may be written of data that are refused"),
     ],
-    ids=["crashes", "changes", "alternates", "returns text", "no demonstrator"],
 )
-def test_a_broken_reader_is_told_what_is_wrong(read, sentence, tmp_path):
+def test_a_broken_format_is_told_what_is_wrong(broken, sentence, tmp_path):
+    check_format(Lines(), steps(tmp_path))
     with pytest.raises(AssertionError, match=sentence):
-        check_reader(read, steps(tmp_path))
+        check_format(broken(), steps(tmp_path))
 
 
-def test_a_refusal_of_several_lines_is_not_one_sentence(tmp_path):
-    def read(path, *, demonstrator=None, whole):
-        if path.stat().st_size < whole:
-            raise ileed.DemonstrationError("one\ntwo")
-        return tiny_parts.read_steps(path)
-
-    path = steps(tmp_path)
-    with pytest.raises(AssertionError, match="one sentence"):
-        check_reader(partial(read, whole=path.stat().st_size), path)
+def test_a_format_that_is_only_read_needs_a_data_set():
+    with pytest.raises(AssertionError, match="without a writer"):
+        check_format(Lines())

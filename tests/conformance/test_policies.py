@@ -15,7 +15,7 @@ from ileed._torch import stream
 from ileed.model import distributions
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, has_known_internals, mixture_parts
-from ileed.nets import MLP, Pick, members
+from ileed.model.nets import MLP, Pick, members
 
 HEADS = (
     CategoricalMLP(hidden=(4, 3)),

@@ -114,12 +114,12 @@ FITS: Mapping[str, Callable[[], list[ileed.Fitted]]] = {
     "latent dynamics": alone(discrete, policy=CATEGORICAL, dynamics=ileed.LatentDynamics()),
     "episode weights of each restart": alone(discrete, policy=CATEGORICAL, weighted=True),
     "normalised inputs, wider policy": alone(discrete, policy=ileed.CategoricalMLP(hidden=(16,)), normalise=True),
-    "mixture of Gaussians, variance scaling": alone(continuous, policy=MIXTURE),
+    "mixture of Gaussians, variance scaling": alone(continuous, policy=MIXTURE, learning_rate=1e-3),
     "mixture of Gaussians, behaviour cloning, whole batch": alone(
-        continuous, policy=MIXTURE, expertise=ileed.Perfect(), batch_size=10_000
+        continuous, policy=MIXTURE, expertise=ileed.Perfect(), batch_size=10_000, learning_rate=1e-3
     ),
     "mixture of Gaussians, latent dynamics, held-out episodes": alone(
-        continuous, policy=MIXTURE, dynamics=ileed.LatentDynamics(), held_out=0.25
+        continuous, policy=MIXTURE, dynamics=ileed.LatentDynamics(), held_out=0.25, learning_rate=1e-3
     ),
     "recurrent policy, embedded expertise": alone(continuous, policy=RECURRENT, batch_size=8),
     "recurrent policy, behaviour cloning, held-out episodes": alone(

@@ -12,11 +12,11 @@ import hashlib
 import numpy as np
 import pytest
 
+from ileed.envs.gymnasium import GymnasiumTask
+from ileed.envs.minigrid import MiniGridTask
+from ileed.envs.simulation import POPULATIONS, demonstrate, demonstrator_actor
+from ileed.envs.tasks import expert, names, task
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, VarianceScaling
-from ileed.simulation import POPULATIONS, demonstrate, demonstrator_actor
-from ileed.tasks import expert, names, task
-from ileed.tasks.gymnasium import GymnasiumTask
-from ileed.tasks.minigrid import MiniGridTask
 from ileed_lab.minigrid.noise import Biased, Persistent
 from ileed_lab.minigrid.sequence import actor_by_stage, demonstrator_rewards, experts, multi_skill, multi_skill_task
 from ileed_lab.reach import ReachExpert, ReachTask
@@ -216,7 +216,10 @@ DIGESTS = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = {"robot/square, play": pytest.mark.campaign}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, marks=LONG.get(case, ())) for case in CASES])
 def test_bits_are_those_that_were_recorded(case):
     if "EnvPool" in case or "envpool" in case:
         pytest.importorskip("envpool.minigrid", reason="fast scoring needs the extra 'fast'")

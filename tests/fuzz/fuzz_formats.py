@@ -51,7 +51,7 @@ from fuzz_readers import (
 from strategies import world
 
 import ileed
-from ileed.readers import (
+from ileed.formats import (
     by_column,
     by_one,
     read_imitation,

@@ -27,13 +27,12 @@ from strategies import world
 
 import ileed
 from ileed import CategoricalMLP, Constant, Embedded, Ileed, MixtureLSTM, MixtureMLP, Perfect, Skills
-from ileed.demonstrations import Demonstrations
+from ileed.data import Demonstrations
+from ileed.envs.minigrid import Expert
 from ileed.errors import IleedError
 from ileed.fitting import Outcome
-from ileed.readers import from_table, read_parquet, read_robomimic, write_parquet, write_robomimic
-from ileed.report import page
+from ileed.formats import from_table, read_parquet, read_robomimic, write_parquet, write_robomimic
 from ileed.report.sections import Content
-from ileed.tasks.minigrid import Expert
 from ileed_lab.baselines.gail import GailPolicy
 from ileed_lab.chess.extraction import extract
 from ileed_lab.chess.positions import SCHEMA, demonstrations, read_positions, write_positions
@@ -67,8 +66,8 @@ def use(data: Demonstrations, chance: Random) -> None:
     """What a user does with demonstrations: look at them, count them, sometimes fit and write them."""
     data.check()
     repr(data)
-    data.collapse()
-    data.fingerprint()
+    data.collapsed()
+    assert data.fingerprint
     if chance.random() < 0.1:
         Ileed(restarts=1, steps=2).fit(data, seed=0, device="cpu")
 
@@ -662,7 +661,7 @@ def read_run(path: Path, chance: Random) -> None:
 
 def describe(fitted: Any) -> None:
     """The page with every sentence, number and chart."""
-    page("title", fitted, Content.of(fitted, {}, {}), command="ileed fit").html().encode("utf-8")
+    Content.of(fitted, {}, {}).page("title", command="ileed fit").html().encode("utf-8")
 
 
 RUN = Reader(
@@ -739,6 +738,13 @@ CHECKPOINT = Reader(
 # --- networks in a file: experts, and policies of GAIL
 
 
+IN_TENSORS = {
+    **{f"tensors {number}": changed_tensors for number in range(3)},
+    "notes": changed_notes,
+    "header": changed_header,
+}
+
+
 def make_expert(path: Path, chance: Random) -> None:
     random = np.random.default_rng(chance.randrange(99))
     sizes = [chance.randint(1, 5) for _ in range(4)]
@@ -763,11 +769,7 @@ EXPERT = Reader(
     name="expert",
     suffixes=[".safetensors"],
     make=make_expert,
-    mutators={
-        **{f"tensors {number}": changed_tensors for number in range(3)},
-        "notes": changed_notes,
-        "header": changed_header,
-    },
+    mutators=IN_TENSORS,
     parses=load_file,
     read=read_expert,
 )
@@ -789,11 +791,7 @@ GAIL = Reader(
     name="gail",
     suffixes=[".safetensors"],
     make=make_gail,
-    mutators={
-        **{f"tensors {number}": changed_tensors for number in range(3)},
-        "notes": changed_notes,
-        "header": changed_header,
-    },
+    mutators=IN_TENSORS,
     parses=load_file,
     read=read_gail,
 )
@@ -937,6 +935,13 @@ GAMES = Reader(
 # --- tables of positions
 
 
+def parse_table(path: Path) -> None:
+    if path.suffix == ".parquet":
+        pq.read_table(path)
+    else:
+        list(csv.reader(io.StringIO(unpacked(path).decode(), newline="")))
+
+
 def make_positions(path: Path, chance: Random) -> None:
     rows = [
         {
@@ -1000,13 +1005,6 @@ def other_fields(content: bytes, chance: Random) -> bytes:
     return b"\n".join(lines)
 
 
-def parse_positions(path: Path) -> None:
-    if path.suffix == ".parquet":
-        pq.read_table(path)
-    else:
-        list(csv.reader(io.StringIO(unpacked(path).decode(), newline="")))
-
-
 def read_our_positions(path: Path, chance: Random) -> None:
     table = read_positions(path)
     use(demonstrations(table, table.column("player").to_pylist()), chance)
@@ -1027,7 +1025,7 @@ POSITIONS = Reader(
         "fewer": either(fewer_rows, bomb),
         "shuffled": either(shuffled, other_fields),
     },
-    parses=parse_positions,
+    parses=parse_table,
     read=read_our_positions,
 )
 
@@ -1056,13 +1054,6 @@ def make_table(path: Path, chance: Random) -> None:
     writer.writeheader()
     writer.writerows(table.to_pylist())
     path.write_bytes(text.getvalue().encode())
-
-
-def parse_table(path: Path) -> None:
-    if path.suffix == ".parquet":
-        pq.read_table(path)
-    else:
-        list(csv.reader(io.StringIO(path.read_bytes().decode(), newline="")))
 
 
 def read_our_table(path: Path, chance: Random) -> None:

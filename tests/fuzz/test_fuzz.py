@@ -28,7 +28,7 @@ READERS = (
     "lerobot",
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fuzz")]  # one process reads the files, for all of these tests
+pytestmark = [pytest.mark.campaign, pytest.mark.xdist_group("fuzz")]  # one process reads the files for all tests
 
 
 @pytest.fixture(scope="module")

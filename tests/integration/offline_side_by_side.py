@@ -1,6 +1,6 @@
 """Our BCQ and CQL beside d3rlpy's on the fork, our HBC and IRIS beside robomimic's, and our BC with them.
 
-    tests/integration/d3rlpy_environment.sh
+    tests/d3rlpy_environment.sh
     tests/robomimic_environment.sh training
     .venv/bin/python tests/integration/offline_side_by_side.py
 
@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 RECORD, PAGE = HERE / "offline_side_by_side.json", ROOT / "docs" / "decisions" / "offline-baselines.md"
 SIDES = {
-    "d3rlpy": (ROOT / ".cache" / "d3rlpy" / "venv" / "bin" / "python", HERE / "d3rlpy_side.py"),
+    "d3rlpy": (ROOT / ".cache" / "d3rlpy" / "bin" / "python", HERE / "d3rlpy_side.py"),
     "robomimic": (ROOT / ".cache" / "robomimic" / "bin" / "python", HERE / "robomimic_side.py"),
 }
 """Others' Python, and what it runs."""
@@ -59,7 +59,7 @@ def ours(known: dict[str, list[int]]) -> dict[str, list[int]]:
     import fork
 
     import ileed
-    from ileed.tasks import as_actor
+    from ileed.envs.abstract_task import as_actor
     from ileed_lab.baselines import Bcq, Cql, Hbc, Iris
 
     data = ileed.Demonstrations(**fork.demonstrations(**COMMON["data"]))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
 
 import ileed
-from ileed.runtime import several_processes
+from ileed.parallel.processes import Processes
+from ileed.parallel.runtime import several_processes
 
 _PEOPLE, _EPISODES, _STEPS = ("ann", "bob", "cy", "di"), 40, 20
 
@@ -31,42 +34,41 @@ def data(*, discrete: bool) -> ileed.Demonstrations:
     )
 
 
-def _fit(method: ileed.Ileed, device: str, *, discrete: bool = True, **how: object) -> ileed.Fitted:
-    return method.fit(data(discrete=discrete), seed=0, device=device, check_width=False, **how)  # type: ignore[arg-type]
+def fit_in(
+    processes: Processes, device: str, method: ileed.Ileed, *, discrete: bool = True, **how: Any
+) -> ileed.Fitted:
+    """A fit that the processes share."""
+    shared = {"device": device, "check_width": False, "processes": processes}
+    return method.fit(data(discrete=discrete), seed=0, **shared, **how)
 
 
 _NARROW, _GAUSSIANS = ileed.CategoricalMLP(hidden=(4, 4)), ileed.MixtureMLP(hidden=(4, 4), modes=2)
 _EACH = np.random.default_rng(1).integers(1, 4, size=(4, _EPISODES))
-FITS: dict[str, Callable[[str], ileed.Fitted]] = {
-    "blocks": lambda device: _fit(ileed.Ileed(policy=_NARROW, restarts=5, steps=40, folds=2, member_block=2), device),
-    "blocks of drawn steps": lambda device: _fit(
+FITS: dict[str, Callable[[Callable[..., ileed.Fitted]], ileed.Fitted]] = {
+    "blocks": lambda fit: fit(ileed.Ileed(policy=_NARROW, restarts=5, steps=40, folds=2, member_block=2)),
+    "blocks of drawn steps": lambda fit: fit(
         ileed.Ileed(policy=_GAUSSIANS, restarts=4, steps=20, batch_size=64, folds=0, member_block=1, held_out=0.2),
-        device,
         discrete=False,
         weights=_EACH,
     ),
-    "latent dynamics": lambda device: _fit(
-        ileed.Ileed(policy=_NARROW, dynamics=ileed.LatentDynamics(), restarts=2, steps=10, folds=0), device
+    "latent dynamics": lambda fit: fit(
+        ileed.Ileed(policy=_NARROW, dynamics=ileed.LatentDynamics(), restarts=2, steps=10, folds=0)
     ),
-    "whole batch": lambda device: _fit(
+    "whole batch": lambda fit: fit(
         ileed.Ileed(policy=_NARROW, demonstrator=ileed.BiasedMixture(), restarts=2, steps=20, folds=2),
-        device,
         gold=["ann"],
     ),
-    "errors that last": lambda device: _fit(
+    "errors that last": lambda fit: fit(
         ileed.Ileed(policy=_GAUSSIANS, demonstrator=ileed.SignalScaling(), restarts=2, steps=20, folds=0),
-        device,
         discrete=False,
     ),
-    "mini-batches": lambda device: _fit(
+    "mini-batches": lambda fit: fit(
         ileed.Ileed(policy=_GAUSSIANS, restarts=4, steps=20, batch_size=33, clip=0.5, folds=0, held_out=0.2),
-        device,
         discrete=False,
         weights=_EACH,
     ),
-    "windows": lambda device: _fit(
+    "windows": lambda fit: fit(
         ileed.Ileed(policy=ileed.MixtureLSTM(hidden=(4,), modes=2), restarts=2, steps=10, batch_size=7, folds=0),
-        device,
         discrete=False,
     ),
 }
@@ -86,6 +88,6 @@ def numbers(fitted: ileed.Fitted) -> dict[str, torch.Tensor]:
 if __name__ == "__main__":
     with several_processes() as job:
         for name, fit in FITS.items():
-            fitted = fit(sys.argv[2])
+            fitted = fit(partial(fit_in, job, sys.argv[2]))
             if job.leads:
                 save_file(numbers(fitted), Path(sys.argv[1]) / name)

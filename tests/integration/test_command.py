@@ -13,8 +13,8 @@ import pytest
 
 import ileed
 from ileed.cli import run
-from ileed.cli.data import Inspect
-from ileed.cli.fitting import Fit
+from ileed.cli.fit import Fit
+from ileed.cli.inspect import Inspect
 from ileed_lab.cli.chess import Extract
 from ileed_lab.cli.laboratory import Reproduce
 

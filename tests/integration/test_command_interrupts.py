@@ -74,7 +74,6 @@ main()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("due", [True, False], ids=["after a checkpoint", "before the first checkpoint"])
 def test_an_interrupted_fit_promises_a_checkpoint_only_where_there_is_one(due, data, tmp_path):
     words = ["fit", str(data), "--out", str(tmp_path / "run"), "--steps", STEPS, "--restarts", "1"]

@@ -6,7 +6,7 @@ import pytest
 
 import ileed
 from ileed.cli import run
-from ileed.readers import shipped
+from ileed.formats import shipped
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def saved(tmp_path_factory):
     method = ileed.Ileed(policy=ileed.CategoricalMLP(hidden=(4,)), restarts=1, steps=50, folds=2)
     method.fit(data, seed=0, device="cpu").save(folder / "run")
     newcomer = data.by("demonstrator 1", "demonstrator 2")
-    ileed.readers.parquet.write_parquet(newcomer, folder / "people.parquet")
+    ileed.formats.parquet.write_parquet(newcomer, folder / "people.parquet")
     return folder
 
 

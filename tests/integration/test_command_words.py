@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ileed
-from ileed import cli, readers
+from ileed import cli, formats
 from ileed.cli import console, run
-from ileed.errors import SettingsError
-from ileed.wording import did_you_mean, printable
+from ileed.errors import SettingsError, did_you_mean, printable
 
 QUICK = ("--restarts", "2", "--steps", "20")
 
@@ -97,7 +96,7 @@ def test_help_says_of_every_command_what_its_class_says(words, capsys):
 def test_help_names_every_format_that_can_be_read(name, capsys):
     assert run([name, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(suffix in shown for reader in readers.readers() for suffix in reader.suffixes)
+    assert all(suffix in shown for reader in formats.formats() for suffix in reader.suffixes)
     assert "noqa" not in shown, "an option group without a text of its own shows the comment behind it"
 
 
@@ -274,9 +273,9 @@ def test_a_very_long_name_does_not_fill_the_screen(tmp_path, capsys):
 
 
 def test_what_a_page_cannot_show_and_what_a_terminal_obeys_are_replaced_by_one_function():
-    from ileed.report import text
+    from ileed.report import page
 
-    assert text.printable is printable
+    assert page.printable is printable
     assert printable("a\x1b[31m\u202eb\x9b") == "a\ufffd[31m\ufffdb\ufffd"
 
 
@@ -309,7 +308,7 @@ def strict(text: str):
 
 
 def test_a_fit_with_wrong_settings_is_refused_before_the_data_are_read(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(readers, "read", lambda *_, **__: pytest.fail("the data were read"))
+    monkeypatch.setattr(formats, "read", lambda *_, **__: pytest.fail("the data were read"))
     for words in (["--steps", "0"], ["--device", "abacus"], ["--expertise", "Magic()"]):
         assert run(["fit", str(tmp_path / "data.parquet"), "--out", str(tmp_path / "run"), *words]) == 2
         one_sentence(capsys)

@@ -12,7 +12,7 @@ import pytest
 
 import ileed
 from ileed.cli import run as ileed_command
-from ileed.readers import shipped
+from ileed.formats import shipped
 
 ROOT = Path(__file__).parents[2]
 ROBOMIMIC = ROOT / ".cache" / "robomimic" / "bin" / "python"
@@ -39,7 +39,7 @@ def merged(settings: dict, others: dict) -> dict:
     return {**settings, **others, **both}
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.xdist_group("robomimic")
 @pytest.mark.skipif(not ROBOMIMIC.exists(), reason="robomimic has no environment here: run make robomimic")
 def test_robomimics_training_script_trains_on_the_episodes_that_curate_kept(tmp_path):

@@ -78,7 +78,7 @@ def uninterrupted(request, tmp_path_factory):
     return request.param, bits(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.xdist_group("kill")
 @pytest.mark.parametrize("trial", range(5))
 def test_a_killed_fit_goes_on_to_the_same_bits(uninterrupted, tmp_path, trial):

@@ -15,7 +15,7 @@ from strategies import world
 import ileed
 from ileed import Demonstrations, by_column
 from ileed.cli import run as ileed_command
-from ileed.readers import lerobot_writer, reader_of
+from ileed.formats import format_of, lerobot
 
 ROOT = Path(__file__).parents[2]
 SIDE = Path(__file__).with_name("lerobot_side.py")
@@ -31,7 +31,7 @@ SMALL = (
     "latent_dim=4",
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("lerobot")]
+pytestmark = [pytest.mark.campaign, pytest.mark.xdist_group("lerobot")]
 
 
 @pytest.fixture(params=OF_VERSION)
@@ -81,8 +81,8 @@ def test_lerobot_opens_what_we_write(version, tmp_path, monkeypatch):
     data = world([6, 4, 5, 7, 3], discrete=False, floating=True, optional=["rewards", "terminals", "phase", "load"])
     task = np.array(["lift", "push"])[data.episode % 2]
     data = Demonstrations(**{**vars(data), "skills": {**data.skills, "task": task}})
-    monkeypatch.setattr(lerobot_writer, "_FILE_BYTES", 700)  # several files
-    monkeypatch.setattr(lerobot_writer, "_FILES_IN_CHUNK", 2)
+    monkeypatch.setattr(lerobot, "_FILE_BYTES", 700)  # several files
+    monkeypatch.setattr(lerobot, "_FILES_IN_CHUNK", 2)
     ileed.write(data, tmp_path / "data", format="lerobot", version=version, fps=5)
     assert len(list((tmp_path / "data" / "data").glob("chunk-*"))) > 1
     found = show(version, tmp_path / "data", home=tmp_path)
@@ -105,7 +105,7 @@ def test_lerobot_opens_what_we_write(version, tmp_path, monkeypatch):
 def test_we_read_what_lerobot_writes(version, tmp_path):
     run(version, SIDE, "make", tmp_path / "data", home=tmp_path)
     path = tmp_path / "data"
-    assert [each.option for each in reader_of(path).candidates(path)] == ["--demonstrator collector_id"]
+    assert [each.option for each in format_of(path).candidates(path)] == ["--demonstrator collector_id"]
     data = ileed.read(path, demonstrator=by_column("collector_id"))
     assert (len(data), data.names, data.action_count) == (18, ("ann", "bob"), 3)
     assert data.episode_demonstrator.tolist() == [0, 1, 0, 1]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,12 @@ import pytest
 import torch
 from needs import gpu
 from safetensors.torch import load_file
-from shared_fits import DEALT_OUT, FITS, data, numbers
+from shared_fits import DEALT_OUT, FITS, data, fit_in, numbers
 
 import ileed
 from ileed.cli import run
-from ileed.processes import Processes
+from ileed.parallel.processes import ALONE, Processes
 
-pytestmark = pytest.mark.slow
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
 
@@ -85,7 +85,7 @@ def two_processes(request, tmp_path_factory) -> tuple[Path, str]:
 @pytest.mark.parametrize("name", FITS)
 def test_two_processes_find_what_one_finds(name, two_processes):
     folder, device = two_processes
-    one, two = numbers(FITS[name](device)), load_file(folder / name)
+    one, two = numbers(FITS[name](partial(fit_in, ALONE, device))), load_file(folder / name)
     assert one.keys() == two.keys()
     for each, values in one.items():
         if name in DEALT_OUT:
@@ -94,6 +94,7 @@ def test_two_processes_find_what_one_finds(name, two_processes):
             torch.testing.assert_close(values, two[each], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.campaign
 def test_a_killed_process_ends_the_job_in_one_sentence_and_one_process_goes_on_to_the_same_bits(tmp_path, capfd):
     ileed.write(data(discrete=True), tmp_path / "data.parquet")
     words = ["fit", str(tmp_path / "data.parquet"), "--policy", "CategoricalMLP(hidden=(4, 4))", "--device", "cpu"]
@@ -106,8 +107,8 @@ def test_a_killed_process_ends_the_job_in_one_sentence_and_one_process_goes_on_t
         time.sleep(0.01)
     os.kill(process_of_rank("1", job.pid), signal.SIGKILL)
     _, said = job.communicate(timeout=60)
-    sentence = "ileed: the process of rank 1 of 2 was lost; the same command goes on from the last checkpoint"
-    assert [line for line in said.splitlines() if line.startswith("ileed: ")] == [sentence]
+    (sentence,) = [line for line in said.splitlines() if line.startswith("ileed: ")]
+    assert "the same command" in sentence
     assert job.returncode != 0
     assert not (tmp_path / "killed").exists()
     for folder in ("killed", "whole"):

@@ -37,7 +37,7 @@ BUILD = (  # an algorithm by robomimic's factory, without its train script
 )
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.campaign,
     pytest.mark.xdist_group("robomimic"),
     pytest.mark.skipif(
         not PYTHON.exists(), reason="robomimic has no environment here: run tests/robomimic_environment.sh"

@@ -13,7 +13,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "data" / "chess" / "kp_kaggle_cc
 SKILL = np.array([0.95, 0.8, 0.6, 0.4, 0.2])
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.campaign,
     pytest.mark.skipif(not SHARED.exists(), reason="the shared chess data are not here"),
 ]
 

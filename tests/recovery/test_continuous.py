@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ileed
-from ileed import simulation
-from ileed.tasks import task
+from ileed.envs import simulation
+from ileed.envs.tasks import task
 from ileed_lab.reach import ReachExpert
 
 EXPERTISE = np.array([1.0, 0.7, 0.45, 0.3, 0.15, 0.08])
@@ -88,7 +88,7 @@ def expertise_by_the_known_policy(data):
     return found / found.max()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_relative_expertise_of_six_operators_is_recovered_and_their_order_exactly(fits):
     """A ratio r of two variances, each over 16,000 numbers, has a standard error of 0.016 r, so 0.05 is more than four
     of them for the second best and more for the others: chance alone all but never puts one of five trials beyond it.
@@ -98,14 +98,14 @@ def test_the_relative_expertise_of_six_operators_is_recovered_and_their_order_ex
         assert [name for name, _ in fitted.expertise.ranking()] == list(fitted.expertise.names)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_not_knowing_the_policy_costs_little(trials, fits):
     """Expertise lies within 0.02 of what knowing the policy would give from the same data."""
     for data, (fitted, _) in zip(trials, fits, strict=True):
         np.testing.assert_allclose(relative(fitted), expertise_by_the_known_policy(data), rtol=0, atol=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_learned_policy_is_nearer_to_the_expert_than_cloning_with_confidence(fits):
     """The noise in a mean that weighs everybody alike is that of mean(1 / rho), and where each counts for what they
     are worth that of 1 / mean(rho): the best that could be had here is 0.70 of cloning's distance.
@@ -120,7 +120,7 @@ def test_the_learned_policy_is_nearer_to_the_expert_than_cloning_with_confidence
     assert low > 0
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_gripper_that_is_open_or_shut_is_left_out_by_itself_and_hides_nobodys_expertise(trials):
     """The same tolerance with the whole action; scaled like a velocity, the gripper draws everybody towards the best.
 
@@ -135,7 +135,7 @@ def test_a_gripper_that_is_open_or_shut_is_left_out_by_itself_and_hides_nobodys_
     assert (relative(scaled) > relative(found))[1:].all()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_who_is_good_near_the_target_and_who_far_from_it_is_recovered():
     """Expertise in each phase, by the phase's best operator; the least seen pair, some 1,500 steps, leaves a standard
     error of 0.037 of a ratio that is 0.6 at most: 0.08 is more than three of them. The seed is fixed.

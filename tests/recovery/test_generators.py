@@ -3,18 +3,18 @@
 import pytest
 
 import ileed
-from ileed import simulation
-from ileed.evaluation import rank_loss
+from ileed.envs import simulation
+from ileed.envs.evaluation import rank_loss
 
 pytest.importorskip("minigrid", reason="the demonstrators play MiniGrid: pip install 'ileed[minigrid]'")
 
-from ileed.tasks import expert, task
+from ileed.envs.tasks import expert, task
 from ileed_lab.minigrid.sequence import actor_by_stage, experts, multi_skill, multi_skill_task
 
 SKILL = {"ann": 0.1, "bob": 0.4, "cat": 0.7, "dan": 0.95}
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", ["minigrid/empty", "minigrid/lava"])
 @pytest.mark.parametrize(
     ("model", "temperature"),
@@ -30,7 +30,7 @@ def test_the_order_of_demonstrators_is_recovered_under_the_model_that_made_them(
     assert rank_loss(method.fit(data, seed=0, check_width=False).expertise.by_demonstrator(), SKILL) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_everybodys_skill_in_every_stage_is_recovered_where_the_stages_are_known():
     """`Skills("phase")` is given what the embedding would have to learn.
 

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import ileed
-from ileed import simulation
-from ileed.evaluation import rank_loss
+from ileed.envs import simulation
+from ileed.envs.evaluation import rank_loss
 
 pytest.importorskip("minigrid", reason="the demonstrators play MiniGrid: pip install 'ileed[minigrid]'")
 
-from ileed.tasks import expert, task
+from ileed.envs.tasks import expert, task
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("expertise", [ileed.Constant(), ileed.Embedded(dim=2)], ids=repr)
 @pytest.mark.parametrize("name", ["minigrid/empty", "minigrid/lava"])
 def test_the_skill_of_everybody_is_recovered(name, expertise):

@@ -17,9 +17,7 @@ The record is written as trials go by; the same command goes on where it was, wi
 
 from __future__ import annotations
 
-import argparse
 import inspect
-import json
 import os
 import random
 import shutil
@@ -29,7 +27,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from killing import MOST_KILLS_IN_A_TRIAL, Record, parsed
 
 import ileed
 from ileed import cli, runs
@@ -44,7 +42,6 @@ from ileed import cli, runs
 STEPS = 300
 SETTINGS = ("--policy", "CategoricalMLP(hidden=(4,4))", "--restarts", "2", "--steps", str(STEPS), "--device", "cpu")
 CHECKPOINT_SECONDS = 0.03
-MOST_KILLS_IN_A_TRIAL = 3
 TRIALS_BETWEEN_FRESH_ONES = 25
 DELAY = 0.02  # seconds; the mean delay of a kill that waits for the run to be written
 PHASES = (
@@ -168,55 +165,16 @@ class Place:
 
 
 @dataclass
-class Record:
-    """What was found so far; written as JSON."""
+class FitRecord(Record):
+    """What was found so far, and in which phase fits were killed."""
 
-    seed: int
-    trials: int = 0
-    kills: int = 0
     kills_of_fresh_processes: int = 0
-    by_phase: Counter[str] = field(default_factory=Counter)
-    by_place: Counter[str] = field(default_factory=Counter)
-    found_after_a_kill: Counter[str] = field(default_factory=Counter)
+    by_phase: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(PHASES, 0)))
     resumed_and_compared: int = 0
     whole_when_killed: int = 0
-    lost: int = 0
-    unequal: int = 0
-    touched: int = 0
-    left_over: int = 0
-    failures: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def write(self, path: Path) -> None:
-        about = {
-            "command": f"python tests/robustness/kill_fits.py --kills KILLS --seed {self.seed} --out OUT",
-            "how": "processes forked from one that has imported the package, killed with SIGKILL; "
-            f"every {TRIALS_BETWEEN_FRESH_ONES}th trial as `python -m ileed`",
-            "settings": ["ileed", "fit", "data.parquet", *SETTINGS],
-            "checkpoint_seconds": CHECKPOINT_SECONDS,
-            "provenance": runs.provenance(),
-        }
-        counts = vars(self) | {"by_phase": {phase: self.by_phase[phase] for phase in PHASES}}
-        runs.write_file(path, (json.dumps(about | counts, indent=2) + "\n").encode())
-
-    @classmethod
-    def read(cls, path: Path, seed: int) -> Record:
-        """The record of trials that are done, if there is one of the same seed."""
-        if not path.exists():
-            return cls(seed)
-        saved = json.loads(path.read_text())
-        if saved["seed"] != seed:
-            raise SystemExit(f"{path} is a record of seed {saved['seed']}: choose another --out, or that seed")
-        kept = {name: saved[name] for name in vars(cls(seed))}
-        counters = {name: Counter(kept[name]) for name in ("by_phase", "by_place", "found_after_a_kill")}
-        return cls(**kept | counters)
-
-    @property
-    def is_clean(self) -> bool:
-        return not (self.lost or self.unequal or self.touched or self.left_over or self.failures)
 
 
-def trial(place: Place, arguments: list[str], rng: random.Random, length: float, record: Record) -> None:
+def trial(place: Place, arguments: list[str], rng: random.Random, length: float, record: FitRecord) -> None:
     """Kill a fit up to three times, and let it end."""
     fresh = record.trials % TRIALS_BETWEEN_FRESH_ONES == TRIALS_BETWEEN_FRESH_ONES - 1
     start = Process.fresh if fresh else Process.forked
@@ -300,37 +258,30 @@ def uninterrupted(folder: Path, data: Path) -> tuple[dict[str, bytes], float]:
     return {name: (folder / name / "weights.safetensors").read_bytes() for name in ("old", "new")}, length
 
 
-def more_trials(record: Record, kills: int) -> Iterator[random.Random]:
-    while record.kills < kills:
-        yield random.Random(f"{record.seed} {record.trials}")
-
-
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("results/robustness/kills.json"))
-    asked = parser.parse_args(words)
+    asked = parsed(words, __doc__.splitlines()[0], "results/robustness/kills.json")
     torch.set_num_threads(1)  # a process that has started threads must not be forked
     inspect.unwrap(ileed.Ileed.fit).__kwdefaults__["checkpoint_seconds"] = CHECKPOINT_SECONDS
-    record = Record.read(asked.out, asked.seed)
+    record = FitRecord.read(asked.out, asked.seed)
+    about = {
+        "command": f"python tests/robustness/kill_fits.py --kills KILLS --seed {asked.seed} --out OUT",
+        "how": "processes forked from one that has imported the package, killed with SIGKILL; "
+        f"every {TRIALS_BETWEEN_FRESH_ONES}th trial as `python -m ileed`",
+        "settings": ["ileed", "fit", "data.parquet", *SETTINGS],
+        "checkpoint_seconds": CHECKPOINT_SECONDS,
+    }
     with tempfile.TemporaryDirectory(prefix="ileed-kills-") as made:
         folder = Path(made)
         data = written_data(folder / "data.parquet")
         whole, length = uninterrupted(folder, data)
-        for rng in more_trials(record, asked.kills):
-            began = time.monotonic()
+
+        def one(rng: random.Random) -> bool:
             place = Place(folder / "trial", rng.random() < 0.5, whole)
             place.prepare(folder / "old")
             trial(place, arguments(data, place.run, seed=1, overwrite=place.replaces), rng, length, record)
-            record.seconds = round(record.seconds + time.monotonic() - began, 3)
-            record.trials += 1
-            if record.trials % 10 == 0:
-                record.write(asked.out)
-                print(f"{record.kills} kills in {record.trials} trials, {len(record.failures)} failures", flush=True)
-    record.write(asked.out)
-    print(json.dumps({"kills": record.kills, "lost": record.lost, "unequal": record.unequal, **record.by_phase}))
-    return 0 if record.is_clean else 1
+            return True
+
+        return record.run(one, asked.kills, asked.out, about)
 
 
 if __name__ == "__main__":

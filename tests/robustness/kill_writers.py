@@ -16,7 +16,6 @@ by; the same command continues with the trials that are left.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -37,16 +36,16 @@ from typing import NoReturn
 import numpy as np
 import pyarrow as pa
 import torch
+from killing import MOST_KILLS_IN_A_TRIAL, Record, parsed
 
 import ileed
 from ileed import runs
 from ileed.cli import run as command
-from ileed.readers import write_openpi_filter
+from ileed.formats import write_openpi_filter
 from ileed.report import figures, people_table
 from ileed.runs import replacing
 from ileed.serve import Marks
 
-MOST_KILLS_IN_A_TRIAL = 3
 WORK = "years of work"
 FIGURES = "figures, one file each"
 Write = Callable[[Path, str], object]
@@ -284,49 +283,12 @@ def ended(child: int, reading: int) -> tuple[int, str]:
 
 
 @dataclass
-class Record:
-    """What was found so far; written as JSON."""
+class WriterRecord(Record):
+    """What was found so far, by writer and by the moment of the kill."""
 
-    seed: int
-    trials: int = 0
-    kills: int = 0
     by_writer: Counter[str] = field(default_factory=Counter)
     by_moment: Counter[str] = field(default_factory=Counter)
-    by_place: Counter[str] = field(default_factory=Counter)
-    found_after_a_kill: Counter[str] = field(default_factory=Counter)
     ended_and_compared: int = 0
-    lost: int = 0
-    unequal: int = 0
-    touched: int = 0
-    left_over: int = 0
-    failures: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    def write(self, path: Path) -> None:
-        about = {
-            "command": f"python tests/robustness/kill_writers.py --kills KILLS --seed {self.seed} --out OUT",
-            "how": "processes forked from one that has imported the package, killed with SIGKILL before one of their "
-            "requests to the file system, or at a random time",
-            "settings": {"most kills in a trial": MOST_KILLS_IN_A_TRIAL, "episodes": 12, "steps": 240},
-            "provenance": runs.provenance(),
-        }
-        runs.write_file(path, (json.dumps(about | vars(self), indent=2) + "\n").encode())
-
-    @classmethod
-    def read(cls, path: Path, seed: int) -> Record:
-        """The record of trials that are done, if there is one of the same seed."""
-        if not path.exists():
-            return cls(seed)
-        saved = json.loads(path.read_text())
-        if saved["seed"] != seed:
-            raise SystemExit(f"{path} is a record of seed {saved['seed']}: choose another --out, or that seed")
-        kept = {name: saved[name] for name in vars(cls(seed))}
-        counted = {name: Counter(value) for name, value in kept.items() if isinstance(value, dict)}
-        return cls(**kept | counted)
-
-    @property
-    def is_clean(self) -> bool:
-        return not (self.lost or self.unequal or self.touched or self.left_over or self.failures)
 
 
 @dataclass
@@ -366,7 +328,7 @@ class Trials:
             found = writer.read(self.place)
             assert self.whole.setdefault((name, "new"), found) == found, f"{name} does not write the same twice"
 
-    def run(self, name: str, rng: random.Random, record: Record) -> None:
+    def run(self, name: str, rng: random.Random, record: WriterRecord) -> None:
         """Kill a writer up to three times, and let it end."""
         writer = self.all[name]
         replaces = writer.replaces and rng.random() < 0.7
@@ -394,7 +356,7 @@ class Trials:
             record.left_over += 1
             record.failures.append(f"trial {record.trials}, {name}: {left} was left")
 
-    def kill(self, name: str, replaces: bool, rng: random.Random, record: Record) -> bool:
+    def kill(self, name: str, replaces: bool, rng: random.Random, record: WriterRecord) -> bool:
         """Whether the process was killed, rather than had ended before."""
         requests, seconds = self.lengths[name, replaces]
         work = partial(self.all[name].write, self.place, "new")
@@ -436,14 +398,16 @@ def tree(folder: Path) -> str:
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("results/robustness/kills-writers.json"))
-    asked = parser.parse_args(words)
+    asked = parsed(words, __doc__.splitlines()[0], "results/robustness/kills-writers.json")
     torch.set_num_threads(1)  # a process that has started threads must not be forked
     pa.set_cpu_count(1)
-    record = Record.read(asked.out, asked.seed)
+    record = WriterRecord.read(asked.out, asked.seed)
+    about = {
+        "command": f"python tests/robustness/kill_writers.py --kills KILLS --seed {asked.seed} --out OUT",
+        "how": "processes forked from one that has imported the package, killed with SIGKILL before one of their "
+        "requests to the file system, or at a random time",
+        "settings": {"most kills in a trial": MOST_KILLS_IN_A_TRIAL, "episodes": 12, "steps": 240},
+    }
     with tempfile.TemporaryDirectory(prefix="ileed-kills-") as made:
         inputs = Path(made) / "inputs"
         inputs.mkdir()
@@ -452,22 +416,16 @@ def main(words: list[str] | None = None) -> int:
         for name in trials.all:
             trials.measure(name)
         names = sorted(trials.all)
-        while record.kills < asked.kills:
-            began = time.monotonic()
-            rng = random.Random(f"{record.seed} {record.trials}")
+
+        def one(rng: random.Random) -> bool:
             trials.run(names[record.trials % len(names)], rng, record)
-            record.seconds = round(record.seconds + time.monotonic() - began, 3)
-            record.trials += 1
-            if tree(inputs) != before:
-                record.touched += 1
-                record.failures.append(f"trial {record.trials}: the data were changed")
-                break
-            if record.trials % 20 == 0:
-                record.write(asked.out)
-                print(f"{record.kills} kills in {record.trials} trials, {len(record.failures)} failures", flush=True)
-    record.write(asked.out)
-    print(json.dumps({"kills": record.kills, "lost": record.lost, "unequal": record.unequal, **record.by_moment}))
-    return 0 if record.is_clean else 1
+            if tree(inputs) == before:
+                return True
+            record.touched += 1
+            record.failures.append(f"trial {record.trials}: the data were changed")
+            return False
+
+        return record.run(one, asked.kills, asked.out, about)
 
 
 if __name__ == "__main__":

@@ -6,26 +6,28 @@ It uses public names of the library alone, and is found by its entry points.
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
-from ileed import DemonstrationError, Demonstrations
+from ileed import DemonstrationError, Demonstrations, runs
 from ileed.cli import Command
+from ileed.envs.gymnasium import GymnasiumTask
+from ileed.formats import AbstractFormat
 from ileed.model.batch import Batch, Sizes
 from ileed.model.context import NO_CONTEXT, Context
 from ileed.model.demonstrators import AbstractDemonstratorModel, categorical
 from ileed.model.distributions import Choice
 from ileed.model.expertise import AbstractExpertise, ExpertiseNet
+from ileed.model.nets import LSTM, MLP, uniform
 from ileed.model.policies import AbstractPolicyHead, CategoricalNet
-from ileed.nets import LSTM, MLP, uniform
-from ileed.readers import Reader
-from ileed.tasks.gymnasium import GymnasiumTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,19 +146,40 @@ class _CategoricalLSTMNet(CategoricalNet):
         return self.read(self.body(after[0]), legal), (*(each.permute(2, 0, 1) for each in after), age + 1)
 
 
-def read_steps(path: Path, *, demonstrator: Any = None, delimiter: str = " ") -> Demonstrations:
-    """A text file with a line for each step: who, which episode, what was seen, what was done."""
-    with path.open() as opened:
-        rows = list(csv.reader(opened, delimiter=delimiter))
-    try:
-        who, episode, seen, done = zip(*rows, strict=True)
-        observations, actions = [[float(value)] for value in seen], [int(value) for value in done]
-    except ValueError as error:
-        raise DemonstrationError(f"{path} is damaged ({error}): restore it from a copy") from error
-    return Demonstrations(observations=observations, actions=actions, demonstrator=list(who), episode=list(episode))
+class Steps(AbstractFormat):
+    """A text file with a line for each step: demonstrator, episode, observation, action."""
+
+    name = "steps"
+    suffixes = (".steps",)
+
+    def read(self, path: Path, *, demonstrator: Any = None, delimiter: str | None = None) -> Demonstrations:
+        try:
+            rows = list(csv.reader(path.read_text().splitlines(), delimiter=delimiter or " "))
+            who, episode, seen, done = zip(*rows, strict=True)
+            observations, actions = [[json.loads(value)] for value in seen], [int(value) for value in done]
+        except ValueError as error:
+            raise DemonstrationError(f"{path} is damaged ({error}): restore it from a copy") from error
+        return Demonstrations(observations=observations, actions=actions, demonstrator=list(who), episode=list(episode))
+
+    def columns(self, path: Path) -> Sequence[str]:
+        return ("who", "episode", "seen", "done")
+
+    def write(self, data: Demonstrations, path: Path) -> None:
+        seen, names = data.observations, data.names
+        columns = (seen[..., 0].tolist(), data.actions.tolist())
+        people = [names[number] for number in data.demonstrator]
+        rows = zip(people, data.episode.tolist(), *columns, strict=True)
+        lines = [f"{who} {episode} {one} {done}\n" for who, episode, one, done in rows]
+        is_plain = data.discrete and seen.shape[1:] == (1,) and seen.dtype in (np.int64, np.float64)
+        others = (data.rewards, data.terminals, data.legal, data.encoding, data.timestamps)
+        if not is_plain or data.skills or any(each is not None for each in others):
+            raise DemonstrationError("steps hold one number, a discrete action and no more: write parquet")
+        if list(names) != sorted({*people}) or " " in "".join(names):
+            raise DemonstrationError("steps hold words as names, in alphabetical order: rename demonstrators")
+        runs.write_file(path, "".join(lines).encode())
 
 
-STEPS = Reader("steps", (".steps",), read_steps, lambda path: ("who", "episode", "seen", "done"))
+STEPS = Steps()
 
 TINY = Command("tiny_parts", "Tiny", "Say how many parts there are.")
 

@@ -1,8 +1,8 @@
 """Models of annotators on demonstrations: Dawid-Skene and GLAD, which know observations by their number alone.
 
-Every distinct observation is a task, every person a worker and every action a label; the right label of a task is the
-action that an expert takes there. Somebody who acts several times at the same observation has answered so many times,
-each time independently. Both start from the vote of all answers.
+Every distinct observation is a task, every demonstrator a worker and every action a label; the right label of a task is
+the action that an expert takes there. A demonstrator who acts several times at the same observation has answered so
+many times, each time independently. Both start from the vote of all answers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from ileed import Demonstrations, SettingsError
-from ileed.demonstrations import Collapsed
-from ileed.fitting import ProgressCallback
+from ileed.data import Collapsed
 from ileed_lab.in_turn import AbstractInTurn
 
 __all__ = ["Annotated", "DawidSkene", "Glad", "counted_answers"]
@@ -31,7 +30,7 @@ _FLOOR = 1e-10  # of a probability whose logarithm is taken
 @final
 @dataclass(frozen=True, eq=False)
 class Annotated:
-    """What a model of annotators says: how good everybody is, and the right action at every observation."""
+    """What a model of annotators says: how good every demonstrator is, and the right action at every observation."""
 
     expertise: Mapping[str, float]
     """By name, on the method's own scale; higher is better."""
@@ -48,10 +47,10 @@ class Annotated:
 
 
 def counted_answers(demonstrations: Demonstrations) -> Array:
-    """(unique observation, person, action) how often each person took each action at each observation."""
+    """(unique observation, demonstrator, action) how often each demonstrator took each action at each observation."""
     if not demonstrations.discrete:
         raise SettingsError("models of annotators have labels, and these actions are continuous: use discrete actions")
-    found = demonstrations.collapse()
+    found = demonstrations.collapsed()
     if not isinstance(found, Collapsed):
         raise SettingsError("models of annotators need observations that repeat, and counts that memory holds")
     size = len(found.observations), len(demonstrations.names), demonstrations.action_count
@@ -63,10 +62,11 @@ def counted_answers(demonstrations: Demonstrations) -> Array:
 @final
 @dataclass(frozen=True)
 class DawidSkene(AbstractInTurn):
-    """A matrix C_i of confusion for each person i, by expectation-maximisation of the likelihood, without a prior.
+    """A matrix C_i of confusion for each demonstrator i, by expectation-maximisation of the likelihood, without a
+    prior.
 
     p(a | y, i) = C_i[y, a] and p(y) = q_y, where y is the right action at an observation. Expertise is the mean over a
-    person's own steps of the expected C_i[y, y]. Dawid and Skene, "Maximum likelihood estimation of observer
+    demonstrator's own steps of the expected C_i[y, y]. Dawid and Skene, "Maximum likelihood estimation of observer
     error-rates using the EM algorithm", Applied Statistics 28, 1979.
     """
 
@@ -76,14 +76,7 @@ class DawidSkene(AbstractInTurn):
     """It has converged where an iteration gains fewer nats an answer."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Annotated:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Annotated:
         """There is nothing random in it, so that the seed does not matter."""
         began = time.monotonic()
         answers = counted_answers(demonstrations)
@@ -102,7 +95,7 @@ class DawidSkene(AbstractInTurn):
             if likelihood - before < self.tolerance * answers.sum():
                 break
             before = likelihood
-        met = np.einsum("sia,sy->iy", answers, right)  # how often each person met each right action
+        met = np.einsum("sia,sy->iy", answers, right)  # how often each demonstrator met each right action
         expertise = (met * confusion.diagonal(axis1=1, axis2=2)).sum(1) / met.sum(1)
         named = dict(zip(demonstrations.names, expertise.tolist(), strict=True))
         return Annotated(named, right, likelihood, time.monotonic() - began)
@@ -111,26 +104,20 @@ class DawidSkene(AbstractInTurn):
 @final
 @dataclass(frozen=True)
 class Glad(AbstractInTurn):
-    """One number for each person and one for each observation: an ability and how easy it is to act rightly there.
+    """One number for each demonstrator and one for each observation: an ability and how easy it is to act rightly
+    there.
 
-    A person i takes the right action at observation s with probability sigmoid(alpha_i beta_s), and each of the others
-    equally often. Every action is right equally often beforehand, and alpha_i and log beta_s are Gaussian around 1 with
-    variance 1. Expertise is alpha_i. Whitehill et al., "Whose vote should count more", NeurIPS 2009, maximise this
-    posterior, summed over right actions, by expectation-maximisation; here L-BFGS does, which needs fewer passes.
+    A demonstrator i takes the right action at observation s with probability sigmoid(alpha_i beta_s), and each of the
+    others equally often. Every action is right equally often beforehand, and alpha_i and log beta_s are Gaussian around
+    1 with variance 1. Expertise is alpha_i. Whitehill et al., "Whose vote should count more", NeurIPS 2009, maximise
+    this posterior, summed over right actions, by expectation-maximisation; here L-BFGS does, which needs fewer passes.
     """
 
     iterations: int = 500
     """At most so many, of L-BFGS."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Annotated:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Annotated:
         """There is nothing random in it, so that the seed does not matter."""
         began = time.monotonic()
         answers = torch.from_numpy(counted_answers(demonstrations))
@@ -162,7 +149,7 @@ def glad_log_posterior(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logarithm of GLAD's posterior, up to a constant, and (observation, action) that of p(answers, right action)."""
     actions = answers.shape[2]
-    logit = ability * log_easiness.exp()[:, None]  # (observation, person)
+    logit = ability * log_easiness.exp()[:, None]  # (observation, demonstrator)
     log_right, log_wrong = logsigmoid(logit), logsigmoid(-logit) - np.log(actions - 1)
     given = answers.sum(2)
     joint = torch.einsum("sia,si->sa", answers, log_right - log_wrong) + (given * log_wrong).sum(1, keepdim=True)

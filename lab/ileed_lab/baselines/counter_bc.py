@@ -1,8 +1,8 @@
 """Counter-BC: behaviour cloning that may replace an action by a counterfactual one, if the policy is simpler for it.
 
 Sagheb and Losey, "Counterfactual Behavior Cloning: Offline Imitation Learning from Imperfect Human Demonstrations",
-2025 (arXiv:2505.10760). Around every demonstrated action lies a set of actions that the person may have meant. The
-policy chooses among them by its own probabilities, R, and the loss is the cross-entropy of that choice:
+2025 (arXiv:2505.10760). Around every demonstrated action lies a set of actions that the demonstrator may have meant.
+The policy chooses among them by its own probabilities, R, and the loss is the cross-entropy of that choice:
 
     loss(s, a) = - sum over b in the set of R(b) log pi(b | s),    R(b) = pi(b | s) / sum over c in the set of pi(c | s)
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ileed import Constant, Ileed, SettingsError
-from ileed.checking import whole_number
+from ileed.errors import whole_number
 from ileed.model.batch import Batch, PerCount, Sizes
 from ileed.model.context import NO_CONTEXT, Context
 from ileed.model.demonstrators import AbstractDemonstratorModel
@@ -40,7 +40,8 @@ __all__ = ["CounterfactualSets", "counter_bc", "counterfactual_loss"]
 class CounterfactualSets(AbstractDemonstratorModel[Choice]):
     """The loss of Counter-BC in the place of a demonstrator model's likelihood, which it is not.
 
-    People are not told apart, and everybody's expertise is one. What a fit calls nats per action is this loss.
+    Demonstrators are not told apart, and every demonstrator's expertise is one. What a fit calls nats per action is
+    this loss.
     """
 
     counterfactuals: int = 1

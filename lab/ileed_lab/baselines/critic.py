@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ileed.nets import uniform
+from ileed.model.nets import uniform
 
 __all__ = ["Behaviour", "Contrast", "Critic", "scores", "slopes"]
 

@@ -1,4 +1,5 @@
-"""Filtered behaviour cloning: BC on the better part of the people, by an estimate, their rewards or an oracle."""
+"""Filtered behaviour cloning: BC on the better part of the demonstrators, by an estimate, their rewards or an
+oracle."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ import numpy.typing as npt
 import torch
 
 from ileed import Constant, Demonstrations, Ileed, SettingsError, bc
-from ileed.fitted import Ensemble
-from ileed.fitting import ProgressCallback
-from ileed.runtime import stream
+from ileed.methods import Ensemble
+from ileed.parallel.runtime import stream
+from ileed_lab.in_turn import AbstractSideBySide
 
 __all__ = ["Filtered", "FilteredBC"]
 
@@ -25,7 +26,7 @@ Array = npt.NDArray[Any]
 @final
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """Every restart of the fit, and the people whom it was fitted to."""
+    """Every restart of the fit, and the demonstrators whom it was fitted to."""
 
     ensemble: Ensemble
     kept: tuple[str, ...]
@@ -40,36 +41,22 @@ class Filtered:
 
 @final
 @dataclass(frozen=True)
-class FilteredBC:
-    """BC on the steps of a share of the people: those who are best by `by`, and where people are equal, by chance."""
+class FilteredBC(AbstractSideBySide):
+    """BC on the steps of a share of the demonstrators: those who are best by `by`, and where demonstrators are equal,
+    by chance."""
 
     by: Literal["ileed", "reward", "skill", "chance"]
-    """Expertise under `rater`; the mean return of a person's episodes; true `skills`; nothing."""
+    """Expertise under `rater`; the mean return of a demonstrator's episodes; true `skills`; nothing."""
     skills: tuple[float, ...] = ()
-    """Of the people in their order; seen where `by` is "skill" alone."""
+    """Of the demonstrators in their order; seen where `by` is "skill" alone."""
     share: float = 0.5
     trainer: Ileed = bc()  # noqa: RUF009 (frozen)
     rater: Ileed = Ileed(expertise=Constant())  # noqa: RUF009 (frozen)
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Filtered:
-        return self.fit_each([demonstrations], seeds=[seed], device=device, progress=progress)[0]
-
     def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
+        self, datasets: Sequence[Demonstrations], *, seeds: Sequence[int], device: str = "auto"
     ) -> list[Filtered]:
-        """A fit to the better people of each data set, side by side."""
+        """A fit to the better demonstrators of each data set, side by side."""
         began = time.monotonic()
         ratings = self._ratings(datasets, seeds, device)
         kept = [
@@ -77,7 +64,7 @@ class FilteredBC:
             for data, rating, seed in zip(datasets, ratings, seeds, strict=True)
         ]
         chosen = [data.by(*names) for data, names in zip(datasets, kept, strict=True)]
-        found = self.trainer.fit_each(chosen, seeds=seeds, device=device, progress=progress)
+        found = self.trainer.fit_each(chosen, seeds=seeds, device=device)
         seconds = (time.monotonic() - began) / len(datasets)
         return [Filtered(each, names, seconds) for each, names in zip(found, kept, strict=True)]
 

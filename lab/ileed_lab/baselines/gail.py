@@ -12,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed import DemonstrationError, Demonstrations, SettingsError
+from ileed.envs.minigrid import ENVIRONMENTS, MiniGridTask
 from ileed.errors import require
-from ileed.fitting import ProgressCallback
-from ileed.runtime import keep_freed_memory, stream, threads
-from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask
+from ileed.parallel.runtime import keep_freed_memory, stream, threads
 from ileed_lab.baselines.critic import Behaviour, Critic
 from ileed_lab.baselines.gail_policy import GailPolicy
 from ileed_lab.baselines.rollouts import Rollouts, as_vec_env
-from ileed_lab.baselines.training import report_progress
 from ileed_lab.stable_baselines import generators_restored, policy_layers
 
 __all__ = ["FittedGail", "Gail", "GailPolicy", "Iteration"]
@@ -111,18 +109,8 @@ class Gail:
         if not 0 < self.critic_kept <= 1:
             raise SettingsError(f"critic_kept is {self.critic_kept}, but a probability above 0 and up to 1 is needed")
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> FittedGail:
-        """Learn from demonstrations of the task by playing in it; the same seed gives the same bits.
-
-        `progress` counts environment steps.
-        """
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> FittedGail:
+        """Learn from demonstrations of the task by playing in it; the same seed gives the same bits."""
         began = time.perf_counter()
         if device not in ("auto", *self.devices):
             raise SettingsError(f"device is {device!r}, but GAIL runs on the CPU alone; pass 'cpu' or 'auto'")
@@ -145,7 +133,7 @@ class Gail:
                 clip=self.critic_clip,
                 generator=stream(seed, "critic"),
             )
-            rewards = _CriticRewards(self, demonstrated, rollouts, critic, began=began, progress=progress)
+            rewards = _CriticRewards(self, demonstrated, rollouts, critic, began=began)
             learner.learn(self.iterations * self.batch_size, callback=_at_rollout_end(rewards), log_interval=None)
         return FittedGail(policy=GailPolicy(policy_layers(learner)), history=tuple(rewards.history), method=self)
 
@@ -224,10 +212,9 @@ class _CriticRewards:
         critic: Critic,
         *,
         began: float,
-        progress: ProgressCallback | None,
     ) -> None:
         self._method, self._demonstrated, self._rollouts, self._critic = method, demonstrated, rollouts, critic
-        self._began, self._progress = began, progress
+        self._began = began
         self._running = _RunningStandardDeviation()
         self.history: list[Iteration] = []
 
@@ -254,17 +241,15 @@ class _CriticRewards:
         self._record(finished.rewards, gap=float(contrast.weight @ scores), entropy=float(-batch.log_probs.mean()))
 
     def _record(self, rewards: tuple[float, ...], *, gap: float, entropy: float) -> None:
-        steps = (len(self.history) + 1) * self._method.batch_size
         self.history.append(
             Iteration(
-                steps=steps,
+                steps=(len(self.history) + 1) * self._method.batch_size,
                 critic_gap=gap,
                 episodic_reward=sum(rewards) / len(rewards) if rewards else None,
                 entropy=entropy,
                 seconds=time.perf_counter() - self._began,
             )
         )
-        report_progress(self._progress, steps, self._method.iterations * self._method.batch_size)
 
 
 @final

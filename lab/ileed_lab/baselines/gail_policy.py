@@ -12,7 +12,7 @@ import torch
 
 from ileed import RunError, runs
 from ileed.errors import brief
-from ileed.runtime import stream
+from ileed.parallel.runtime import stream
 from ileed_lab.expert_files import check_layers
 
 __all__ = ["GailPolicy"]

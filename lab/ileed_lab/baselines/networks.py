@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ileed.model.distributions import component_action, draw_component, mixture
-from ileed.runtime import stream
+from ileed.parallel.runtime import stream
 from ileed_lab.baselines.replay import Windows
 
 __all__ = [

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from ileed import DemonstrationError, Demonstrations, SettingsError
-from ileed.demonstrations import Array
-from ileed.fitting import ProgressCallback
-from ileed.runtime import keep_freed_memory, resolve_device, stream
+from ileed.data import Array
+from ileed.parallel.runtime import keep_freed_memory, resolve_device, stream
 from ileed_lab.baselines.replay import Preprocessing, Replay
 from ileed_lab.baselines.training import Trainer, TrainingPoint, train
+from ileed_lab.in_turn import AbstractSideBySide
 
 __all__ = [
     "AbstractActor",
@@ -144,7 +144,7 @@ class Start(NamedTuple, Generic[_Actor]):
     trainers: Mapping[str, Trainer]
 
 
-class AbstractOffline(ABC):
+class AbstractOffline(AbstractSideBySide):
     """A method that learns continuous actions from a file, without any interaction with the environment.
 
     Laws: the policy depends on the method's settings, the demonstrations and the seed alone, also beside other fits,
@@ -159,24 +159,8 @@ class AbstractOffline(ABC):
     def start(self, replay: Replay, *, seed: int) -> Start[AbstractActor]:
         """Networks with weights drawn from the seed, and the trainers that fit them to these steps."""
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> FittedOffline:
-        """Learn from demonstrations, with rewards and terminals where the method uses them."""
-        return self.fit_each([demonstrations], seeds=[seed], device=device, progress=progress)[0]
-
     def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
+        self, datasets: Sequence[Demonstrations], *, seeds: Sequence[int], device: str = "auto"
     ) -> list[FittedOffline]:
         """A fit of each data set with its seed; on a GPU side by side, in about half the time."""
         keep_freed_memory()
@@ -185,7 +169,7 @@ class AbstractOffline(ABC):
             Replay(each, method=self.title, with_rewards=self.uses_rewards, device=torch_device) for each in datasets
         ]
         starts = [self.start(replay, seed=seed) for replay, seed in zip(replays, seeds, strict=True)]
-        curves = iter(train([each for _, trainers in starts for each in trainers.values()], progress=progress))
+        curves = iter(train([each for _, trainers in starts for each in trainers.values()]))
         seconds = (time.perf_counter() - began) / max(1, len(starts))
         return [
             FittedOffline(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ileed import DemonstrationError, Demonstrations
-from ileed.demonstrations import Array
+from ileed.data import Array
 from ileed.model.normaliser import Normaliser
 
 __all__ = ["Preprocessing", "Replay", "Transitions", "Windows"]

@@ -9,9 +9,9 @@ from typing import Any, Protocol, final
 import numpy as np
 import numpy.typing as npt
 
+from ileed.envs.minigrid import ENVIRONMENTS, MiniGridTask, make_environment
 from ileed.errors import require
-from ileed.runtime import stream
-from ileed.tasks.minigrid import ENVIRONMENTS, MiniGridTask, make_environment
+from ileed.parallel.runtime import stream
 
 __all__ = ["FinishedEpisodes", "Rollouts", "as_vec_env"]
 

@@ -12,12 +12,10 @@ from typing import TypeVar, final
 import torch
 from torch import Tensor, nn
 
-from ileed import Progress
-from ileed.fitting import ProgressCallback
 from ileed.fitting.adam import Adam
-from ileed.runtime import record_cuda_graph
+from ileed.parallel.runtime import record_cuda_graph
 
-__all__ = ["Trainer", "TrainingPoint", "minimiser", "report_progress", "target_copy", "train", "update_target"]
+__all__ = ["Trainer", "TrainingPoint", "minimiser", "target_copy", "train", "update_target"]
 
 POINTS = 50
 """How many points a training curve has."""
@@ -79,12 +77,11 @@ def update_target(target: nn.Module, source: nn.Module, rate: float) -> None:
     torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), rate)
 
 
-def train(trainers: Sequence[Trainer], *, progress: ProgressCallback | None) -> list[tuple[TrainingPoint, ...]]:
+def train(trainers: Sequence[Trainer]) -> list[tuple[TrainingPoint, ...]]:
     """Take every step of every trainer; returns each one's training curve, of about fifty points.
 
-    All trainers take their first step, then all their second, and so on; progress counts the steps of the longest.
+    All trainers take their first step, then all their second, and so on.
     """
-    longest = max((trainer.steps for trainer in trainers), default=0)
     curves = [_Curve(trainer.steps) for trainer in trainers]
     edges = {edge for trainer in trainers for edge in (min(trainer.switch, trainer.steps), trainer.steps)}
     for first, end in pairwise(sorted({0} | edges)):
@@ -93,15 +90,7 @@ def train(trainers: Sequence[Trainer], *, progress: ProgressCallback | None) -> 
         for number, each in enumerate(losses, start=first + 1):
             for (_, curve), own in zip(active, each, strict=True):
                 curve.add(number, own)
-            if number % max(1, longest // POINTS) == 0 or number == longest:
-                report_progress(progress, number, longest)
     return [tuple(curve.points) for curve in curves]
-
-
-def report_progress(progress: ProgressCallback | None, step: int, steps: int) -> None:
-    """Call a progress callback as the library's methods do; the baselines have no likelihood to report."""
-    if progress is not None:
-        progress(Progress(step=step, steps=steps, nats_per_action=float("nan")))
 
 
 @final

@@ -1,7 +1,7 @@
 """Designs: simulated populations of demonstrators whose expertise is known, on which intervals are calibrated.
 
-Every population draws its people, its expert and its states afresh from a seed. Coverage is measured on the seeds from
-`FIRST_SEED`; whatever is tuned is tuned on the seeds from `DEVELOPMENT_SEED`.
+Every population draws its demonstrators, its expert and its states afresh from a seed. Coverage is measured on the
+seeds from `FIRST_SEED`; whatever is tuned is tuned on the seeds from `DEVELOPMENT_SEED`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FIRST_SEED = 1_000
 DEVELOPMENT_SEED = 100_000
 
 LOWEST, HIGHEST = 0.1, 0.95
-"""Between which a person's expertise is drawn uniformly."""
+"""Between which a demonstrator's expertise is drawn uniformly."""
 VARIATION = 0.7
 """Standard deviation of an episode's logit expertise, where it varies: 0.33 to 0.67 around 0.5."""
 OTHER_EPISODES = 4_000
@@ -66,21 +66,21 @@ class Population:
     """Demonstrations, and what is known of those who gave them."""
 
     data: Demonstrations
-    """Of the people that a method is fitted to."""
+    """Of the demonstrators that a method is fitted to."""
     expertise: Array
-    """(person,) true expertise, averaged over the person's own steps."""
+    """(person,) true expertise, averaged over the demonstrator's own steps."""
     newcomers: Demonstrations
-    """Of people with few steps, whom no fit has seen."""
+    """Of demonstrators with few steps, whom no fit has seen."""
     newcomers_expertise: Array
     """(newcomer,) true expertise, averaged over their own steps."""
     best_action: Array | None = None
     """(step,) the expert's most likely action at the steps of `data`, where actions are discrete."""
     change: Array | None = None
-    """(person,) true expertise in the last episode minus that in the first, where people learn or tire."""
+    """(person,) true expertise in the last episode minus that in the first, where demonstrators learn or tire."""
 
     @property
     def relative(self) -> Array:
-        """(person,) true expertise divided by its mean over people."""
+        """(person,) true expertise divided by its mean over demonstrators."""
         return self.expertise / self.expertise.mean()
 
 
@@ -90,7 +90,7 @@ class AbstractDesign(ABC):
 
     people: int = 8
     episodes: tuple[int, int] = (10, 10)
-    """Fewest and most episodes of a person; the number is drawn uniformly."""
+    """Fewest and most episodes of a demonstrator; the number is drawn uniformly."""
     length: int = 50
     """Steps of an episode."""
 
@@ -101,15 +101,15 @@ class AbstractDesign(ABC):
 
     @abstractmethod
     def population(self, seed: int) -> Population:
-        """People, expert and states drawn from a seed."""
+        """Demonstrators, expert and states drawn from a seed."""
 
     @property
     def everybody(self) -> int:
-        """People and newcomers."""
+        """Demonstrators and newcomers."""
         return self.people + len(NEWCOMERS)
 
     def _episodes(self, chance: np.random.Generator) -> tuple[Array, Array]:
-        """(step,) demonstrator and episode of every step; episodes of one person follow each other."""
+        """(step,) demonstrator and episode of every step; episodes of one demonstrator follow each other."""
         counts = chance.integers(self.episodes[0], self.episodes[1] + 1, size=self.everybody)
         counts[self.people :] = -(-np.array(NEWCOMERS) // self.length)
         owner = np.repeat(np.arange(self.everybody), counts)
@@ -118,7 +118,8 @@ class AbstractDesign(ABC):
     def _population(
         self, expertise: Array, best_action: Array | None = None, *, action_count: int = 0, **columns: Array
     ) -> Population:
-        """People and newcomers apart, from columns of everybody's steps; newcomers keep their first steps alone."""
+        """Demonstrators and newcomers apart, from columns of every demonstrator's steps; newcomers keep their first
+        steps alone."""
         who = columns.pop("demonstrator")
         place = np.arange(len(who)) - np.searchsorted(who, who)
         allowed = np.array([len(who)] * self.people + list(NEWCOMERS))
@@ -142,17 +143,17 @@ class Tabular(AbstractDesign):
     """States with random features, of which each step draws one uniformly, and one of 7 actions that is best in each.
 
     With `stochastic`, the expert draws from a softmax of Gaussian preferences with standard deviation 2 instead. With
-    `by_state`, the expertise of a person is sigma(u_i + v_i f(s)), f a standard Gaussian feature of the state and v_i
-    standard Gaussian. With `persistence` and `bias`, people do not err uniformly: an error repeats the person's last
-    action with probability `persistence`, and is otherwise the person's favourite action with probability `bias`. With
-    `mistakes`, an error is one action for each person and best action with that probability. With `drift`, the logit of
-    expertise changes over a person's episodes as `Drift` describes it, altogether by a Gaussian number of mean one half
-    of `drift` and standard deviation `drift`. With `variation`, the logit of expertise differs between the episodes of
-    a demonstrator by Gaussian noise of this standard deviation; the truth is the demonstrator's mean over all episodes
-    that they might have recorded.
+    `by_state`, the expertise of a demonstrator is sigma(u_i + v_i f(s)), f a standard Gaussian feature of the state and
+    v_i standard Gaussian. With `persistence` and `bias`, demonstrators do not err uniformly: an error repeats the
+    demonstrator's last action with probability `persistence`, and is otherwise the demonstrator's favourite action with
+    probability `bias`. With `mistakes`, an error is one action for each demonstrator and best action with that
+    probability. With `drift`, the logit of expertise changes over a demonstrator's episodes as `Drift` describes it,
+    altogether by a Gaussian number of mean one half of `drift` and standard deviation `drift`. With `variation`, the
+    logit of expertise differs between the episodes of a demonstrator by Gaussian noise of this standard deviation; the
+    truth is the demonstrator's mean over all episodes that they might have recorded.
 
-    People act as `demonstrator` says: they err uniformly, or by any action but the expert's (`OneVersusRest`), or draw
-    from the expert's softmax to the power of their expertise (`Boltzmann`).
+    Demonstrators act as `demonstrator` says: they err uniformly, or by any action but the expert's (`OneVersusRest`),
+    or draw from the expert's softmax to the power of their expertise (`Boltzmann`).
     """
 
     states: int = 50
@@ -223,20 +224,20 @@ class Tabular(AbstractDesign):
         return replace(found, change=change) if self.drift else found
 
     def _errors(self, chance: np.random.Generator, who: Array) -> Array:
-        """(step,) what each step's person does when they err."""
+        """(step,) what each step's demonstrator does when they err."""
         uniform = chance.integers(self.actions, size=len(who))
         favourite = chance.integers(self.actions, size=self.everybody)[who]
         return np.where(chance.random(len(who)) < self.bias, favourite, uniform)
 
     def _mistakes(self, chance: np.random.Generator, who: Array, best: Array) -> Array:
-        """(step,) another action than the best: one of the person's own for it, or any."""
+        """(step,) another action than the best: one of the demonstrator's own for it, or any."""
         own = chance.integers(1, self.actions, size=(self.everybody, self.actions))[who, best]
         other = chance.integers(1, self.actions, size=len(who))
         return (best + np.where(chance.random(len(who)) < self.mistakes, own, other)) % self.actions
 
 
 def _own_number(who: Array, episode: Array) -> Array:
-    """(step,) which of the person's own episodes it is, from 0 on."""
+    """(step,) which of the demonstrator's own episodes it is, from 0 on."""
     return np.asarray(episode - episode[np.searchsorted(who, who)])
 
 
@@ -252,9 +253,9 @@ def _repeated(action: Array, episode: Array, repeats: Array) -> Array:
 class Continuous(AbstractDesign):
     """Uniform observations, and an expert that chooses between two smooth functions of them, with Gaussian noise.
 
-    A person's variance is the expert's divided by their expertise, as `VarianceScaling` supposes. `offset` and `gain`
-    are standard deviations, over people and dimensions, of Gaussian offsets and logarithms of gains; `correlation` is
-    that of noise with the step before.
+    A demonstrator's variance is the expert's divided by their expertise, as `VarianceScaling` supposes. `offset` and
+    `gain` are standard deviations, over demonstrators and dimensions, of Gaussian offsets and logarithms of gains;
+    `correlation` is that of noise with the step before.
     """
 
     observations: int = 4
@@ -268,7 +269,7 @@ class Continuous(AbstractDesign):
     @property
     def method(self) -> Ileed:
         policy = MixtureMLP(hidden=(32,), modes=2, shared_standard_deviations=True)
-        settings: dict[str, Any] = {"restarts": 4, "steps": 1000, "batch_size": 512}
+        settings: dict[str, Any] = {"restarts": 4, "steps": 1000, "batch_size": 512, "learning_rate": 1e-3}
         return Ileed(policy=policy, demonstrator=self.demonstrator, expertise=Constant(), **settings)
 
     def population(self, seed: int) -> Population:
@@ -429,5 +430,6 @@ DESIGNS: dict[str, AbstractDesign] = {
     "5 varying episodes": Tabular(variation=VARIATION, episodes=(5, 5)),
 }
 """Six designs, of which the experts of the third, fourth and fifth are stochastic; the first with other numbers of
-steps a person; the other demonstrator models, of continuous actions too, each with people as it describes them;
-people who learn or tire; and few episodes of demonstrators whose expertise differs from episode to episode."""
+steps a demonstrator; the other demonstrator models, of continuous actions too, each with demonstrators as it describes
+them; demonstrators who learn or tire; and few episodes of demonstrators whose expertise differs from episode to
+episode."""

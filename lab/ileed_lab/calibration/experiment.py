@@ -83,9 +83,9 @@ def measured(fit: Fitted, population: Population, model: AbstractDemonstratorMod
 
 
 def _oracle(population: Population, model: AbstractDemonstratorModel[Any] | None) -> Measured:
-    """Estimates of somebody who knows the best action of every state, where there is one."""
+    """Estimates of a demonstrator who knows the best action of every state, where there is one."""
     if population.best_action is None or not isinstance(model, UniformMixture | OneVersusRest | None):
-        return {}  # no oracle of the person's own habits
+        return {}  # no oracle of the demonstrator's own habits
     policy = np.eye(population.data.action_count)[population.best_action]
     table = rate(policy, population.data, demonstrator=model).table()
     order = [table["demonstrator"].to_pylist().index(name) for name in population.data.names]
@@ -93,7 +93,8 @@ def _oracle(population: Population, model: AbstractDemonstratorModel[Any] | None
 
 
 def _drift(fit: Fitted, population: Population) -> Measured:
-    """The change of everybody's relative expertise from their first episode to the last, where people learn or tire."""
+    """The change of every demonstrator's relative expertise from their first episode to the last, where demonstrators
+    learn or tire."""
     if population.change is None:
         return {}
     tables = {level: fit.expertise.drift(confidence_level=level) for level in LEVELS}
@@ -109,7 +110,7 @@ def _drift(fit: Fitted, population: Population) -> Measured:
 
 
 def _newcomers(fit: Fitted, population: Population) -> Measured:
-    """Everybody's expertise relative to the fit's people: true, pooled and by their own steps alone."""
+    """Every demonstrator's expertise relative to the fit's demonstrators: true, pooled and by their own steps alone."""
     found = fit.assess(population.newcomers)
     assert found.pooled is not None
     assert found.reference is not None

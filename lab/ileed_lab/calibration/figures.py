@@ -30,7 +30,7 @@ def coverage_figure(results: Path) -> bytes:
             found = coverage(trials, level)
             assert found is not None
             rows.append({"design": name, "level": level, "share": found.mean, "low": found.low, "high": found.high})
-    return as_svg(_chart(require("altair", extra="report"), rows))
+    return as_svg(_chart(require("altair", package="ileed-lab"), rows))
 
 
 def _chart(alt: ModuleType, rows: list[Row]) -> Any:

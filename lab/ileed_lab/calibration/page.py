@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
@@ -10,64 +10,62 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ileed import runs
-from ileed.fitted.learning import IMPROVES, TIRES
+from ileed.errors import counted
+from ileed.rating.learning_curves import IMPROVES, TIRES
 from ileed_lab.calibration.designs import DESIGNS, NEWCOMERS
 from ileed_lab.calibration.experiment import LEVELS
-from ileed_lab.comparison import Estimate, Records, format_estimate, markdown_table
+from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table
 from ileed_lab.provenance import provenance
 from ileed_lab.records import Measured
+from ileed_lab.result_pages import ResultPage
 
-__all__ = ["calibration_page", "coverage", "order_calibration", "write_calibration_page"]
+__all__ = ["calibration_page", "coverage", "order_calibration"]
 
 Array = npt.NDArray[Any]
 _BINS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-def write_calibration_page(results: Path, out: Path) -> None:
-    """Write the page of the results."""
-    runs.write_file(out, calibration_page(results).encode())
-
-
-def calibration_page(results: Path) -> str:
-    """The page as Markdown."""
+def calibration_page(results: Path) -> ResultPage:
+    """Coverage leads; error, order, drift and newcomers are details."""
     records = Records(results, family="calibration")
     found = {name: trials for name in DESIGNS if (trials := _trials(records, name))}
-    picture = "![Coverage of intervals by their confidence level](images/calibration-coverage.svg)"
-    paragraphs = [
+    lead = [
         _INTRODUCTION,
+        _conclusion(found),
+        "![Coverage of intervals by their confidence level](images/calibration-coverage.svg)" if found else "",
+    ]
+    details = [
+        _METHOD,
         "## Coverage",
-        "The share of demonstrators whose true relative expertise is in the interval, with a 95% CI over populations. "
-        '"Wrong noise" has errors that no demonstrator model describes: half of them repeat the last action, and '
-        "half of the others are a favourite action.",
+        "The share of demonstrators whose true relative expertise lies in the interval, with a 95% CI over "
+        'populations. In "wrong noise" half of the errors repeat the last action and half of the others are a '
+        "favourite action, which no demonstrator model describes.",
         markdown_table(
-            ["design", "populations", *(f"nominal {100 * level:.0f} %" for level in LEVELS)],
+            ["design", "populations", *(f"nominal {100 * level:.0f}%" for level in LEVELS)],
             [
                 [name, str(len(trials)), *(format_estimate(coverage(trials, level), digits=3) for level in LEVELS)]
                 for name, trials in found.items()
             ],
         ),
-        picture if found else "",
         "## Error",
         "Root-mean-square error of relative expertise: cross-fitted, in-sample, and of an oracle that knows the best "
         "action of every state, where there is one.",
         markdown_table(
-            ["design", "cross-fitted", "in sample", "oracle", "cross-fitted / oracle"],
+            ["design", "cross-fitted", "in-sample", "oracle", "cross-fitted / oracle"],
             [[name, *_errors(trials)] for name, trials in found.items()],
         ),
         "## Order",
-        'How often "A is better than B with probability p" was right, over all pairs, by p; and the mean difference '
-        "between p and that share over the five columns, weighted by their pairs.",
+        'How often "A is better than B with probability p" was right, over all pairs, by p, and the expected '
+        "calibration error: the mean difference between p and that share, weighted by pairs.",
         markdown_table(
             ["design", *(f"p {low:.1f} to {high:.1f}" for low, high in pairwise(_BINS)), "error"],
             [[name, *_order_cells(trials)] for name, trials in found.items()],
         ),
         *_drift_section(found.get("drift", [])),
         "## Newcomers with few steps",
-        "Root-mean-square error of the relative expertise of demonstrators whom the fit has not seen "
-        "(`Fitted.assess`), by the number of their steps: shrunk towards the fit's population, and from their own "
-        "steps alone. "
-        "The last column has the least and the greatest pooled expertise, on the scale from 0 to 1, after five steps.",
+        "Root-mean-square error of the relative expertise of demonstrators outside the fit (`Fitted.assess`), by their "
+        "number of steps: with shrinkage towards the fit's population (pooled), and from their own steps alone. The "
+        "last column is the range of pooled expertise, on the scale from 0 to 1, after five steps.",
         markdown_table(
             ["design", *(f"{steps} steps: pooled / alone" for steps in sorted(set(NEWCOMERS))), "five steps"],
             [[name, *_newcomer_cells(trials)] for name, trials in found.items()],
@@ -75,32 +73,52 @@ def calibration_page(results: Path) -> str:
         "## Where the numbers come from",
         *(provenance(records) if records.experiments else ["Nothing was run."]),
     ]
-    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+    return ResultPage("calibration", "Intervals: are they right?", _SOURCE, lead, details)
 
 
-_INTRODUCTION = """# Intervals: are they right?
+_SOURCE = (
+    "<!-- Generated by `make reproduction-page` from results/calibration; edit lab/ileed_lab/calibration/page.py "
+    "instead. -->"
+)
+_INTRODUCTION = (
+    "`Fitted.expertise.table()` states an interval for each demonstrator's expertise relative to the mean over "
+    "demonstrators. This page compares them with the truth in simulated populations: coverage is the share of "
+    "demonstrators whose true relative expertise lies in the interval."
+)
 
-<!-- Generated by `make reproduction-page` from results/calibration; edit lab/ileed_lab/calibration/page.py instead. -->
 
-`Fitted.expertise.table()` states an interval for each demonstrator's expertise, divided by its mean over demonstrators.
-This page compares the intervals with the truth in simulated populations (`lab/ileed_lab/calibration/designs.py`). Each
-population has eight demonstrators, whose expertise is uniform between 0.1 and 0.95, with its own expert and states.
-The first designs have 50 states with random features and seven actions. The expert is deterministic except in "few
-episodes" (two to four episodes of 50 steps per demonstrator), where it samples from a softmax. "Gaussian mixture" and
-"recurrent" have continuous actions and a stochastic expert; in "recurrent" the action depends on an episode's first
-observation. The last
-designs have two, three or five episodes of 50 steps per demonstrator, whose expertise varies from episode to episode
-(standard deviation 0.7 on the logit scale); the truth is the mean over all episodes that they might have recorded.
+def _conclusion(found: Mapping[str, Sequence[Measured]]) -> str:
+    """The range of coverage over the designs, and the designs that miss the nominal level."""
+    level = max(LEVELS)
+    known = {name: estimate for name, trials in found.items() if (estimate := coverage(trials, level)) is not None}
+    if not known:
+        return "Nothing was run."
+    low, high = min(known, key=lambda name: known[name].mean), max(known, key=lambda name: known[name].mean)
+    below = [name for name, estimate in known.items() if estimate.high < level]
+    verdict = f"below nominal in {join_words(below)}" if below else "not below nominal in any design"
+    return (
+        f"**Coverage of {100 * level:.0f}% intervals is between {known[low].mean:.3f} ({low}) and "
+        f"{known[high].mean:.3f} ({high}) over {counted(len(known), 'design')}**; by its 95% CI it is {verdict}."
+    )
 
-Designs, and the settings of the fits, were committed before coverage was measured on the seeds from 1,000; what was
-tuned (the prior of the dispersion, that continuous policies are bootstrap replicates, the steps of the recurrent fits,
-which temperature is taken) was tuned on seeds from 100,000. An earlier version took another temperature,
-and in the recurrent design its intervals were too low for the best demonstrators; the seeds from 0, on which this was
-seen, are not used again. The prior of episode-to-episode variation was chosen on seeds from 100,000 and from
-200,000 with a known policy, and checked with fits on seeds from 100,500. Of the designs without such variation,
-"constant", "few episodes" and "250 steps" were recorded again with the new intervals; the others were recorded
-before. "Where the numbers come from" names the commits.
-"""
+
+_METHOD = """## Method
+
+Each population has eight demonstrators, whose expertise is uniform between 0.1 and 0.95, with its own expert and states
+(`lab/ileed_lab/calibration/designs.py`). The first designs have 50 states with random features and seven actions. The
+expert is deterministic except in "few episodes" (two to four episodes of 50 steps per demonstrator), where it samples
+from a softmax. "Gaussian mixture" and "recurrent" have continuous actions and a stochastic expert; in "recurrent" the
+action depends on an episode's first observation. In the last designs each demonstrator has two, three or five episodes
+of 50 steps, and expertise varies from episode to episode (standard deviation 0.7 on the logit scale); the truth is the
+mean over all episodes that the demonstrator might have recorded.
+
+Designs and settings were committed before coverage was measured on the seeds from 1,000. What was tuned (the prior of
+the dispersion, bootstrap replicates for continuous policies, the steps of the recurrent fits, the choice of
+temperature) was tuned on seeds from 100,000. An earlier version used another temperature, and its intervals were too
+low for the best demonstrators of the recurrent design; the seeds from 0, on which this was seen, are not used again.
+The prior of episode-to-episode variation was chosen on seeds from 100,000 and from 200,000 with a known policy, and
+checked with fits on seeds from 100,500. Of the designs without such variation, "constant", "few episodes" and
+"250 steps" were recorded again with the new intervals; the others were recorded before."""
 
 
 def _trials(records: Records, design: str) -> list[Measured]:
@@ -108,12 +126,12 @@ def _trials(records: Records, design: str) -> list[Measured]:
 
 
 def _columns(trials: Sequence[Measured], name: str) -> Array:
-    """(population, person) one of the measurements."""
+    """(population, demonstrator) one of the measurements."""
     return np.array([trial[name] for trial in trials])
 
 
 def coverage(trials: Sequence[Measured], level: float) -> Estimate | None:
-    """The share of intervals that hold the truth, with a 95 % interval over populations."""
+    """The share of intervals that hold the truth, with a 95% CI over populations."""
     low, high = np.array([trial["intervals"][str(level)] for trial in trials]).transpose(1, 0, 2)
     true = _columns(trials, "true")
     return Estimate.over(((low <= true) & (true <= high)).mean(1))
@@ -153,7 +171,7 @@ def _order_cells(trials: Sequence[Measured]) -> list[str]:
 
 
 def _drift_section(trials: Sequence[Measured]) -> list[str]:
-    """Intervals and verdicts of the change of expertise of people who learn or tire."""
+    """Intervals and verdicts of the change of expertise of demonstrators who learn or tire."""
     changes = [trial["change"] for trial in trials if "change" in trial]
     if not changes:
         return []
@@ -163,12 +181,12 @@ def _drift_section(trials: Sequence[Measured]) -> list[str]:
     wrong = int((improves & (true < 0)).sum() + (tires & (true > 0)).sum())
     error = float(np.sqrt(np.square(_columns(changes, "estimate") - true).mean()))
     return [
-        "## People who learn or tire",
-        'In the design "drift" the logit of expertise changes over 20 episodes of 25 steps by a Gaussian number of '
-        "mean 0.5 and standard deviation 1 in total. The share of demonstrators whose true change of relative "
-        "expertise, from the first episode to the last, is in the interval of `fitted.expertise.drift()`:",
+        "## Demonstrators who learn or tire",
+        'In the design "drift" the logit of expertise changes over 20 episodes of 25 steps by a total '
+        "drawn from N(0.5, 1). Coverage of the intervals of `fitted.expertise.drift()` for the change of relative "
+        "expertise from the first episode to the last:",
         markdown_table(
-            ["populations", *(f"nominal {100 * level:.0f} %" for level in LEVELS), "root-mean-square error"],
+            ["populations", *(f"nominal {100 * level:.0f}%" for level in LEVELS), "root-mean-square error"],
             [
                 [
                     str(len(changes)),
@@ -177,8 +195,9 @@ def _drift_section(trials: Sequence[Measured]) -> list[str]:
                 ]
             ],
         ),
-        f'At 95 % it said "improves" of {int(improves.sum())} people and "tires" of {int(tires.sum())} of '
-        f"{true.size:,}; {wrong} of these verdicts have the wrong sign. True changes have a standard deviation of "
+        f'At the 95% level, {int(improves.sum())} demonstrators of {true.size:,} are reported as "improves" and '
+        f'{int(tires.sum())} as "tires"; {wrong} of these verdicts have the wrong sign.'
+        f" True changes have a standard deviation of "
         f"{true.std():.3f}.",
     ]
 

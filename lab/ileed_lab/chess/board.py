@@ -26,7 +26,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from ileed import DemonstrationError
-from ileed.demonstrations import Array
+from ileed.data import Array
 
 __all__ = [
     "ACTIONS",
@@ -37,7 +37,6 @@ __all__ = [
     "encode",
     "mirror",
     "mirror_actions",
-    "move_of",
     "moves_of",
     "with_king_centred_planes",
 ]
@@ -156,7 +155,8 @@ def actions_of(fens: Sequence[str], moves: Sequence[str]) -> Array:
         first = int(illegal.argmax())
         raise DemonstrationError(
             f"{illegal.sum():,} of {len(moves):,} moves are illegal (first: {moves[first]!r} in {fens[first]!r}): "
-            "correct or drop them"
+            "correct or drop them",
+            code="moves-illegal",
         )
     return actions
 
@@ -167,7 +167,8 @@ def moves_of(fens: Sequence[str], actions: Sequence[int] | Array) -> list[str]:
     if chosen.shape != (len(fens),) or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < ACTION_COUNT):
         raise DemonstrationError(
             f"actions of shape {chosen.shape} for {len(fens):,} positions: pass one for each, from 0 to "
-            f"{ACTION_COUNT - 1}"
+            f"{ACTION_COUNT - 1}",
+            code="actions-shape",
         )
     boards = _Boards.read(fens)
     illegal = ~boards.legal()[np.arange(len(chosen)), chosen]
@@ -175,18 +176,10 @@ def moves_of(fens: Sequence[str], actions: Sequence[int] | Array) -> list[str]:
         first = int(illegal.argmax())
         raise DemonstrationError(
             f"{illegal.sum():,} of {len(chosen):,} actions are illegal (first: {ACTIONS[chosen[first]]!r} from the "
-            f"mover's side in {fens[first]!r}): choose among those that encode() calls legal"
+            f"mover's side in {fens[first]!r}): choose among those that encode() calls legal",
+            code="actions-illegal",
         )
     return boards.moves(chosen)
-
-
-def move_of(fen: str, action: int) -> str:
-    """The UCI move that an action is in a position.
-
-    >>> move_of("4k3/4p3/8/8/8/8/8/4K3 b - -", ACTIONS.index("e2e4"))
-    'e7e5'
-    """
-    return moves_of([fen], [action])[0]
 
 
 def mirror(encoded: Encoded) -> Encoded:
@@ -207,7 +200,10 @@ def with_king_centred_planes(observations: Array) -> Array:
     layers need not learn it separately for every square.
     """
     if observations.ndim != 2 or observations.shape[1] != FEATURES:
-        raise DemonstrationError(f"observations of shape {observations.shape} are not boards: pass (n, {FEATURES})")
+        raise DemonstrationError(
+            f"observations of shape {observations.shape} are not boards: pass (n, {FEATURES})",
+            code="observations-shape",
+        )
     king = observations[:, :64].argmax(1)
     around = np.zeros((len(observations), 3, 15, 15), dtype=observations.dtype)
     row, plane, square = np.nonzero(observations[:, 64:256].reshape(-1, 3, 64))
@@ -235,10 +231,12 @@ class _Boards:
         for number, fen in enumerate(fens):
             fields = fen.split(maxsplit=4)
             if len(fields) < 4 or fields[1] not in ("w", "b") or fields[2] != "-":
-                raise _refusal(number, fen, "is not the board, side, '-' and en-passant square of a FEN")
+                raise _refusal(
+                    number, fen, "is not the board, side, '-' and en-passant square of a FEN", code="position-fields"
+                )
             squares = fields[0].translate(_EXPANDED)
             if fields[0].count("/") != 7 or len(squares) != 64:
-                raise _refusal(number, fen, "does not describe eight ranks of eight squares")
+                raise _refusal(number, fen, "does not describe eight ranks of eight squares", code="position-squares")
             rows.append(squares)
             sides.append(fields[1] == "b")
             passed.append(fields[3])
@@ -355,7 +353,7 @@ def _check(text: Array, fens: Sequence[str]) -> None:
     ):
         if wrong.any():
             first = int(wrong.argmax())
-            raise _refusal(first, fens[first], rule)
+            raise _refusal(first, fens[first], rule, code="position-pieces")
 
 
 def _passing(names: Sequence[str], black: Array, pieces: Array, fens: Sequence[str]) -> Array:
@@ -369,11 +367,14 @@ def _passing(names: Sequence[str], black: Array, pieces: Array, fens: Sequence[s
         valid = len(name) == 2 and name[0] in _FILES and name[1] == rank
         if not valid or pieces[number, square - 8] != ord("p") or pieces[number, square] != _EMPTY:
             raise _refusal(
-                number, fens[number], f"has {name!r} for an en-passant square, behind which there is no pawn"
+                number,
+                fens[number],
+                f"has {name!r} for an en-passant square, behind which there is no pawn",
+                code="position-en-passant",
             )
         squares[number] = square
     return squares
 
 
-def _refusal(number: int, fen: str, rule: str) -> DemonstrationError:
-    return DemonstrationError(f"position {number:,} ({fen!r}) {rule}: correct it or leave it out")
+def _refusal(number: int, fen: str, rule: str, *, code: str) -> DemonstrationError:
+    return DemonstrationError(f"position {number:,} ({fen!r}) {rule}: correct it or leave it out", code=code)

@@ -45,7 +45,7 @@ def consult(
 
 
 def people(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows of people, and those of the engine."""
+    """The rows of human players, and those of the engine."""
     theirs = pc.not_equal(table.column("player"), ENGINE)
     return table.filter(theirs), table.filter(pc.invert(theirs))
 

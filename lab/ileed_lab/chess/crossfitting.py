@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
 from ileed import Demonstrations, Fitted
 from ileed_lab.chess.experiment import LARGE, ChessExpertise
-from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.grid import AbstractFileExperiment, Setting
 from ileed_lab.learners import Learner, Rated
 from ileed_lab.records import Measured
 
@@ -18,17 +17,14 @@ __all__ = ["ChessCrossFitting"]
 
 @final
 @dataclass(frozen=True)
-class ChessCrossFitting(AbstractExperiment):
-    """Can bins of players be told apart where the policy has not seen their games? People alone, on all games."""
+class ChessCrossFitting(AbstractFileExperiment):
+    """Can bins of players be told apart where the policy has not seen their games? Human players alone, on all
+    games."""
 
-    data: Path | None = None
     name: str = "chess/crossfitting"
     trials: int = 1
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = ChessExpertise.data_file
-
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:

@@ -84,7 +84,8 @@ def find_stockfish() -> Path:
     if _DEBIAN.is_file():
         return _DEBIAN
     raise IleedError(
-        f"no engine was found on PATH or at {_DEBIAN}, but chess needs Stockfish: apt-get install stockfish"
+        f"no engine was found on PATH or at {_DEBIAN}, but chess needs Stockfish: apt-get install stockfish",
+        code="engine-missing",
     )
 
 
@@ -99,7 +100,8 @@ class Engine:
             self._engine: Any = self._library.SimpleEngine.popen_uci(str(executable), timeout=_PATIENCE)
         except (OSError, TimeoutError, self._library.EngineError) as error:
             raise IleedError(
-                f"{executable} did not start as a chess engine ({error or 'no answer'}): apt-get install stockfish"
+                f"{executable} did not start as a chess engine ({error or 'no answer'}): apt-get install stockfish",
+                code="engine-not-started",
             ) from error
         self._engine.configure({"Threads": 1, "Hash": _MEGABYTES, "Skill Level": thinking.skill})
         self._limit = self._library.Limit(nodes=thinking.nodes, depth=thinking.depth, time=thinking.seconds)
@@ -138,7 +140,8 @@ class Engine:
         except (TimeoutError, self._library.EngineError) as error:
             raise IleedError(
                 f"{self.name} failed in the position {board.fen()} ({error or 'no answer'}): check the position, "
-                "and try again"
+                "and try again",
+                code="engine-failed",
             ) from error
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ileed import DemonstrationError, Demonstrations, runs
-from ileed.demonstrations import Array
+from ileed.data import Array
 from ileed.errors import require
 from ileed_lab.chess.extraction import counts_of_source
 from ileed_lab.chess.games import Extracted, count_damage, rated_games
@@ -91,9 +91,13 @@ def read_moves(path: str | Path) -> pa.Table:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        raise DemonstrationError(f"{path} is not a table of moves ({error}): write one with extract_moves") from error
+        raise DemonstrationError(
+            f"{path} is not a table of moves ({error}): write one with extract_moves", code="moves-not-a-table"
+        ) from error
     if not table.schema.equals(SCHEMA):
-        raise DemonstrationError(f"{path} has the columns {table.schema.names}: write it with extract_moves")
+        raise DemonstrationError(
+            f"{path} has the columns {table.schema.names}: write it with extract_moves", code="moves-columns"
+        )
     return table
 
 

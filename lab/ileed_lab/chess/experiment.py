@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ileed import Boltzmann, CategoricalMLP, Constant, Demonstrations, Embedded, Ileed, Perfect, SettingsError
-from ileed.demonstrations import Array
-from ileed.runtime import stream
+from ileed.data import Array
+from ileed.parallel.runtime import stream
 from ileed_lab.chess import board
 from ileed_lab.chess.consulting import ENGINE, people
 from ileed_lab.chess.judging import Judge
@@ -26,7 +26,7 @@ from ileed_lab.chess.positions import (
     with_king_centred_planes,
     with_mirror_images,
 )
-from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.grid import AbstractExperiment, AbstractFileExperiment, Setting
 from ileed_lab.learners import Ensemble, Learner, likeliest
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured
@@ -40,7 +40,7 @@ ASKED = (0, 1, 3, 10)
 
 @final
 @dataclass(frozen=True)
-class ChessExpertise(AbstractExperiment):
+class ChessExpertise(AbstractFileExperiment):
     """Five bins of players by rating: does expertise rise with the rating, which the model does not see?
 
     `data` is a table of positions with the moves of an engine (`ileed chess consult`). Trial 0 has all games once; in
@@ -48,14 +48,10 @@ class ChessExpertise(AbstractExperiment):
     games. Under "shuffled" every player of a game is assigned to a bin at random, by the trial, as a control.
     """
 
-    data: Path | None = None
     name: str = "chess/expertise"
     trials: int = 101
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "consulted.parquet"
-
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -166,21 +162,18 @@ NODES = 20_000
 
 @final
 @dataclass(frozen=True)
-class ChessPolicy(AbstractExperiment):
-    """The loss of a move by Stockfish's evaluation: at random, of people, and of policies that learned from people.
+class ChessPolicy(AbstractFileExperiment):
+    """The loss of a move by Stockfish's evaluation: at random, of players, and of policies that learned from
+    demonstrators.
 
     Games are divided into as many folds as there are trials; each trial learns from all but one, and its policies move
     in the positions of that one. Intervals come from resampled games, since the moves of a game are correlated.
     """
 
-    data: Path | None = None
     name: str = "chess/policy"
     trials: int = 5
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "consulted.parquet"
-
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -322,11 +315,15 @@ def consulted_table(path: Path | None) -> pa.Table:
     if path is None:
         raise SettingsError(
             "chess learns from a table of positions: pass --data with a file that `ileed chess extract` and then "
-            "`ileed chess consult` wrote"
+            "`ileed chess consult` wrote",
+            code="data-missing",
         )
     table = _table(path)
     if ENGINE not in pc.unique(table.column("player")).to_pylist():
-        raise SettingsError(f"{path} has no moves of an engine: let `ileed chess consult {path} --out FILE` add them")
+        raise SettingsError(
+            f"{path} has no moves of an engine: let `ileed chess consult {path} --out FILE` add them",
+            code="engine-moves-missing",
+        )
     return table
 
 
@@ -334,4 +331,4 @@ def consulted_table(path: Path | None) -> pa.Table:
 def fingerprint_of(path: Path) -> str:
     """A digest of the moves of a table."""
     table = _table(path)
-    return demonstrations(table, table.column("player").to_pylist()).fingerprint()
+    return demonstrations(table, table.column("player").to_pylist()).fingerprint

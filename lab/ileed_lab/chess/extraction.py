@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from ileed import RunError, SettingsError, runs
 from ileed.errors import require
-from ileed.executors import AbstractExecutor, WorkerLostError
-from ileed.executors import executor as executor_of
+from ileed.parallel import AbstractExecutor, WorkerLostError
+from ileed.parallel import executor as executor_of
 from ileed_lab.chess.games import Extracted, extract_positions
 from ileed_lab.chess.parts import (
     Checkpoint,
@@ -60,17 +60,17 @@ def extract(
     the move. A game without an id is named for its file and the byte it begins at.
 
     `workers` processes parse, by default as many as there are cores, or this one alone for small files; `executor`
-    names another place for them (`ileed.executors`). Finished parts are beside `out` until all are done; with `resume`
+    names another place for them (`ileed.parallel`). Finished parts are beside `out` until all are done; with `resume`
     an interrupted run continues from there, otherwise it starts again. `progress` is called with the bytes of the files
     read, and of all.
     """
     out = Path(out)
     if not (paths := [Path(source) for source in sources]):
-        raise SettingsError("no file of games was given: name at least one")
+        raise SettingsError("no file of games was given: name at least one", code="games-missing")
     for path in paths:
         check(path)
     if workers is not None and workers < 1:
-        raise SettingsError(f"workers is {workers}, and must be at least 1")
+        raise SettingsError(f"workers is {workers}, and must be at least 1", code="workers-invalid")
     require("rust_pgn_reader_python_binding", package="ileed-lab")
     sizes = [path.stat().st_size for path in paths]
     if workers is None:

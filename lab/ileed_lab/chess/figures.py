@@ -40,8 +40,11 @@ def calibration(results: Path) -> bytes:
     """Expertise by play and rating, from the results of `chess/rating`; an SVG."""
     trials = Records(results, family="chess").trials("chess/rating", "worth", people="all")
     if 0 not in trials:
-        raise SettingsError(f"{results} has no chess/rating: `ileed reproduce chess/rating --data FILE` measures it")
-    return as_svg(_calibration(require("altair", extra="report"), trials[0]))
+        raise SettingsError(
+            f"{results} has no chess/rating: `ileed reproduce chess/rating --data FILE` measures it",
+            code="results-missing",
+        )
+    return as_svg(_calibration(require("altair", package="ileed-lab"), trials[0]))
 
 
 def _calibration(alt: ModuleType, measured: Row) -> Any:

@@ -1,4 +1,4 @@
-"""Gold people in chess: does expertise rise with the rating if the strongest players are known to be strong?
+"""Gold demonstrators in chess: does expertise rise with the rating if the strongest players are known to be strong?
 
 There is no engine. Players are in six bins by rating, and the sixth is named gold. A policy is learned from the moves
 of gold players alone and rates all others, in games that it has not seen.
@@ -12,22 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 import pyarrow as pa
 
 from ileed import Boltzmann, CategoricalMLP, Constant, Demonstrations, Ileed, Perfect, SettingsError, UniformMixture
 from ileed import compare as compare_models
-from ileed.demonstrations import Array
-from ileed.fitted.judging import judged_steps
-from ileed.fitted.likelihood import curves
-from ileed.fitted.posterior import GRID, peak
-from ileed.fitting import ProgressCallback
-from ileed.runtime import stream
+from ileed.data import Array
+from ileed.parallel.runtime import stream
+from ileed.rating.answers import likelihood_by_policy
+from ileed.rating.posterior import GRID, peak
 from ileed_lab.chess.every_move import demonstrations, read_moves
 from ileed_lab.chess.positions import rating_bins
-from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.grid import AbstractFileExperiment, Setting
 from ileed_lab.learners import Comparison, Learner
 from ileed_lab.records import Measured
 
@@ -46,7 +44,7 @@ LEARNED_BEFORE = "is gold in another game"
 
 @final
 @dataclass(frozen=True)
-class ChessGold(AbstractExperiment):
+class ChessGold(AbstractFileExperiment):
     """Six bins of players by rating, with all their moves; the sixth is gold.
 
     A third of the games is for development: settings were chosen by them, and figures are of the other games, the
@@ -54,14 +52,10 @@ class ChessGold(AbstractExperiment):
     gold players are any players.
     """
 
-    data: Path | None = None
     name: str = "chess/gold"
     trials: int = 1
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "moves.parquet"
-
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -91,7 +85,8 @@ class ChessGold(AbstractExperiment):
         if self.data is None:
             raise SettingsError(
                 "chess/gold learns from every move of games: pass --data with a file that `ileed chess extract "
-                "--every-move` wrote"
+                "--every-move` wrote",
+                code="data-missing",
             )
         return [_demonstrations(self.data, setting["games"], setting["bins"], trial) for trial in trials]
 
@@ -219,10 +214,10 @@ class RatedByGame:
 @final
 @dataclass(frozen=True)
 class GameFolds:
-    """Everybody rated by policies that have not seen their games: games are dealt into folds.
+    """Every demonstrator rated by policies that have not seen their games: games are dealt into folds.
 
-    The policies learn from gold moves alone ("gold"); from as many moves of everybody ("people"); or from those, told
-    softly who is gold, by `fit(gold=)` ("told").
+    The policies learn from gold moves alone ("gold"); from as many moves of all demonstrators ("people"); or from
+    those, told softly who is gold, by `fit(gold=)` ("told").
     """
 
     method: Ileed
@@ -230,14 +225,7 @@ class GameFolds:
     games: str
     folds: int = FOLDS
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         data, began = demonstrations, time.monotonic()
         assert data.source_episode is not None
         game = data.source_episode // 2
@@ -258,7 +246,7 @@ class GameFolds:
         return RatedByGame(**columns, nats_per_action=nats, seconds=time.monotonic() - began)
 
     def _learned(self, data: Demonstrations, random: np.random.Generator) -> Array:
-        """(step,) what may be learned from: gold moves, or every sixth episode of everybody."""
+        """(step,) what may be learned from: gold moves, or every sixth episode of all demonstrators."""
         if self.learns_from == "gold":
             return np.asarray(data.demonstrator == len(data.names) - 1)
         return np.asarray((random.permutation(data.episode_count) % len(data.names) == 0)[data.episode])
@@ -272,8 +260,8 @@ def _rate(fitted: Any, data: Demonstrations) -> tuple[Array, ...]:
     game, known = data.source_episode // 2, data.skills[LEARNED_BEFORE]
     keys = np.stack([data.demonstrator, game, opening, known]).astype(np.int64)
     parts, part = np.unique(keys, axis=1, return_inverse=True)
-    blocks = judged_steps(fitted, data, UniformMixture())
-    found = curves(blocks, part.ravel(), parts.shape[1], points=POINTS)
+    likelihood = likelihood_by_policy(fitted.policy, data, UniformMixture())
+    found = likelihood.summed(part.ravel(), parts.shape[1], POINTS)
     number, game, in_opening, known = parts
     return number, game, in_opening.astype(bool), known.astype(bool), np.bincount(part.ravel()), found
 
@@ -285,14 +273,7 @@ class Compared:
 
     method: Ileed
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         data, began = demonstrations, time.monotonic()
         random = np.random.default_rng(stream(seed, "compared").initial_seed())
         some = (random.permutation(data.episode_count) % len(data.names) == 0)[data.episode]

@@ -14,66 +14,65 @@ __all__ = ["gold_section"]
 _ROWS = {
     ("gold", "kept", "rating"): "gold",
     ("gold", "kept", "shuffled"): "shuffled, gold",
-    ("people", "kept", "rating"): "people alone",
-    ("people", "kept", "shuffled"): "shuffled, people alone",
-    ("told", "kept", "rating"): "people, told softly who is gold",
-    ("gold", "development", "rating"): "games for development, gold",
-    ("people", "development", "rating"): "games for development, people alone",
+    ("people", "kept", "rating"): "all players",
+    ("people", "kept", "shuffled"): "shuffled, all players",
+    ("told", "kept", "rating"): "all players, soft gold labels",
+    ("gold", "development", "rating"): "development games, gold",
+    ("people", "development", "rating"): "development games, all players",
 }
 """Method, games and bins of each row."""
 _PARTS = {"after the opening": "after the opening", "players never gold": "players who are never gold"}
 
 
-def gold_section(records: Records) -> list[str]:
-    """Paragraphs; none where nothing was run."""
+def gold_section(records: Records) -> tuple[list[str], list[str]]:
+    """The findings, and the method with its tables; both empty if nothing was run."""
     found = {
         words: trials[0]
         for (method, games, bins), words in _ROWS.items()
         if 0 in (trials := records.trials("chess/gold", method, games=games, bins=bins))
     }
     if "gold" not in found:
-        return []
+        return [], []
     rows = [_row(words, measured["all"]) for words, measured in found.items()]
     parts = [
         _row(f"{found_in}, {words}", found[found_in][part])
-        for found_in in ("gold", "people alone")
+        for found_in in ("gold", "all players")
         if found_in in found
         for part, words in _PARTS.items()
         if part in found[found_in]
     ]
     head = ["", *map(str, range(1, BINS)), f"{BINS}, gold", "slope over five", "above zero", "rises strictly"]
-    return [
+    return list(_findings(found)), [
         "## Gold players, without an engine",
         _method(found["gold"]["all"]),
         markdown_table(head, rows),
-        "\n".join(f"- {each}" for each in _findings(found)),
-        f"*After the opening* has the moves of each player but the first {OPENING}. *Players who are never gold* "
-        "leaves out whoever is in the strongest bin in some other game, since the policy may have learned their "
-        "habits; the strongest bin is then empty.",
+        f"*After the opening* leaves out each player's first {OPENING} moves. *Players who are never gold* leaves out "
+        "players who are in the strongest bin in some other game, since the policy may have learned their habits; the "
+        "strongest bin is then empty.",
         markdown_table(head, parts),
-        "Expertise here is how well a policy of strong players predicts somebody's moves. Part of the trend may be "
-        "that weaker players get into positions that strong players seldom see, where that policy is less sure. The "
-        "trend after the opening is less steep, so that knowledge of openings is a part of it. The intervals do not "
-        "contain the error of the policies, which are not fitted again to the resampled games.",
+        "Expertise here is how well a policy of strong players predicts a player's moves. Part of the trend may be "
+        "that weaker players reach positions that strong players seldom see, where that policy is less "
+        "certain. The trend "
+        "after the opening is less steep, so knowledge of openings is a part of it. The intervals leave out the error "
+        "of the policies, which are not refitted to the resampled games.",
         *_compared(records),
     ]
 
 
 def _method(measured: Measured) -> str:
     moves = sum(row["steps"] for row in measured["bins"])
-    hidden = METHOD.policy.hidden if METHOD.policy is not None else ()
+    hidden = getattr(METHOD.policy, "hidden", ())
     return (
-        f"Every move of the rated games, not of endgames alone, by players in {BINS} bins by rating. The strongest bin "
-        "is named gold: a policy is cloned from its moves alone and rates everybody, and an action is a kind of piece "
-        "with its target square, among those that are legal. *People alone* learns policy and expertise from as many "
-        f"moves of everybody. Games are dealt into {FOLDS} folds, and no game is rated by a policy that saw it. A "
-        "third of the games was for development: two networks were tried there, and the one with the lower cost of "
-        f"held-out moves was taken (a layer of {', '.join(map(str, hidden))}, {METHOD.steps:,} steps) and fixed in a "
-        f"commit before the others, the {measured['games']:,} kept games with {moves:,} moves, were rated; policies "
-        "learn from both. "
-        f"Standard errors, and the shares of {DRAWS:,} draws in which the slope over the five other bins is above zero "
-        "and in which the five rise strictly, are from games resampled with replacement. *Shuffled* permutes the "
-        "bins over episodes, the moves of one player in one game, so that gold players are any players."
+        f"Every move of the rated games, not only of endgames, by players in {BINS} bins by rating. The strongest bin "
+        "is gold: a policy cloned from its moves alone rates all players. An action is a kind of piece with its target "
+        "square, among the legal ones. *All players* learns policy and expertise from equally many moves of all "
+        f"players. There are {FOLDS} folds of games, and no game is rated by a policy that saw it. A third of the "
+        "games was for development: of two networks, the one with the lower cost of held-out moves was taken (a layer "
+        f"of {', '.join(map(str, hidden))}, {METHOD.steps:,} steps) and fixed in a commit before the other "
+        f"{measured['games']:,} games with {moves:,} moves were rated; policies learn from both. Standard errors, and "
+        f"the shares of {DRAWS:,} draws in which the slope over the five other bins is above zero and in which the "
+        "five rise strictly, are from resampled games. *Shuffled* permutes the bins over episodes, so that gold "
+        "players are arbitrary players."
     )
 
 
@@ -86,12 +85,12 @@ def _row(words: str, measured: Mapping[str, Any]) -> list[str]:
 
 
 def _share(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}%"
 
 
 def _findings(found: Mapping[str, Measured]) -> Sequence[str]:
     gold = found["gold"]["all"]
-    rising = "**rises with the rating**" if gold["slope_above_zero"] >= 0.95 else "does not rise for certain"
+    rising = "**rises with the rating**" if gold["slope_above_zero"] >= 0.95 else "does not rise clearly"
     sentences = [
         f"With gold players, expertise {rising}: the slope over the five other bins is above zero in "
         f"{_share(gold['slope_above_zero'])} of the draws, and they rise strictly in {_share(gold['rises_strictly'])}. "
@@ -99,14 +98,15 @@ def _findings(found: Mapping[str, Measured]) -> Sequence[str]:
     ]
     if "shuffled, gold" in found:
         low, high = found["shuffled, gold"]["all"]["slope_interval"]
-        flat = "flat: the interval of its slope contains zero" if low <= 0 <= high else "not flat"
-        sentences.append(f"The control is {flat}.")
-    if "people alone" in found:
-        peaks = found["people alone"]["all"]["peak"]
+        flat = "flat: the interval of its slope includes zero" if low <= 0 <= high else "not flat"
+        sentences.append(f"The control with shuffled bins is {flat}.")
+    if "all players" in found:
+        peaks = found["all players"]["all"]["peak"]
         most = max(range(len(peaks)), key=peaks.__getitem__)
         sentences.append(
-            f"People alone measure agreement with the crowd: expertise is greatest in bin {most + 1} of {BINS} in "
-            f"{_share(peaks[most] / DRAWS)} of the draws, and in the strongest in {_share(peaks[-1] / DRAWS)}."
+            f"Without gold players, expertise measures agreement with the crowd: it is greatest in bin {most + 1} of "
+            f"{BINS} in {_share(peaks[most] / DRAWS)} of the draws, and in the strongest in "
+            f"{_share(peaks[-1] / DRAWS)}."
         )
     return sentences
 
@@ -125,7 +125,7 @@ def _compared(records: Records) -> list[str]:
         for row in trials[0]["models"]
     ]
     return [
-        f"`ileed compare` on every sixth episode ({trials[0]['steps']:,} moves), people alone, among the models that "
-        f"know which moves are legal: {trials[0]['sentence']}.",
+        f"`ileed compare` on every sixth episode ({trials[0]['steps']:,} moves), all players, among the models that "
+        f"know the legal moves: {trials[0]['sentence']}.",
         markdown_table(["model", "nats per held-out move", "more than the preferred", "expertise by bin"], rows),
     ]

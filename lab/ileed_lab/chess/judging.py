@@ -84,7 +84,9 @@ class Judge:
     def losses(self, fens: Sequence[str], moves: Sequence[str], progress: Progress | None = None) -> Losses:
         """Losses of moves (UCI): the evaluation after the move minus that before it, for the mover."""
         if len(fens) != len(moves):
-            raise IleedError(f"{len(fens)} positions but {len(moves)} moves: give one move for each position")
+            raise IleedError(
+                f"{len(fens)} positions but {len(moves)} moves: give one move for each position", code="moves-count"
+            )
         before = [_board(fen) for fen in fens]
         after = [_board_after(board, move) for board, move in zip(before, moves, strict=True)]
         values = self._evaluate_boards(before + after, progress)
@@ -139,9 +141,13 @@ def _board(fen: str) -> Any:
     try:
         board = chess.Board(fen)
     except ValueError as error:
-        raise IleedError(f"{fen!r} is not a position ({error}): write it in Forsyth-Edwards notation") from error
+        raise IleedError(
+            f"{fen!r} is not a position ({error}): write it in Forsyth-Edwards notation", code="position-invalid"
+        ) from error
     if not board.is_valid():
-        raise IleedError(f"{fen!r} cannot occur in a game ({board.status().name}): correct or drop it")
+        raise IleedError(
+            f"{fen!r} cannot occur in a game ({board.status().name}): correct or drop it", code="position-impossible"
+        )
     return board
 
 
@@ -150,7 +156,9 @@ def _board_after(board: Any, move: str) -> Any:
     try:
         after.push(after.parse_uci(move))
     except ValueError as error:
-        raise IleedError(f"{move!r} is not a legal move in {board.fen()!r}: give moves as in 'e2e4'") from error
+        raise IleedError(
+            f"{move!r} is not a legal move in {board.fen()!r}: give moves as in 'e2e4'", code="moves-illegal"
+        ) from error
     return after
 
 
@@ -195,7 +203,8 @@ def _open_cache(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
     except (OSError, sqlite3.Error) as error:
         raise RunError(
-            f"the evaluations in {path} cannot be used ({error}): choose another cache, or remove it"
+            f"the evaluations in {path} cannot be used ({error}): choose another cache, or remove it",
+            code="cache-damaged",
         ) from error
 
 

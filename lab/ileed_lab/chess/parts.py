@@ -55,7 +55,8 @@ def resume_parts(folder: Path, task: Mapping[str, Any]) -> tuple[list[Path], Che
     if notes["task"] != task:
         raise RunError(
             f"{folder} holds parts of an extraction from other files, or by another version: give the files that it "
-            "was begun with, or extract again, without resume"
+            "was begun with, or extract again, without resume",
+            code="parts-of-other-files",
         )
     reached = notes["reached"]
     return parts, Checkpoint(reached["source"], reached["after"], Extracted(**reached["found"]))

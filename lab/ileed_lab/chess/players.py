@@ -22,7 +22,7 @@ import torch
 
 from ileed import IleedError, SettingsError
 from ileed.errors import require
-from ileed.runtime import stream
+from ileed.parallel.runtime import stream
 from ileed_lab.chess.consulting import ENGINE
 from ileed_lab.chess.engine import Engine, Thinking, ask_each
 from ileed_lab.chess.judging import Judge
@@ -109,7 +109,7 @@ def play(
     if starts < 1:
         raise SettingsError(f"starts is {starts}, but at least one game must be played")
     if len({player.name for player in population}) < len(population):
-        raise SettingsError(f"{len(population)} players share names: give each a name of its own")
+        raise SettingsError(f"{len(population)} players share names: give each a name of its own", code="names-shared")
     fens = starting_positions(starts, seed=seed, judge=Judge(nodes=5_000, workers=workers))
     rows: list[dict[str, Any]] = []
     for number, player in enumerate(population):
@@ -160,7 +160,9 @@ def engine_moves(name: str = "strengths") -> pa.Table:
     `STRONGEST`, in the same positions too.
     """
     if name not in _SHIPPED:
-        raise IleedError(f"no engine moves {name!r} are shipped: there are {', '.join(_SHIPPED)}")
+        raise IleedError(
+            f"no engine moves {name!r} are shipped: there are {', '.join(_SHIPPED)}", code="players-unknown"
+        )
     return read_positions(Path(__file__).parent / "data" / _SHIPPED[name][0])
 
 

@@ -30,11 +30,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ileed import DemonstrationError, Demonstrations, memory, runs
-from ileed.demonstrations import Array
-from ileed.demonstrations.columns import is_text
+from ileed import DemonstrationError, Demonstrations, runs
+from ileed.data import Array
+from ileed.data.columns import is_text
 from ileed.errors import brief
-from ileed.readers.parquet import ParquetFile
+from ileed.formats.parquet import ParquetFile
+from ileed.parallel.runtime import check_fits
 from ileed_lab.chess import board
 
 __all__ = [
@@ -80,7 +81,8 @@ def read_positions(path: str | Path) -> pa.Table:
         table = _read_csv(path) if path.name.endswith((".csv", ".csv.gz")) else _read_parquet(path)
     except (pa.ArrowException, OSError, LookupError, ValueError, TypeError, MemoryError) as error:
         raise DemonstrationError(
-            f"{path} cannot be read as a table of positions ({brief(error)}): write it again"
+            f"{path} cannot be read as a table of positions ({brief(error)}): write it again",
+            code="positions-unreadable",
         ) from error
     renamed = [_OTHER_NAMES.get(name, name) for name in table.column_names]
     if repeated := [name for name in SCHEMA.names if renamed.count(name) > 1]:
@@ -118,7 +120,7 @@ def _read_csv(path: Path) -> pa.Table:
         for batch in blocks:  # a block at a time, since the size of a compressed file is unknown
             batches.append(batch)
             size += batch.nbytes
-            memory.check_fits(path, size)
+            check_fits(path, size)
         return pa.Table.from_batches(batches, schema=blocks.schema)
 
 
@@ -128,7 +130,9 @@ def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if field.name not in table.column_names:
         if optional:
             return pa.chunked_array([pa.nulls(len(table), field.type)])
-        raise DemonstrationError(f"{path} has no column {field.name!r}: it has {table.column_names}; rename a column")
+        raise DemonstrationError(
+            f"{path} has no column {field.name!r}: it has {table.column_names}; rename a column", code="column-missing"
+        )
     try:
         column = table.column(field.name)
         if is_text(column.type):
@@ -137,11 +141,13 @@ def _column(path: Path, table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     except pa.ArrowException as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise DemonstrationError(
-            f"column {field.name!r} of {path} is not {field.type} ({reason}): correct or drop those rows"
+            f"column {field.name!r} of {path} is not {field.type} ({reason}): correct or drop those rows",
+            code="column-type",
         ) from error
     if column.null_count and not optional:
         raise DemonstrationError(
-            f"column {field.name!r} of {path} has {column.null_count:,} missing values: fill or drop those rows"
+            f"column {field.name!r} of {path} has {column.null_count:,} missing values: fill or drop those rows",
+            code="column-incomplete",
         )
     return column
 
@@ -151,7 +157,7 @@ def _dense(path: Path, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_dictionary(column.type):
         return column
     longest = max((pc.max(pc.binary_length(chunk.dictionary)).as_py() or 0 for chunk in column.chunks), default=0)
-    memory.check_fits(path, longest * len(column))
+    check_fits(path, longest * len(column))
     return column.cast(pa.string())
 
 
@@ -162,20 +168,24 @@ def rating_bins(table: pa.Table, *, bins: int = 5) -> list[str]:
     that is itself an edge belongs to the bin above it, so that bins of few distinct ratings are uneven.
     """
     if bins < 2:
-        raise DemonstrationError(f"bins is {bins}: there must be two or more to compare")
+        raise DemonstrationError(f"bins is {bins}: there must be two or more to compare", code="bins-invalid")
     column = table.column("mover_rating")
     if column.null_count:
         raise DemonstrationError(
-            f"{column.null_count:,} of {len(column):,} moves have no rating and belong to no bin: leave those rows out"
+            f"{column.null_count:,} of {len(column):,} moves have no rating and belong to no bin: leave those rows out",
+            code="ratings-missing",
         )
     ratings = column.to_numpy().astype(np.int64)
     if not len(ratings):
-        raise DemonstrationError("the table has no moves, so there is nothing to divide: pass one or more")
+        raise DemonstrationError(
+            "the table has no moves, so there is nothing to divide: pass one or more", code="moves-missing"
+        )
     edges = np.quantile(ratings, np.arange(1, bins) / bins, method="higher")
     number = np.searchsorted(edges, ratings, side="right")
     if empty := sorted(set(range(bins)) - set(number.tolist())):
         raise DemonstrationError(
-            f"bin {empty[0] + 1} of {bins} is empty, since equal ratings are in one bin: ask for fewer bins"
+            f"bin {empty[0] + 1} of {bins} is empty, since equal ratings are in one bin: ask for fewer bins",
+            code="bin-empty",
         )
     width = len(str(bins))
     names = [f"{k + 1:0{width}}: {ratings[number == k].min()}-{ratings[number == k].max()}" for k in range(bins)]
@@ -185,12 +195,14 @@ def rating_bins(table: pa.Table, *, bins: int = 5) -> list[str]:
 def by_player(table: pa.Table, *, least: int = 1) -> pa.Table:
     """The rows of players with `least` moves or more."""
     if least < 1:
-        raise DemonstrationError(f"least is {least}: it must be one move or more")
+        raise DemonstrationError(f"least is {least}: it must be one move or more", code="least-invalid")
     counts = pc.value_counts(table.column("player"))
     enough = counts.field("values").filter(pc.greater_equal(counts.field("counts"), least))
     if not len(enough):
         most = pc.max(counts.field("counts")).as_py() or 0
-        raise DemonstrationError(f"nobody has {least:,} moves (the most is {most:,}): lower least")
+        raise DemonstrationError(
+            f"nobody has {least:,} moves (the most is {most:,}): lower least", code="moves-too-few"
+        )
     return table.filter(pc.is_in(table.column("player"), value_set=enough))
 
 
@@ -204,10 +216,11 @@ def demonstrations(
     """
     if len(demonstrator) != len(table):
         raise DemonstrationError(
-            f"{len(table):,} moves but {len(demonstrator):,} demonstrator labels: pass one label for each move"
+            f"{len(table):,} moves but {len(demonstrator):,} demonstrator labels: pass one label for each move",
+            code="demonstrators-count",
         )
     if not len(table):
-        raise DemonstrationError("the table has no moves: pass one or more")
+        raise DemonstrationError("the table has no moves: pass one or more", code="moves-missing")
     episode, order_of_rows = _episodes(table)
     rows = table.take(order_of_rows)
     fens, moves = (rows.column(name).to_pylist() for name in ("fen", "move"))
@@ -239,7 +252,8 @@ def with_mirror_images(data: Demonstrations) -> Demonstrations:
     """
     if data.legal is None or data.observations.shape[1:] != (board.FEATURES,):
         raise DemonstrationError(
-            f"observations of shape {data.observations.shape[1:]} are not boards: make them with demonstrations(table)"
+            f"observations of shape {data.observations.shape[1:]} are not boards: make them with demonstrations(table)",
+            code="observations-shape",
         )
     image = board.mirror(board.Encoded(data.observations, data.legal))
     order = np.argsort(np.concatenate([data.episode, data.episode]), kind="stable")

@@ -1,17 +1,17 @@
 """Rating from play: expertise in king-and-pawn endgames, estimated from the moves alone, beside the players' ratings.
 
-An engine evaluates every legal move. A policy that prefers moves of higher evaluation stands for an expert, and people
-are rated by it (`ileed.rate`): expertise is how much somebody's moves resemble that policy's rather than random legal
-moves. It is relative and has no unit. Nothing is learned, so that a new player is rated at once.
+An engine evaluates every legal move. A policy that prefers moves of higher evaluation stands for an expert, and
+demonstrators are rated by it (`ileed.rate`): expertise is how much a demonstrator's moves resemble that policy's rather
+than random legal moves. It is relative and has no unit. Nothing is learned, so that a new player is rated at once.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import pyarrow as pa
@@ -20,18 +20,17 @@ import torch
 from torch.distributions import Categorical
 
 from ileed import DemonstrationError, SettingsError, rate
-from ileed.demonstrations import Array
-from ileed.deprecation import renamed_arguments
+from ileed.data import Array
 from ileed.errors import require
-from ileed.fitted.rating import Ratings
-from ileed.runtime import stream
+from ileed.parallel.runtime import stream
+from ileed.rating.ratings import Ratings
 from ileed_lab.chess import board
 from ileed_lab.chess.consulting import people
 from ileed_lab.chess.engine import Engine, Evaluation, Thinking, ask_each
 from ileed_lab.chess.experiment import consulted_table, fingerprint_of
 from ileed_lab.chess.extraction import extract
 from ileed_lab.chess.positions import by_player, demonstrations, rating_bins, read_positions
-from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.grid import AbstractFileExperiment, Setting
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured
 
@@ -45,14 +44,14 @@ TEMPERATURE = 0.01
 """Expected points by which a move must be better for the policy to choose it e times as often.
 
 A round number, chosen after other values had been tried on the same games: the order of players hardly depends on it,
-the level of everybody's expertise does."""
+the level of every demonstrator's expertise does."""
 _PAWNS_A_LOGIT = 2.72
 """The advantage in pawns at which the odds of winning are e to 1, by lichess's curve of winning chances."""
 
 Progress = Callable[[int, int], None]
 
 
-# --- people
+# --- demonstrators
 
 
 @final
@@ -81,7 +80,6 @@ def read_games(path: str | Path) -> pa.Table:
         return read_positions(out)
 
 
-@renamed_arguments(certainty="confidence_level")
 def rate_players(
     table: pa.Table,
     *,
@@ -92,7 +90,7 @@ def rate_players(
     confidence_level: float = 0.95,
     progress: Progress | None = None,
 ) -> list[PlayerRating]:
-    """The expertise of everybody with `least` moves or more, or of the `players` named, most expert first.
+    """The expertise of all demonstrators with `least` moves or more, or of the `players` named, most expert first.
 
     The engine evaluates each of their positions. The interval, of level `confidence`, is the likelihood's, which takes
     a player's moves as independent given the expertise; `progress` is called with (positions done, all positions).
@@ -103,11 +101,14 @@ def rate_players(
         if strangers := [name for name in players if name not in known]:
             raise DemonstrationError(
                 f"{strangers[0]!r} made no move with kings and pawns alone: write the name as it is in the games, "
-                "or add games"
+                "or add games",
+                code="player-unknown",
             )
         table = table.filter(pc.is_in(table.column("player"), value_set=pa.array(players, pa.string())))
     if not len(table):
-        raise DemonstrationError("nobody made a move with kings and pawns alone in these games: add games")
+        raise DemonstrationError(
+            "nobody made a move with kings and pawns alone in these games: add games", code="moves-missing"
+        )
     table = _in_order(by_player(table, least=least))
     points = expected_points(table.column("fen").to_pylist(), nodes=nodes, workers=workers, progress=progress)
     ratings = _rate(table, table.column("player").to_pylist(), points / TEMPERATURE, confidence_level=confidence_level)
@@ -201,8 +202,8 @@ _RESAMPLES = 2_000
 
 @final
 @dataclass(frozen=True)
-class ChessRating(AbstractExperiment):
-    """People rated by their play: does expertise rise with their rating?
+class ChessRating(AbstractFileExperiment):
+    """Demonstrators rated by their play: does expertise rise with their rating?
 
     `data` is a table of positions with the moves of an engine (`ileed chess consult`). "worth" rates by the engine's
     evaluation of every legal move; "agreement" by the engine's own move alone, as if all others were equally bad.
@@ -210,14 +211,10 @@ class ChessRating(AbstractExperiment):
     are recorded.
     """
 
-    data: Path | None = None
     name: str = "chess/rating"
     trials: int = 1
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "consulted.parquet"
-
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -253,7 +250,7 @@ class ChessRating(AbstractExperiment):
 
 
 def _rows(table: pa.Table, names: Sequence[str], logits: Array, **options: Any) -> list[Measured]:
-    """Rating and expertise of everybody, by rising rating."""
+    """Rating and expertise of all demonstrators, by rising rating."""
     ratings = _rate(table, names, logits, **options)
     given, who = table.column("mover_rating").to_numpy(), np.asarray(names)
     rows = [
@@ -276,7 +273,8 @@ def _engine_choice(table: pa.Table, engine: pa.Table) -> Array:
     asked = [actions.get(fen, -1) for fen in table.column("fen").to_pylist()]
     if lacking := asked.count(-1):
         raise SettingsError(
-            f"{lacking:,} of {len(asked):,} positions lack the engine's move: let `ileed chess consult` add it"
+            f"{lacking:,} of {len(asked):,} positions lack the engine's move: let `ileed chess consult` add it",
+            code="engine-moves-missing",
         )
     return np.eye(board.ACTION_COUNT)[asked]
 

@@ -60,19 +60,23 @@ class Chunk:
 def check(path: Path) -> None:
     """Refuse a file that is not a source of games, before anything is read."""
     if not path.is_file():
-        raise DemonstrationError(f"{path} is not a file: give the path of a file of games ({', '.join(SUFFIXES)})")
+        raise DemonstrationError(
+            f"{path} is not a file: give the path of a file of games ({', '.join(SUFFIXES)})", code="games-missing"
+        )
     if not path.name.lower().endswith(SUFFIXES):
         raise DemonstrationError(
-            f"{path} does not end in one of {', '.join(SUFFIXES)}: rename it for what it is, or convert it to PGN"
+            f"{path} does not end in one of {', '.join(SUFFIXES)}: rename it for what it is, or convert it to PGN",
+            code="games-format",
         )
     with path.open("rb") as file:
         head = file.read(4)
     if not head:
-        raise DemonstrationError(f"{path} is empty: download or export the games again")
+        raise DemonstrationError(f"{path} is empty: download or export the games again", code="games-empty")
     pattern, name = _MAGIC.get(path.suffix.lower(), (b"", ""))
     if not re.match(pattern, head, flags=re.DOTALL):
         raise DemonstrationError(
-            f"{path} is not compressed with {name}: rename it for what it is, or download it again"
+            f"{path} is not compressed with {name}: rename it for what it is, or download it again",
+            code="games-compression",
         )
     if _is_table(path):
         try:
@@ -82,7 +86,8 @@ def check(path: Path) -> None:
         if missing := [name for name in COLUMNS if name not in given]:
             raise DemonstrationError(
                 f"{path} has no column {missing[0]!r}: a table of games has {', '.join(COLUMNS)}; rename its columns, "
-                "or give the games as PGN"
+                "or give the games as PGN",
+                code="column-missing",
             )
 
 

@@ -22,7 +22,7 @@ REPRODUCE = Command(
 TABLES = Command(
     "ileed_lab.cli.laboratory",
     "Tables",
-    "Write the pages of published and reproduced numbers, from results of `ileed reproduce`.",
+    "Write the result pages, and a page of details for each in the folder `details` beside it.",
 )
 CHESS = Command(
     "ileed_lab.cli.chess",

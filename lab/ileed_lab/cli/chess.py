@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from tyro.conf import Positional
 
-from ileed.checking import at_least_one
 from ileed.cli.console import Output, bar, plain, print_json
-from ileed.errors import SettingsError
+from ileed.errors import SettingsError, at_least_one
 
 if TYPE_CHECKING:
     from ileed_lab.chess.rating import PlayerRating

@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from ileed import stores
-from ileed.checking import at_least_one
 from ileed.cli.console import Output, bar
-from ileed.errors import SettingsError
+from ileed.errors import SettingsError, at_least_one
+from ileed.runs import stores
 
 __all__ = ["Demonstrate"]
 
@@ -40,8 +39,8 @@ class Demonstrate:
         out = stores.name_of(self.out)
         if stores.exists(self.out):
             raise SettingsError(f"{out} exists already: choose another place, or remove it first")
-        from ileed import simulation, tasks
-        from ileed.readers import write_parquet
+        from ileed.envs import simulation, tasks
+        from ileed.formats import write_parquet
         from ileed_lab.minigrid.sequence import actor_by_stage, experts, multi_skill
 
         task: Any = tasks.task(self.task)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from ileed.checking import at_least_one
 from ileed.cli.console import Output, bar
+from ileed.errors import at_least_one
 
 __all__ = ["Pretrain", "Reproduce", "Tables"]
 
@@ -91,62 +91,31 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Tables:
-    """Write the pages of published and reproduced numbers, from results of `ileed reproduce`."""
+    """Write the result pages, and a page of details for each in the folder `details` beside it.
+
+    The numbers are read from the results of `ileed reproduce`.
+    """
 
     results: Path = Path("results")
     """The directory of results: --out of `ileed reproduce`."""
-    out: Path = Path("docs/reproduction.md")
-    """The Markdown file to write; it shows those of its figures that are in `images` beside it."""
-
-    robot: Path = Path("docs/robot.md")
-    """The same for the page about robots."""
-
-    chess: Path = Path("docs/chess.md")
-    """The same for the page about chess."""
-
-    calibration: Path = Path("docs/calibration.md")
-    """The same for the page about intervals."""
-
-    crowd: Path = Path("docs/crowd.md")
-    """The same for the page about crowds."""
-
-    curation: Path = Path("docs/curation.md")
-    """The same for the page about curation."""
-
-    hanabi: Path = Path("docs/hanabi.md")
-    """The same for the page about Hanabi."""
-
-    overcooked: Path = Path("docs/overcooked.md")
-    """The same for the page about Overcooked."""
-
-    operators: Path = Path("docs/real-operators.md")
-    """The same for the page about real operators."""
-
-    simulated: Path = Path("docs/operators.md")
-    """The same for the page about simulated operators."""
+    out: Path = Path("docs")
+    """The directory of pages, which show the figures in its folder `images`."""
 
     def __call__(self) -> None:
-        from ileed_lab.calibration.page import write_calibration_page
-        from ileed_lab.chess.page import write_chess_page
-        from ileed_lab.crowd.page import write_crowd_page
-        from ileed_lab.curation.page import write_curation_page
-        from ileed_lab.minigrid.page import write_page
-        from ileed_lab.operators.page import write_simulated_operators_page
-        from ileed_lab.people.hanabi.page import write_hanabi_page
-        from ileed_lab.people.overcooked.page import write_overcooked_page
-        from ileed_lab.people.racing.page import write_operators_page
-        from ileed_lab.square.page import write_robot_page
+        from ileed_lab.calibration.page import calibration_page
+        from ileed_lab.chess.page import chess_page
+        from ileed_lab.crowd.page import crowd_page
+        from ileed_lab.curation.page import curation_page
+        from ileed_lab.minigrid.page import reproduction_page
+        from ileed_lab.operators.page import simulated_operators_page
+        from ileed_lab.people.hanabi.page import hanabi_page
+        from ileed_lab.people.overcooked.page import overcooked_page
+        from ileed_lab.people.racing.page import operators_page
+        from ileed_lab.square.page import robot_page
 
-        write_page(self.results, self.out)
-        write_robot_page(self.results, self.robot)
-        write_chess_page(self.results, self.chess)
-        write_calibration_page(self.results, self.calibration)
-        write_crowd_page(self.results, self.crowd)
-        write_curation_page(self.results, self.curation)
-        write_hanabi_page(self.results, self.hanabi)
-        write_overcooked_page(self.results, self.overcooked)
-        write_operators_page(self.results, self.operators)
-        write_simulated_operators_page(self.results, self.simulated)
-        pages = [self.out, self.robot, self.chess, self.calibration, self.crowd, self.curation]
-        pages += [self.hanabi, self.overcooked, self.operators]
-        Output().say(f"wrote {', '.join(map(str, pages))} and {self.simulated}")
+        pages = [reproduction_page(self.results, images=self.out / "images")]
+        others = [robot_page, chess_page, calibration_page, crowd_page, curation_page, hanabi_page, overcooked_page]
+        pages += [make(self.results) for make in (*others, operators_page, simulated_operators_page)]
+        for page in pages:
+            page.write(self.out / f"{page.name}.md")
+        Output().say(f"wrote {', '.join(page.name for page in pages)} to {self.out}")

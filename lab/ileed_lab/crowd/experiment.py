@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from ileed import Demonstrations, SettingsError, read
-from ileed.demonstrations import Array
+from ileed.data import Array
 from ileed_lab.crowd.labellers import CrowdKit, Labelled, Ours
 from ileed_lab.crowd.simulated import FIRST_SEED, KINDS, simulate
 from ileed_lab.grid import AbstractExperiment, Setting
@@ -82,13 +82,14 @@ class CrowdLabels(AbstractExperiment):
         if data is None or not all((data / name / "answer.csv").is_file() for name in SETS):
             raise SettingsError(
                 f"--data is {data}: {self.name} needs a folder with {' and '.join(SETS)}, each with answer.csv "
-                "(question, worker, answer) and truth.csv (question, truth)"
+                "(question, worker, answer) and truth.csv (question, truth)",
+                code="data-missing",
             )
         return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        known = {} if self.data is None else {"data": [read(self.data / name).fingerprint() for name in SETS]}
+        known = {} if self.data is None else {"data": [read(self.data / name).fingerprint for name in SETS]}
         return {"sets": list(SETS)} | known
 
     def settings(self) -> Sequence[Setting]:

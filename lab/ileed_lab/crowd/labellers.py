@@ -15,8 +15,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from ileed import Demonstrations, IleedError, Labelling, Labels
-from ileed.demonstrations import Array
-from ileed.fitting import ProgressCallback
+from ileed.data import Array
 
 __all__ = ["CrowdKit", "Labelled", "Ours"]
 
@@ -47,14 +46,7 @@ class Ours:
 
     model: Literal["auto", "uniform", "biased", "confusion"] = "auto"
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Labelled:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Labelled:
         began = time.perf_counter()
         found = Labelling(model=self.model).fit(demonstrations, seed=seed)
         skill = found.worker_table()["accuracy"].to_numpy()
@@ -68,14 +60,7 @@ class CrowdKit:
 
     method: str
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Labelled:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Labelled:
         task, worker = demonstrations.observations[:, 0], demonstrations.demonstrator
         columns = {"task": task, "worker": worker, "label": demonstrations.actions}
         found = run_crowdkit(self.method, columns, seed=seed)
@@ -92,7 +77,10 @@ def run_crowdkit(method: str, columns: dict[str, Array], *, seed: int) -> dict[s
     """Labels, skills and seconds of a fit of crowd-kit to numbers of tasks, workers and labels."""
     python = ENVIRONMENT / "bin" / "python"
     if not python.exists():
-        raise IleedError(f"there is no {python}: tests/crowdkit_environment.sh makes the environment of crowd-kit")
+        raise IleedError(
+            f"there is no {python}: tests/crowdkit_environment.sh makes the environment of crowd-kit",
+            code="environment-missing",
+        )
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder) / "answers.parquet", Path(folder) / "fit.json"
         parquet.write_table(pa.table(columns), source)

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from ileed import Demonstrations, from_answers
-from ileed.demonstrations import Array
+from ileed.data import Array
 
 __all__ = ["FIRST_SEED", "KINDS", "Crowd", "simulate"]
 

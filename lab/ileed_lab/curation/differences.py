@@ -18,11 +18,11 @@ from ileed_lab.curation.subsets import SELECTIONS
 from ileed_lab.grid import Setting
 from ileed_lab.records import Measured
 
-__all__ = ["VERDICTS", "Row", "over_trials", "paired", "row_of_square", "rows_of"]
+__all__ = ["OPEN", "VERDICTS", "Row", "over_trials", "paired", "row_of_square", "rows_of"]
 
 
 def over_trials(values: Mapping[int, float]) -> Estimate | None:
-    """The mean over trials with Student's 95 % interval, since they are few; None where there are none."""
+    """The mean over trials with Student's 95% interval, since they are few; None where there are none."""
     measured = np.array(list(values.values()), dtype=np.float64)
     if not len(measured):
         return None
@@ -39,7 +39,8 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Estimate | N
     return over_trials({trial: one[trial] - other[trial] for trial in sorted(one.keys() & other.keys())})
 
 
-VERDICTS = ("better", "nothing to gain", "not told apart", "worse", "with one trial")
+OPEN = "no clear difference"
+VERDICTS = ("better", "nothing to gain", OPEN, "worse", "with one trial")
 """How a policy compares with another."""
 SATURATED = 0.99
 """There is nothing to gain on a policy that earns this share, or more, of what the expert does."""
@@ -85,7 +86,7 @@ class Row:
             return "better" if difference.low > 0 else "worse"
         expert = over_trials(self.rewards("expert"))
         saturated = expert is not None and reached.mean >= SATURATED * expert.mean
-        return "nothing to gain" if saturated else "not told apart"
+        return "nothing to gain" if saturated else OPEN
 
     @property
     def was_run(self) -> bool:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, final
 
-from ileed import CategoricalMLP, Demonstrations, Ileed, bc, tasks
-from ileed.fitting import ProgressCallback
-from ileed.simulation import POPULATIONS
-from ileed.tasks.minigrid import MiniGridTask
+from ileed import CategoricalMLP, Demonstrations, Ileed, bc
+from ileed.envs import as_actor
+from ileed.envs.minigrid import MiniGridTask
+from ileed.envs.simulation import POPULATIONS
 from ileed_lab.curation.subsets import SELECTIONS, Curation, Curator, Subset, select
 from ileed_lab.grid import AbstractExperiment, Setting
-from ileed_lab.in_turn import AbstractInTurn
+from ileed_lab.in_turn import AbstractInTurn, AbstractSideBySide
 from ileed_lab.learners import likeliest
 from ileed_lab.minigrid.measures import (
     EPISODES,
@@ -53,13 +53,13 @@ class Trained:
 
 @final
 @dataclass(frozen=True)
-class Cloning:
+class Cloning(AbstractSideBySide):
     """One of our trainers, on the episodes of a selection."""
 
     selection: str
     trainer: Ileed
     skills: tuple[float, ...]
-    """True skill of the people in their order, for the oracle, and to tell what was kept."""
+    """True skill of the demonstrators in their order, for the oracle, and to tell what was kept."""
     curator: Curator = Curator()  # noqa: RUF009 (frozen)
 
     def subset(self, data: Demonstrations, *, seed: int, device: str) -> Subset:
@@ -67,23 +67,8 @@ class Cloning:
         curation = None if self.selection == "everything" else self.curator(data, seed=seed, device=device)
         return select(self.selection, data, curation=curation, skills=self.skills, seed=seed)
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Trained:
-        return self.fit_each([demonstrations], seeds=[seed], device=device, progress=progress)[0]
-
     def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
+        self, datasets: Sequence[Demonstrations], *, seeds: Sequence[int], device: str = "auto"
     ) -> list[Trained]:
         """A fit to each subset; those without weights stand side by side."""
         subsets = [self.subset(data, seed=seed, device=device) for data, seed in zip(datasets, seeds, strict=True)]
@@ -108,14 +93,7 @@ class Judging(AbstractInTurn):
 
     curator: Curator = Curator()  # noqa: RUF009 (frozen)
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Trained:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Trained:
         found = self.curator(demonstrations, seed=seed, device=device)
         return Trained(found.fitted.policy, _told(found), float(found.fitted.provenance["seconds"]))
 
@@ -172,4 +150,4 @@ class CurationMiniGrid(AbstractExperiment):
                 for name, skill in (("reward", best), ("expert", 1.0))
             }
             return rewards | {"skill": best}
-        return {"reward": mean_reward(tasks.as_actor(fit.policy), task, trial=trial), **fit.told}
+        return {"reward": mean_reward(as_actor(fit.policy), task, trial=trial), **fit.told}

@@ -54,7 +54,7 @@ def differences_figure(results: Path) -> bytes:
             found = paired(row.rewards("above"), row.rewards(other))
             if found is not None:
                 drawn.append(_fields(row) | {"kind": name} | estimate_row(found))
-    alt = require("altair", extra="report")
+    alt = require("altair", package="ileed-lab")
     caption = (
         "Mean difference of episodic reward over trials, with Student's 95 % interval: what the rule above the mean "
         "keeps, less everything (blue) and less as many random episodes (orange)."
@@ -70,7 +70,7 @@ def rewards_figure(results: Path) -> bytes:
             found = over_trials(row.rewards(name))
             if found is not None:
                 drawn.append(_fields(row) | {"kind": words} | estimate_row(found))
-    alt = require("altair", extra="report")
+    alt = require("altair", package="ileed-lab")
     words = "; ".join(f"{_COLOURS[colour]}: {name}" for name, colour in _SELECTIONS.values())
     caption = f"Mean episodic reward over trials, with Student's 95 % interval. Marks are {words}."
     return _drawn(alt, drawn, dict(_SELECTIONS.values()), "reward", "Which episodes make the best policy?", caption)
@@ -86,7 +86,7 @@ def square_figure(results: Path) -> bytes:
             drawn.append({"trainer": _SQUARE, "where": words, "kind": "success"} | estimate_row(found))
     if not drawn:
         raise SettingsError(f"{results} has no curation in Square: `ileed reproduce curation/square` measures it")
-    alt = require("altair", extra="report")
+    alt = require("altair", package="ileed-lab")
     caption = "Percent of episodes that succeeded, mean over trials, with Student's 95 % interval."
     question = "Which episodes make the best policy in Square?"
     return _drawn(alt, drawn, {"success": BLUE}, "percent succeeded", question, caption)

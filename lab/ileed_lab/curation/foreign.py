@@ -88,18 +88,21 @@ def train(
     or `close` it.
     """
     if trainer not in TRAINERS:
-        raise SettingsError(f"there is no trainer {trainer!r}; the trainers are {', '.join(TRAINERS)}")
+        raise SettingsError(
+            f"there is no trainer {trainer!r}; the trainers are {', '.join(TRAINERS)}", code="trainer-unknown"
+        )
     chosen = TRAINERS[trainer]
     weights = None if episode_weights is None else np.asarray(episode_weights, dtype=np.float64)
     if weights is not None and not chosen.takes_weights:
-        raise SettingsError(f"{trainer} takes no weights: pass None, or leave episodes out")
+        raise SettingsError(f"{trainer} takes no weights: pass None, or leave episodes out", code="weights-unsupported")
     if weights is not None and weights.shape != (demonstrations.episode_count,):
         found = f"{weights.shape} weights but {demonstrations.episode_count} episodes"
-        raise SettingsError(f"{found}: pass one for each episode")
+        raise SettingsError(f"{found}: pass one for each episode", code="weights-count")
     if not chosen.installed:
         raise IleedError(
             f"{trainer} needs an environment of {chosen.environment}'s own, and {chosen.python} is not there: run make "
-            f"{chosen.environment}"
+            f"{chosen.environment}",
+            code="environment-missing",
         )
     return ForeignPolicy(chosen, demonstrations, seed, weights)
 

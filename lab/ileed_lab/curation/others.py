@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from ileed import Demonstrations
-from ileed.fitting import ProgressCallback
-from ileed.simulation import POPULATIONS
-from ileed.tasks.minigrid import MiniGridTask
+from ileed.envs.minigrid import MiniGridTask
+from ileed.envs.simulation import POPULATIONS
 from ileed_lab.curation import foreign
 from ileed_lab.curation.experiment import FIRST_TRIAL, CurationMiniGrid
 from ileed_lab.curation.subsets import OTHERS, Curator, Subset, select
@@ -25,7 +24,8 @@ WHERE: Mapping[str, Sequence[Setting]] = {
     "robomimic-bc-rnn": [{"task": task, "population": group} for group in ("beta-1", "unif") for task in TASKS],
     "lerobot-act": [{"task": "minigrid/empty", "population": "beta-1"}],
 }
-"""The populations in which each of these trainers is tried: one competent person among ten, and ten of all skills."""
+"""The populations in which each of these trainers is tried: one competent demonstrator among ten, and ten of all
+skills."""
 
 
 @final
@@ -51,14 +51,7 @@ class Taught(AbstractInTurn):
     curator: Curator = Curator()  # noqa: RUF009 (frozen)
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Prepared:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Prepared:
         """Choose the episodes."""
         curation = None
         if self.selection != "everything":

@@ -7,18 +7,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ileed import Curated, Demonstrations, Fitted, Ileed, bc_rnn, curate, tasks
-from ileed.fitting import ProgressCallback
-from ileed.tasks import AbstractTask
+from ileed import Curated, Demonstrations, Fitted, Ileed, bc_rnn, curate
+from ileed.envs import tasks
+from ileed.envs.abstract_task import AbstractTask
 from ileed_lab.curation.experiment import Trained
 from ileed_lab.curation.subsets import Subset, best_episodes
-from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
+from ileed_lab.grid import AbstractFileExperiment, Setting, scoring_seed
 from ileed_lab.in_turn import AbstractInTurn
+from ileed_lab.learners import PAPERS_STEPS
 from ileed_lab.records import Measured
 from ileed_lab.square.experiment import ENVIRONMENTS, SMALL, Square
 
@@ -90,11 +90,12 @@ class Judgement:
 class Judge:
     """Curates as a user does who changes nothing."""
 
-    method: Ileed = Ileed()  # noqa: RUF009 (frozen)
+    method: Ileed = Ileed(restarts=20, **PAPERS_STEPS)  # noqa: RUF009 (frozen)
+    """Its policy acts nowhere, and ratings do not depend on how it is optimised."""
 
     def __call__(self, data: Demonstrations, *, seed: int, device: str) -> Judgement:
         """The fit with this seed, and what the rules keep; remembered, since several selections need the same."""
-        key = self, data.fingerprint(), seed, device
+        key = self, data.fingerprint, seed, device
         if key not in _JUDGED:
             _JUDGED[key] = self._judge(data, seed, device)
         return _JUDGED[key]
@@ -136,14 +137,7 @@ class Cloned(AbstractInTurn):
         size = int(curated["half"].kept.sum())
         return Subset(best_episodes(score[data.episode_demonstrator], size, seed=seed))
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Trained:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Trained:
         data, seed = demonstrations, FIRST_TRIAL + seed
         chosen = self.subset(self.selection, data, seed=seed, device=device)
         earlier = SELECTIONS[: SELECTIONS.index(self.selection)]
@@ -170,14 +164,7 @@ class Own(AbstractInTurn):
 
     method: Ileed = OWN
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Trained:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Trained:
         fitted = self.method.fit(demonstrations, seed=FIRST_TRIAL + seed, device=device)
         told = {"expertise": fitted.expertise.by_demonstrator()}
         return Trained(fitted.policy, told, float(fitted.provenance["seconds"]))
@@ -190,21 +177,14 @@ class Judged(AbstractInTurn):
 
     judge: Judge = Judge()
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Trained:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Trained:
         found = self.judge(demonstrations, seed=seed, device=device)
         return Trained(None, found.told(demonstrations), found.seconds)
 
 
 @final
 @dataclass(frozen=True)
-class CurationSquare(AbstractExperiment):
+class CurationSquare(AbstractFileExperiment):
     """Recurrent cloning on each selection of the episodes of six operators, ILEED's own policy, and the judge.
 
     `data` is what `robot/square` learns from. All trials have these demonstrations and one curation of them; they
@@ -212,14 +192,11 @@ class CurationSquare(AbstractExperiment):
     of a trial.
     """
 
-    data: Path | None = None
     name: str = "curation/square"
     trials: int = 10
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = Square.data_file
-
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
+    has_continuous_actions: ClassVar[bool] = True
 
     @property
     def plan(self) -> Mapping[str, Any]:

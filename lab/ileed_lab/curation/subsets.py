@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from ileed import Curated, Demonstrations, Embedded, Fitted, Ileed, SettingsError, curate
-from ileed.runtime import stream
+from ileed.parallel.runtime import stream
 
 __all__ = ["OTHERS", "RULES", "SELECTIONS", "Curation", "Curator", "Subset", "best_episodes", "select"]
 
@@ -23,8 +23,8 @@ RULES: Mapping[str, Mapping[str, Any]] = {
 }
 """Two rules of `ileed.curate`, fixed before any of them was tried in these populations.
 
-The first follows the data: an episode is kept where its expertise is above the mean over people with probability 0.9.
-The second is a stated share. Both keep at least five episodes of each of eight kinds of state."""
+The first follows the data: an episode is kept where its expertise is above the mean over demonstrators with probability
+0.9. The second is a stated share. Both keep at least five episodes of each of eight kinds of state."""
 OTHERS = ("random", "length", "reward", "oracle")
 """Ways to choose as many episodes as a rule keeps, without a fit."""
 SELECTIONS = ("everything", "weighted", *(name for rule in RULES for name in (rule, *(f"{rule}-{o}" for o in OTHERS))))
@@ -42,7 +42,7 @@ class Subset:
     """(kept episode,)."""
 
     def of(self, data: Demonstrations) -> Demonstrations:
-        """What is kept; everybody's name stays."""
+        """What is kept; every demonstrator's name stays."""
         return data.select(self.kept[data.episode])
 
     def told(self, data: Demonstrations, skills: Sequence[float]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Curator:
     def __call__(self, data: Demonstrations, *, seed: int, device: str) -> Curation:
         """The fit and what the rules keep; the last few are remembered, since several selections need the same."""
         seed = seed if self.seed is None else self.seed
-        key = self, data.fingerprint(), seed, device
+        key = self, data.fingerprint, seed, device
         if key not in _REMEMBERED:
             while len(_REMEMBERED) >= _MOST_REMEMBERED:
                 del _REMEMBERED[next(iter(_REMEMBERED))]
@@ -108,7 +108,7 @@ def _curated(fitted: Fitted, data: Demonstrations, seed: int) -> Curation:
 def select(
     selection: str, data: Demonstrations, *, curation: Curation | None, skills: Sequence[float], seed: int
 ) -> Subset:
-    """The episodes of a selection; `skills`, of the people in their order, are seen by the oracle alone."""
+    """The episodes of a selection; `skills`, of the demonstrators in their order, are seen by the oracle alone."""
     if selection == "everything":
         return Subset(np.ones(data.episode_count, dtype=bool))
     if curation is None:

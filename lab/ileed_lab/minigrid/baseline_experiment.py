@@ -8,9 +8,10 @@ from typing import Any, final
 
 import numpy as np
 
-from ileed import CategoricalMLP, Constant, Demonstrations, Difficulty, Embedded, Ileed, rank_loss, tasks
-from ileed.simulation import POPULATIONS
-from ileed.tasks import AbstractTask
+from ileed import CategoricalMLP, Constant, Demonstrations, Difficulty, Embedded, Ileed, rank_loss
+from ileed.envs import tasks
+from ileed.envs.abstract_task import AbstractTask
+from ileed.envs.simulation import POPULATIONS
 from ileed_lab.baselines import Annotated, DawidSkene, FilteredBC, Glad, counter_bc
 from ileed_lab.grid import AbstractExperiment, Setting
 from ileed_lab.learners import Auto, Ensemble, Learner, Widened, likeliest
@@ -53,7 +54,7 @@ class Baselines(AbstractExperiment):
         }
 
     def skills(self, setting: Setting) -> tuple[float, ...]:
-        """True skill of the people in their order."""
+        """True skill of the demonstrators in their order."""
         if "range" in setting:
             return tuple(np.linspace(0.15, 0.85, 10).round(4).tolist())
         return POPULATIONS[setting["population"]]
@@ -66,7 +67,8 @@ class Baselines(AbstractExperiment):
         return tasks.task(setting["task"])
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
-        """The order of people by a model of annotators; the reward of a policy, and the skills that it learned from."""
+        """The order of demonstrators by a model of annotators; the reward of a policy, and the skills that it learned
+        from."""
         skills = self.skills(setting)
         if method in ("dawid-skene", "glad"):
             return _order(fit, skills)

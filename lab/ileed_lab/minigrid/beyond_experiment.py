@@ -22,10 +22,10 @@ from ileed import (
     Persistent,
     UniformMixture,
     bc,
-    tasks,
 )
-from ileed.simulation import POPULATIONS
-from ileed.tasks import AbstractTask
+from ileed.envs import tasks
+from ileed.envs.abstract_task import AbstractTask
+from ileed.envs.simulation import POPULATIONS
 from ileed_lab.grid import AbstractExperiment, Setting
 from ileed_lab.learners import Auto, Chosen, Ensemble, Learner, Told, likeliest
 from ileed_lab.minigrid import noise
@@ -149,7 +149,8 @@ def _choice(fit: Chosen) -> Measured:
 @final
 @dataclass(frozen=True)
 class ToldApart(AbstractExperiment):
-    """The choice of a demonstrator model from ten times the steps of `WrongModel`: are Boltzmann people recognised?
+    """The choice of a demonstrator model from ten times the steps of `WrongModel`: are Boltzmann demonstrators
+    recognised?
 
     The network is that of the width which held-out episodes prefer at this size; it and the number of optimisation
     steps were chosen on the trials from 100 on.
@@ -183,16 +184,16 @@ class ToldApart(AbstractExperiment):
 
 
 MAJORITY = {"good": 4, "alike": 6}
-"""People of skill 0.9 who slip to any action, and people of skill 0.2 who all slip to the same one."""
+"""Demonstrators of skill 0.9 who slip to any action, and demonstrators of skill 0.2 who all slip to the same one."""
 
 
 @final
 @dataclass(frozen=True)
 class Majority(AbstractExperiment):
-    """Six of ten people make the same mistake, and the last two of them copy each other: who is believed?
+    """Six of ten demonstrators make the same mistake, and the last two of them copy each other: who is believed?
 
-    Four people follow the expert in 9 of 10 steps. Six do in 2 of 10, and step forward in the others; the tenth has the
-    same steps as the ninth. With `gold`, the first person is known to be expert.
+    Four demonstrators follow the expert in 9 of 10 steps. Six do in 2 of 10, and step forward in the others; the tenth
+    has the same steps as the ninth. With `gold`, the first demonstrator is known to be expert.
     """
 
     name: str = "minigrid/majority"
@@ -236,7 +237,7 @@ class Majority(AbstractExperiment):
 
 
 def _with_a_copy(good: Demonstrations, alike: Demonstrations) -> Demonstrations:
-    """Both groups as one, and the last person of the second once more under another name."""
+    """Both groups as one, and the last demonstrator of the second once more under another name."""
     copy = alike.by(alike.names[-1])
     parts = [good, alike, copy]
     people = [len(part.names) for part in parts]

@@ -19,11 +19,11 @@ from ileed import (
     OneVersusRest,
     UniformMixture,
     bc,
-    tasks,
 )
-from ileed.simulation import POPULATIONS
-from ileed.tasks import AbstractTask
-from ileed.tasks.minigrid import MiniGridTask
+from ileed.envs import as_actor, tasks
+from ileed.envs.abstract_task import AbstractTask
+from ileed.envs.minigrid import MiniGridTask
+from ileed.envs.simulation import POPULATIONS
 from ileed_lab.baselines import FittedGail, Gail
 from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
 from ileed_lab.learners import Ensemble, expertise_by_label, likeliest
@@ -196,7 +196,8 @@ class Restarts(AbstractExperiment):
         return tasks.task(setting["task"])
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
-        """Rewards of the best of 1, 5 and 20 restarts, of an ensemble and of everybody, in the same episodes."""
+        """Rewards of the best of 1, 5 and 20 restarts, of an ensemble and of all demonstrators, in the same
+        episodes."""
         task, skills = self.task(setting), self._skills(trial)
         choices = {str(among): likeliest(fit, among=among) for among in (1, 5, 20)}
         rewards: dict[int, float] = {}
@@ -303,7 +304,7 @@ class ManySkills(AbstractExperiment):
 
     def _rewards_by_stage(self, setting: Setting, trial: int, policy: Any) -> dict[str, float]:
         task = self.task(setting)
-        rewards = task.score_stages(tasks.as_actor(policy), episodes=self.episodes, seed=scoring_seed(trial))
+        rewards = task.score_stages(as_actor(policy), episodes=self.episodes, seed=scoring_seed(trial))
         return {stage.name: float(each.mean()) for stage, each in zip(task.stages, rewards, strict=True)}
 
     def _demonstrators(self, setting: Setting, trial: int) -> dict[str, float]:

@@ -42,7 +42,7 @@ def figures(results: Path, out: Path) -> dict[str, Path]:
     The names are "populations", "restarts", "calibration", "how-much", "wrong-noise" and "gail"; a file is called
     reproduction-NAME.svg. The figure of trajectories needs a fit: `ileed_lab.minigrid.trajectories` makes it.
     """
-    alt = require("altair", extra="report")
+    alt = require("altair", package="ileed-lab")
     records, written = Records(results), {}
     for name, draw in _CHARTS.items():
         chart = draw(alt, records)

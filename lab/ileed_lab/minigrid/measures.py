@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ileed import Demonstrations, Fitted, UniformMixture, rank_loss, tasks
-from ileed.simulation import demonstrate
-from ileed.tasks import AbstractTask
+from ileed import Demonstrations, Fitted, UniformMixture, rank_loss
+from ileed.envs import as_actor, tasks
+from ileed.envs.abstract_task import AbstractTask
+from ileed.envs.simulation import demonstrate
 from ileed_lab.grid import scoring_seed
 from ileed_lab.learners import Ensemble, likeliest
 from ileed_lab.minigrid.sequence import actor_by_stage, demonstrator_rewards, experts
@@ -62,7 +63,7 @@ def _by_name(skills: Sequence[float] | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def mean_reward(policy: Any, task: AbstractTask, *, trial: int, episodes: int = EPISODES) -> float:
     """Mean episodic reward of a policy in the scoring episodes of a trial."""
-    rewards = task.score(tasks.as_actor(policy), episodes=episodes, seed=scoring_seed(trial))
+    rewards = task.score(as_actor(policy), episodes=episodes, seed=scoring_seed(trial))
     return float(rewards.mean())
 
 
@@ -87,7 +88,7 @@ def demonstrator_reward(
 
 
 def fit_measures(fit: Ensemble, task: AbstractTask, skills: Sequence[float], *, trial: int) -> Measured:
-    """Reward of the likeliest restart and of the ensemble, cost, and the estimate of everybody's expertise."""
+    """Reward of the likeliest restart and of the ensemble, cost, and the estimate of every demonstrator's expertise."""
     best = likeliest(fit)
     measured: Measured = {
         "reward": mean_reward(best.policy, task, trial=trial),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ileed.envs.minigrid import OBSERVATION_SIZE
 from ileed.errors import IleedError, SettingsError
-from ileed.tasks.minigrid import OBSERVATION_SIZE
 
 __all__ = ["MISSIONS", "flat_with_mission"]
 

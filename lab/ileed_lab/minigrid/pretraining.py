@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from ileed import RunError
-from ileed.checking import at_least_one
-from ileed.errors import require
-from ileed.runtime import threads
-from ileed.tasks import Progress
-from ileed.tasks.minigrid import ENVIRONMENTS, OBSERVATION_SIZE, Expert, MiniGridTask, make_environment
+from ileed.envs.abstract_task import Progress
+from ileed.envs.minigrid import ENVIRONMENTS, OBSERVATION_SIZE, Expert, MiniGridTask, make_environment
+from ileed.errors import at_least_one, require
+from ileed.parallel.runtime import threads
 from ileed_lab.expert_files import save_expert
 from ileed_lab.stable_baselines import generators_restored, policy_layers
 

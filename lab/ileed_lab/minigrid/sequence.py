@@ -9,12 +9,13 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from ileed.envs.abstract_task import AbstractTask, Actor, Array, Numbers, Playthrough, Progress, actions_of, as_actor
+from ileed.envs.minigrid import Expert, MiniGridTask, make_environment
+from ileed.envs.rollout import SeparateEnvironments, episode_seed, play_rows
+from ileed.envs.simulation import Noise, Skill, demonstrator_actor
+from ileed.envs.tasks import expert
 from ileed.errors import SettingsError
-from ileed.runtime import stream
-from ileed.simulation import Noise, Skill, demonstrator_actor
-from ileed.tasks import AbstractTask, Actor, Array, Numbers, Playthrough, Progress, actions_of, as_actor, expert
-from ileed.tasks.minigrid import Expert, MiniGridTask, make_environment
-from ileed.tasks.rollout import SeparateEnvironments, episode_seed, play_rows
+from ileed.parallel.runtime import stream
 
 __all__ = [
     "STAGES",
@@ -200,8 +201,8 @@ def demonstrator_rewards(
     """What a demonstrator of that skill earns in every stage of each of `episodes` episodes, (stage, episode).
 
     The mean over stages is an episode's reward; a task that is no sequence has one stage. In a sequence `policy` and
-    `skill` may hold one for each stage, by name. Other settings are those of `ileed.simulation.demonstrate`. A policy
-    that is scored with the same seed meets the same beginnings.
+    `skill` may hold one for each stage, by name. Other settings are those of `ileed.envs.simulation.demonstrate`. A
+    policy that is scored with the same seed meets the same beginnings.
     """
     sequence = isinstance(task, TaskSequence)
 

@@ -17,12 +17,12 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 
 from ileed import Policy, SettingsError, runs
-from ileed.runtime import stream
-from ileed.simulation import demonstrator_actor
-from ileed.tasks import Actor, as_actor
-from ileed.tasks.minigrid import make_environment
-from ileed.tasks.rollout import episode_seed
-from ileed.wording import counted
+from ileed.envs.abstract_task import Actor, as_actor
+from ileed.envs.minigrid import make_environment
+from ileed.envs.rollout import episode_seed
+from ileed.envs.simulation import demonstrator_actor
+from ileed.errors import counted
+from ileed.parallel.runtime import stream
 from ileed_lab.minigrid.experiment import ManySkills
 from ileed_lab.minigrid.sequence import experts, multi_skill, multi_skill_task, stage_seed
 from ileed_lab.svg import add_element, add_text

@@ -13,18 +13,35 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed import Curated, Demonstrations, Fitted, Ileed, MixtureMLP, Policy, SettingsError, curate
-from ileed.fitted.crossfit import RESTARTS
-from ileed.fitting import ProgressCallback
 from ileed_lab.in_turn import AbstractInTurn
 from ileed_lab.operators.recording import episode_success
 from ileed_lab.outcome_weights import outcome_weights
 from ileed_lab.regression import Regression, Regressor
 
-__all__ = ["METHOD", "RULES", "SELECTIONS", "TRAINER", "Cloned", "Cloning", "Estimate", "Estimator", "expertise_of"]
+__all__ = [
+    "METHOD",
+    "RATING_METHOD",
+    "RULES",
+    "SELECTIONS",
+    "TRAINER",
+    "Cloned",
+    "Cloning",
+    "Estimate",
+    "Estimator",
+    "expertise_of",
+]
 
-METHOD = Ileed(policy=MixtureMLP(hidden=(128, 128), standard_deviation_floor=0.05), restarts=RESTARTS)
-"""`Ileed()` with fewer restarts, as many as each fold has, which changes no rating; and at one width, that which it
-chose for the first data of either experiment. It may choose others for other data."""
+METHOD = Ileed(policy=MixtureMLP(hidden=(128, 128), modes=1, standard_deviation_floor=0.05))
+"""`Ileed()` at one width, that which it chose for the first data of either experiment. It may choose others for other
+data."""
+RATING_METHOD = Ileed(
+    policy=MixtureMLP(hidden=(128, 128), standard_deviation_floor=0.05),
+    restarts=4,
+    steps=2_000,
+    learning_rate=1e-3,
+    decay=False,
+)
+"""Where the fit's own policy acts nowhere: ratings do not depend on how it is optimised."""
 TRAINER = Regression()
 """Chosen by the success of policies cloned from everything and from exact operators, before anything was curated."""
 RULES: Mapping[str, Mapping[str, Any]] = {"curated": {}, "half": {"keep": 0.5}}
@@ -88,16 +105,9 @@ class Estimator(AbstractInTurn):
     outcome: bool = False
     """Whether the fit is given the success of every episode, as `fit(..., outcome=)`."""
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Estimate:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Estimate:
         """The fit; the last few are remembered, since several selections of episodes need the same."""
-        key = self, demonstrations.fingerprint(), seed, device
+        key = self, demonstrations.fingerprint, seed, device
         return _ESTIMATES.of(key, lambda: self._fit(demonstrations, seed, device))
 
     def _fit(self, data: Demonstrations, seed: int, device: str) -> Estimate:
@@ -139,26 +149,19 @@ class Cloning(AbstractInTurn):
 
     selection: str
     trainer: Regression = TRAINER
-    estimator: Estimator = Estimator()
+    estimator: Estimator = Estimator(RATING_METHOD)
     """By which episodes are curated; it is given the success of every episode where the selection says so."""
 
     def __post_init__(self) -> None:
         if self.selection not in SELECTIONS:
             raise SettingsError(f"selection must be one of {', '.join(SELECTIONS)}, got {self.selection!r}")
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Cloned:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Cloned:
         """The policy; the last few are remembered, since selections may agree."""
         weights, sentence = self._select(demonstrations, seed, device)
         weights = weights / weights[weights > 0].mean()
         began, data = time.monotonic(), demonstrations
-        key = self.trainer, data.fingerprint(), weights.round(9).tobytes(), seed
+        key = self.trainer, data.fingerprint, weights.round(9).tobytes(), seed
         policy = _CLONED.of(key, lambda: self.trainer.fit(data, seed=seed, weights=weights[data.episode]))
         return Cloned(policy, weights, sentence, time.monotonic() - began)
 

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from ileed.runtime import stream
+from ileed.parallel.runtime import stream
 
 __all__ = ["FASTEST", "STEP", "Array", "Hands", "Teleoperator", "band_limited", "distance", "follow"]
 

@@ -11,7 +11,17 @@ import numpy.typing as npt
 
 from ileed import Demonstrations, Ileed, evaluate
 from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
-from ileed_lab.operators.learners import METHOD, SELECTIONS, TRAINER, Cloned, Cloning, Estimate, Estimator, expertise_of
+from ileed_lab.operators.learners import (
+    METHOD,
+    RATING_METHOD,
+    SELECTIONS,
+    TRAINER,
+    Cloned,
+    Cloning,
+    Estimate,
+    Estimator,
+    expertise_of,
+)
 from ileed_lab.operators.pick_place import TASK_FEATURES, TOLERANCES, PickPlaceTask
 from ileed_lab.operators.recording import demonstrations, episode_success
 from ileed_lab.operators.teleoperators import OPERATORS, record_operators, success_rates
@@ -64,6 +74,7 @@ class PickPlace(AbstractExperiment):
     name: str = "operators/pick-place"
     trials: int = 4
     method: Ileed = METHOD
+    rating_method: Ileed = RATING_METHOD
     trainer: Regression = TRAINER
     episodes: int = 30
     """Of each operator's demonstrations."""
@@ -74,6 +85,7 @@ class PickPlace(AbstractExperiment):
     qualities: Mapping[str, AbstractQuality] = field(default_factory=lambda: QUALITIES)
     """Scores of data quality beside expertise."""
     block: ClassVar[int] = 2
+    has_continuous_actions: ClassVar[bool] = True
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -90,12 +102,12 @@ class PickPlace(AbstractExperiment):
         return [{"tolerance": tolerance} for tolerance in TOLERANCES]
 
     def methods(self, setting: Setting) -> Mapping[str, Estimator | Cloning | None]:
-        estimator = Estimator(self.method)
+        estimator = Estimator(self.rating_method)
         return {
             "operators": None,
-            "ileed": estimator,
+            "ileed": Estimator(self.method),
             "ileed-outcome": Estimator(self.method, outcome=True),
-            "ileed-without-task": Estimator(self.method, hidden=TASK_FEATURES),
+            "ileed-without-task": Estimator(self.rating_method, hidden=TASK_FEATURES),
             **{f"bc-{selection}": Cloning(selection, self.trainer, estimator) for selection in SELECTIONS},
         }
 

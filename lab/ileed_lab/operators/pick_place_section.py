@@ -10,8 +10,8 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from ileed.runtime import stream
-from ileed.wording import counted
+from ileed.errors import counted
+from ileed.parallel.runtime import stream
 from ileed_lab.comparison import Estimate, Records, format_estimate, markdown_table
 from ileed_lab.operators.pick_place import TOLERANCES
 from ileed_lab.ranking import rank_correlation
@@ -126,12 +126,14 @@ def pick_place_conclusion(found: FoundPickPlace) -> list[str]:
             + (f"; short episodes {length}." if length else ".")
         )
     for one, other, words in (
+        ("ileed", "bc-everything", "ILEED's own policy, minus a policy cloned from everything"),
+        ("ileed-outcome", "bc-successes", "ILEED's own policy with outcomes, minus one cloned from the successes"),
         ("bc-curated", "bc-everything", "`curate` with defaults, minus everything"),
         ("bc-outcome", "bc-successes", "Advantage weights of a fit with outcomes, minus the successes alone"),
     ):
         gap = found.difference(one, other)
         if gap is not None:
-            lines.append(f"- {words}: success of a cloned policy changes by {_signed(gap)}.")
+            lines.append(f"- {words}: success changes by {_signed(gap)}.")
     agreements = [(each, found.agreement(each)) for each in found.tolerances]
     each = [f"{agreement.mean:.2f} ({tolerance})" for tolerance, agreement in agreements if agreement is not None]
     if each:
@@ -151,9 +153,9 @@ def pick_place_sections(found: FoundPickPlace) -> list[str]:
 
 _PICK_PLACE = """Eight teleoperators move a gripper by velocity commands at 20 Hz, pick an object and put it on a goal,
 at an easy and a hard tolerance. Failures are in the data. Success is that of 500 other episodes of each operator, which
-no estimate sees. The operators were tuned on success rates alone, before any expertise was estimated. Fits here and
-below have the default settings but for fewer restarts, which change no rating, and one width of the policy, that which
-the default chose for the first data."""
+no estimate sees. The operators were tuned on success rates alone, before any expertise was estimated. Fits have the
+default settings at one width of the policy, that which the default chose for the first data. Where only ratings are
+used, the policy that acts has earlier settings, which change no rating."""
 
 
 def _scores(found: FoundPickPlace) -> list[str]:

@@ -10,8 +10,10 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from ileed import Demonstrations, Ileed, MixtureMLP, VarianceScaling
+from ileed.methods.crossfit import RESTARTS
 from ileed_lab.grid import AbstractExperiment, Setting
-from ileed_lab.operators.learners import METHOD, Estimate, Estimator, expertise_of
+from ileed_lab.learners import PAPERS_STEPS
+from ileed_lab.operators.learners import Estimate, Estimator, expertise_of
 from ileed_lab.operators.recognisable import SPEEDS, Skill, measure_skill, population, record_population
 from ileed_lab.operators.recording import demonstrations
 from ileed_lab.ranking import rank_correlation
@@ -21,6 +23,7 @@ __all__ = ["FIRST_SEED", "Recognisable", "wrong_claims"]
 
 FIRST_SEED = 1_000
 """Trial k is the population of seed 1,000 + k: the ranges of traits were tuned on others."""
+POLICY = MixtureMLP(hidden=(128, 128), standard_deviation_floor=0.05)
 PAPER_POLICY = MixtureMLP(hidden=(32, 32), standard_deviation_floor=0.05)
 """The width that `Ileed(demonstrator=VarianceScaling())` chose for the first population."""
 REPLICATION_SEED = 1_000_000
@@ -40,12 +43,14 @@ class Recognisable(AbstractExperiment):
 
     name: str = "operators/recognisable"
     trials: int = 10
-    method: Ileed = METHOD
+    method: Ileed = Ileed(policy=POLICY, restarts=RESTARTS, **PAPERS_STEPS)  # noqa: RUF009 (frozen)
+    """Its policy acts nowhere, and ratings do not depend on how it is optimised."""
     episodes: int = 30
     """Of each operator's demonstrations."""
     skill_episodes: int = 500
     """Rollouts by which the skill of each operator is measured."""
     block: ClassVar[int] = 5
+    has_continuous_actions: ClassVar[bool] = True
 
     @property
     def plan(self) -> Mapping[str, Any]:

@@ -12,12 +12,12 @@ from typing import final
 
 import numpy as np
 
-from ileed.wording import counted
+from ileed.errors import counted
 from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table
 from ileed_lab.operators.recognisable import SPEEDS, Skill
 from ileed_lab.records import Measured
 
-__all__ = ["RECOGNISABLE", "FoundRecognisable", "recognisable_conclusion", "recognisable_section"]
+__all__ = ["RECOGNISABLE", "FoundRecognisable", "misordered_pairs", "recognisable_conclusion", "recognisable_section"]
 
 RECOGNISABLE = "operators/recognisable"
 MODELS = {"default": "**default**", "outcome": "**with outcomes**", "variance-scaling": "the paper's"}
@@ -58,10 +58,6 @@ class FoundRecognisable:
     def share_contradicted(self, model: str) -> Estimate | None:
         """The share of populations in which success clearly contradicts the order of a pair."""
         return self._share(model, "wrong")
-
-    def share_reversed(self, model: str) -> Estimate | None:
-        """The share of populations in which other episodes of the operators reverse the order of a pair."""
-        return self._share(model, "reversed")
 
     def share_wrong(self, model: str) -> Estimate | None:
         """The share of populations whose sentence is wrong: of skill where it claims skill, and else of agreement."""
@@ -154,7 +150,6 @@ def recognisable_section(found: FoundRecognisable) -> list[str]:
         _RECOGNISABLE,
         _wrong_table(found),
         *(part for speeds in SPEEDS for part in _rank_table(found, speeds)),
-        *_pairs(found),
     ]
 
 
@@ -200,7 +195,8 @@ def _rank_table(found: FoundRecognisable, speeds: str) -> list[str]:
     ]
 
 
-def _pairs(found: FoundRecognisable) -> list[str]:
+def misordered_pairs(found: FoundRecognisable) -> list[str]:
+    """The section on pairs of operators that the default ranks against a clear difference in success."""
     if "default" not in found.models:
         return []
     ranked, claimed = found.misordered("default")
@@ -212,7 +208,7 @@ def _pairs(found: FoundRecognisable) -> list[str]:
         for (one, other), count in sorted(ranked.items(), key=lambda item: (-item[1], item[0]))[:_MOST]
     ]
     return [
-        "### What actions alone cannot tell",
+        "## What actions alone cannot tell",
         "Pairs that the default ranks against a clear difference in success: in how many populations, and in how many "
         "of these the sentence at the top says so. An operator who is always beside the target, or always late, acts "
         "as predictably as an exact one. With `outcome=` the two are told apart "

@@ -25,7 +25,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from ileed.runtime import stream
+from ileed.parallel.runtime import stream
 from ileed_lab.operators.motion import STEP, Array, Hands, Teleoperator, distance
 from ileed_lab.operators.pick_place import GOAL, HELD, LIMIT, OBJECT, OPENING, POSITION, PickPlaceTask
 from ileed_lab.operators.recording import Recording, record

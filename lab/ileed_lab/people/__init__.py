@@ -1,1 +1,1 @@
-"""Real people's data: how expertise by the model compares with what is known of them."""
+"""Data of real people: how expertise by the model compares with what is known of them."""

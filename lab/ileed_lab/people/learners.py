@@ -1,4 +1,5 @@
-"""What is fitted to games of people: cross-fitted ratings of people and of games, and plain cloning to compare with."""
+"""What is fitted to games of people: cross-fitted ratings of demonstrators and of games, and plain cloning to compare
+with."""
 
 from __future__ import annotations
 
@@ -10,11 +11,10 @@ from typing import Any, final
 import numpy as np
 
 from ileed import CategoricalMLP, Constant, Demonstrations, Fitted, Ileed, compare
-from ileed.demonstrations import Array
-from ileed.fitted.rating import Ratings
-from ileed.fitting import ProgressCallback
+from ileed.data import Array
 from ileed.model.demonstrators import AbstractDemonstratorModel
-from ileed.runtime import stream
+from ileed.parallel.runtime import stream
+from ileed.rating.ratings import Ratings
 from ileed_lab.learners import Comparison
 
 __all__ = ["METHOD", "Agreement", "Agreements", "Alone", "Compared", "CrossFitted", "RatedGames", "game_curves"]
@@ -27,13 +27,13 @@ METHOD = Ileed(
     batch_size=512,
     learning_rate=3e-3,
 )
-"""One number of expertise for each person; chosen by held-out games, before any score was looked at."""
+"""One number of expertise for each demonstrator; chosen by held-out games, before any score was looked at."""
 
 
 @final
 @dataclass(frozen=True)
 class RatedGames:
-    """Everybody rated by policies that have not seen their games, and every game likewise."""
+    """Every demonstrator rated by policies that have not seen their games, and every game likewise."""
 
     people: Ratings
     games: Ratings
@@ -43,22 +43,14 @@ class RatedGames:
 @final
 @dataclass(frozen=True)
 class CrossFitted:
-    """A method of the library, cross-fitted: the same policies rate people and games."""
+    """A method of the library, cross-fitted: the same policies rate demonstrators and games."""
 
     method: Ileed
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         began = time.monotonic()
         people, games = (
-            self.method.cross_fit(demonstrations, seed=seed, by=by, device=device, progress=progress)
-            for by in ("demonstrator", "episode")
+            self.method.cross_fit(demonstrations, seed=seed, by=by, device=device) for by in ("demonstrator", "episode")
         )
         return RatedGames(people, games, time.monotonic() - began)
 
@@ -74,7 +66,8 @@ def game_curves(games: Ratings) -> Array:
 @final
 @dataclass(frozen=True)
 class Agreements:
-    """For each game, the steps in which the person did what is likeliest by a policy of other people, and all steps."""
+    """For each game, the steps in which the demonstrator did what is likeliest by a policy of other demonstrators, and
+    all steps."""
 
     agreeing: Array
     steps: Array
@@ -85,22 +78,15 @@ class Agreements:
 @final
 @dataclass(frozen=True)
 class Agreement:
-    """The naive index: how often somebody does what a policy that is cloned from other people would do.
+    """The naive index: how often a demonstrator does what a policy that is cloned from other demonstrators would do.
 
-    People are dealt into folds, and each fold is judged by a policy that has not seen any of its people.
+    Demonstrators are dealt into folds, and each fold is judged by a policy that has not seen any of its demonstrators.
     """
 
     method: Ileed
     folds: int = 5
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         data, began = demonstrations, time.monotonic()
         random = np.random.default_rng(stream(seed, "people").initial_seed())
         fold = random.permutation(len(data.names)) % self.folds
@@ -135,14 +121,7 @@ class Alone:
 
     method: Ileed
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         began, rows = time.monotonic(), []
         for name in demonstrations.names:
             own = demonstrations.by(name)
@@ -183,16 +162,7 @@ class Compared:
     method: Ileed
     models: tuple[AbstractDemonstratorModel[Any], ...]
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         began = time.monotonic()
-        found = compare(
-            demonstrations, seed=seed, models=self.models, method=self.method, device=device, progress=progress
-        )
+        found = compare(demonstrations, seed=seed, models=self.models, method=self.method, device=device)
         return Comparison(found, time.monotonic() - began)

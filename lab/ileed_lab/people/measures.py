@@ -1,4 +1,5 @@
-"""Rank correlation of an index of people with what is known of them, with intervals over people and over games."""
+"""Rank correlation of an index of demonstrators with what is known of them, with intervals over demonstrators and over
+games."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from ileed.demonstrations import Array
-from ileed.fitted.rating import Population, Ratings
-from ileed.runtime import stream
+from ileed.data import Array
+from ileed.parallel.runtime import stream
+from ileed.rating.posterior import Population
+from ileed.rating.ratings import Ratings
 from ileed_lab.learners import Comparison
 from ileed_lab.people.learners import Agreements, RatedGames, game_curves
 from ileed_lab.ranking import rank_correlation
@@ -24,7 +26,7 @@ DRAWS = 1_000
 FEWEST_PEOPLE = 3
 _THIN = 8  # of the points of expertise at which curves are known
 FEW_GAMES = 5
-"""People with so many games or more are measured for themselves, too."""
+"""Demonstrators with so many games or more are measured for themselves, too."""
 
 
 class Played(Protocol):
@@ -34,7 +36,7 @@ class Played(Protocol):
     def person(self) -> str: ...
     @property
     def partner(self) -> str:
-        """With whom, or where: what changes the score for everybody."""
+        """With whom, or where: what changes the score for all demonstrators."""
         ...
 
     @property
@@ -46,18 +48,18 @@ class Played(Protocol):
     def score(self) -> int: ...
     @property
     def experience(self) -> int | None:
-        """Of the person, in steps from 0."""
+        """Of the demonstrator, in steps from 0."""
         ...
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """What is known of people and their games, and is never shown to a model."""
+    """What is known of demonstrators and their games, and is never shown to a model."""
 
     games: Sequence[Played]
     names: Sequence[str]
-    """Of people, in the order of the index."""
+    """Of demonstrators, in the order of the index."""
 
     @cached_property
     def person(self) -> Array:
@@ -70,7 +72,7 @@ class Outcomes:
 
     @cached_property
     def adjusted(self) -> Array:
-        """(game,) the score minus the effects of partner and deck in a linear model with a term for each person.
+        """(game,) the score minus the effects of partner and deck in a linear model with a term for each demonstrator.
 
         First games have one of five decks, later games almost always one of their own: these count as one deck, so
         that the effect of playing for the first time goes with that of the first decks.
@@ -96,17 +98,17 @@ class Outcomes:
 
     @cached_property
     def indicators(self) -> Array:
-        """(person, game) 1 where the game is the person's."""
+        """(person, game) 1 where the game is the demonstrator's."""
         return np.eye(len(self.names))[self.person].T
 
     def mean(self, values: Array, counts: Array) -> Array:
-        """(person,) of values of games that count so often; 0 where none of somebody's games counts."""
+        """(person,) of values of games that count so often; 0 where none of a demonstrator's games counts."""
         total = self.indicators @ counts
         return np.asarray(self.indicators @ (counts * values) / np.where(total, total, 1))
 
 
 class AbstractIndex(ABC):
-    """A number for each person that depends on which of their games count, and how often."""
+    """A number for each demonstrator that depends on which of their games count, and how often."""
 
     @abstractmethod
     def of(self, counts: Array) -> Array:
@@ -115,7 +117,7 @@ class AbstractIndex(ABC):
 
 @final
 class ExpertiseIndex(AbstractIndex):
-    """Expertise by cross-fitting: the posterior mean, with the population of all people as the prior.
+    """Expertise by cross-fitting: the posterior mean, with the population of all demonstrators as the prior.
 
     `games` are rated as episodes; those of the outcomes are the first.
     """
@@ -137,7 +139,7 @@ class ExpertiseIndex(AbstractIndex):
 
 @final
 class AgreementIndex(AbstractIndex):
-    """The share of steps in which a person does what a policy of others would do."""
+    """The share of steps in which a demonstrator does what a policy of others would do."""
 
     def __init__(self, found: Agreements, outcomes: Outcomes) -> None:
         self._found, self._outcomes = found, outcomes
@@ -147,10 +149,10 @@ class AgreementIndex(AbstractIndex):
 
 
 def correlations(index: AbstractIndex, outcomes: Outcomes, seed: int) -> dict[str, Measured]:
-    """The rank correlation with each outcome, over all people who have it and over those with several games."""
+    """The rank correlation with each outcome, over all demonstrators who have it and over those with several games."""
     random = np.random.default_rng(stream(seed, "games").initial_seed())
     counts = [np.ones(len(outcomes.games)), *(_resampled(outcomes, random) for _ in range(DRAWS))]
-    own = np.array([index.of(each) for each in counts])  # (draw, person): by all games first, then by resampled ones
+    own = np.array([index.of(each) for each in counts])  # (draw, demonstrator): all games, then resampled ones
     score, adjusted = (
         np.array([outcomes.mean(values, each) for each in counts]) for values in (outcomes.score, outcomes.adjusted)
     )
@@ -164,7 +166,7 @@ def correlations(index: AbstractIndex, outcomes: Outcomes, seed: int) -> dict[st
                 continue
             chance = np.random.default_rng(stream(seed, name, suffix).initial_seed())
             found[name + suffix] = _correlation(own[:, who], theirs[:, who], chance)
-    # one computer player at a time: a partner changes both what a person does and the score
+    # one computer player at a time: a partner changes both what a demonstrator does and the score
     for partner in sorted({game.partner for game in outcomes.games}):
         with_it = np.array([float(game.partner == partner) for game in outcomes.games])
         who = outcomes.indicators @ with_it > 0
@@ -183,9 +185,10 @@ def correlations(index: AbstractIndex, outcomes: Outcomes, seed: int) -> dict[st
 
 
 def _correlation(own: Array, theirs: Array, random: np.random.Generator) -> Measured:
-    """With intervals from resampled people, from resampled people and games, and of outcomes permuted over people.
+    """With intervals from resampled demonstrators, from resampled demonstrators and games, and of outcomes permuted
+    over demonstrators.
 
-    Both are (draw, person), by all games first and then by resampled ones.
+    Both are (draw, demonstrator), by all games first and then by resampled ones.
     """
     people = own.shape[1]
     observed = rank_correlation(own[0], theirs[0])
@@ -206,7 +209,7 @@ def _correlation(own: Array, theirs: Array, random: np.random.Generator) -> Meas
 
 
 def _other_games(index: AbstractIndex, outcomes: Outcomes, values: Array, seed: int) -> Measured:
-    """The index by one half of a person's games and the score of the other half, with resampled people."""
+    """The index by one half of a demonstrator's games and the score of the other half, with resampled demonstrators."""
     random = np.random.default_rng(stream(seed, "halves").initial_seed())
     people = np.flatnonzero(outcomes.count >= 2)
     found, drawn_again, score_alone = [], [], []
@@ -226,7 +229,8 @@ def _other_games(index: AbstractIndex, outcomes: Outcomes, values: Array, seed: 
 
 
 def _half(outcomes: Outcomes, random: np.random.Generator) -> Array:
-    """(game,) 1 for one half of everybody's games, at random; of one game, or an odd number, the larger part."""
+    """(game,) 1 for one half of every demonstrator's games, at random; of one game, or an odd number, the larger
+    part."""
     order = random.permutation(len(outcomes.games))
     order = order[np.argsort(outcomes.person[order], kind="stable")]
     first = np.concatenate([[0], np.cumsum(outcomes.count)])
@@ -238,7 +242,7 @@ def _half(outcomes: Outcomes, random: np.random.Generator) -> Array:
 
 
 def _resampled(outcomes: Outcomes, random: np.random.Generator) -> Array:
-    """(game,) how often each game counts where everybody's games are resampled with replacement."""
+    """(game,) how often each game counts where every demonstrator's games are resampled with replacement."""
     order = np.argsort(outcomes.person, kind="stable")
     first = np.concatenate([[0], np.cumsum(outcomes.count)])
     own = outcomes.person[order]
@@ -278,7 +282,7 @@ def _measure_agreement(fit: Agreements, outcomes: Outcomes, trial: int) -> Measu
 
 
 def _measure_expertise(fit: RatedGames, outcomes: Outcomes, trial: int) -> Measured:
-    """Everybody's expertise and its correlations with outcomes, which computer players have no part in."""
+    """Every demonstrator's expertise and its correlations with outcomes, which computer players have no part in."""
     names, best, people = fit.people.names, fit.people.best, len(outcomes.names)
     index = ExpertiseIndex(fit.people, fit.games, outcomes)
     columns = {"expertise": best.expertise, "low": best.low, "high": best.high}
@@ -302,7 +306,7 @@ def _measure_expertise(fit: RatedGames, outcomes: Outcomes, trial: int) -> Measu
 
 
 def _people(outcomes: Outcomes, columns: Mapping[str, Array]) -> list[Measured]:
-    """One row for each person, by number, in the order of their first games."""
+    """One row for each demonstrator, by number, in the order of their first games."""
     one = np.ones(len(outcomes.games))
     score, adjusted = (outcomes.mean(values, one) for values in (outcomes.score, outcomes.adjusted))
     return [

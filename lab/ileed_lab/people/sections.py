@@ -1,4 +1,4 @@
-"""Sections that pages about people share: correlations of indices with outcomes, and the choice of a model."""
+"""Sections of pages about recorded players: correlations of indices with outcomes, and the choice of a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from ileed.runtime import stream
+from ileed.parallel.runtime import stream
 from ileed_lab.comparison import Records, join_words, markdown_table
 from ileed_lab.people.measures import DRAWS
 from ileed_lab.ranking import rank_correlation
@@ -40,29 +40,29 @@ _DRAWS = 200
 @final
 @dataclass(frozen=True)
 class Indices:
-    """What was measured of each index of people, by demonstrators and method; the last is the naive one."""
+    """The measurements of each index of skill, by demonstrators and method; the last index is the naive one."""
 
     words: Mapping[Row, str]
     found: Mapping[Row, Mapping[int, Measured]]
 
     @classmethod
     def of(cls, records: Records, experiment: str, words: Mapping[Row, str]) -> Indices:
-        """Those that were run."""
+        """The indices that were run."""
         trials = {row: records.trials(experiment, row[1], demonstrators=row[0]) for row in words}
         return cls(words, {row: each for row, each in trials.items() if 0 in each})
 
     @property
     def first(self) -> Measured:
-        """Any of them, for what does not depend on the index."""
+        """Any measurement, for what does not depend on the index."""
         return next(iter(self.found.values()))[0]
 
     @property
     def not_run(self) -> str:
-        """Which of the indices that were planned were not run; empty where all were."""
+        """The planned indices that were not run, as a sentence; empty if all were run."""
         missing = [words for row, words in self.words.items() if row not in self.found]
         return f"Planned and not run: {join_words(missing)}." if missing else ""
 
-    def outcome(self, name: str, words: str, people: str = "people") -> list[str]:
+    def outcome(self, name: str, words: str, people: str = "players") -> list[str]:
         """A table of correlations with one outcome, with intervals and controls."""
         naive = self.found.get(list(self.words)[-1])
         rows = []
@@ -81,17 +81,17 @@ class Indices:
                     "" if naive is None or trials is naive else _minus(trials[0], naive[0], name),
                 ]
             )
-        head = ["index", "rank correlation", f"95 % over {people}", f"over {people} and games"]
-        head += [f"permuted over {people}", "share of permutations as far from zero", "over seeds", "minus naive"]
+        head = ["index", "rank correlation", f"95% CI over {people}", f"over {people} and games"]
+        head += ["95% range of permutations", "p-value", "over seeds", "minus naive"]
         return [
             f"Spearman's rank correlation with {words}; {self.first['correlations'][name]['people']} {people}. "
-            f"Intervals are of a bootstrap that resamples {people}, or {people} and the games of each; the control "
-            f"permutes the outcome over {people}.",
+            f"Bootstrap intervals resample {people}, or {people} and the games of each; the p-value is the share of "
+            f"permutations of the outcome over {people} that are as far from zero.",
             markdown_table(head, rows),
         ]
 
     def by_partner(self) -> str:
-        """Correlations with the score of games with one partner, or in one place, at a time."""
+        """Correlations with the score of games with one partner, or in one kitchen, at a time."""
         first = self.first["correlations"]
         partners = [name for name in first if name.startswith("score with ")]
         rows = [
@@ -102,16 +102,16 @@ class Indices:
         return markdown_table(["index", *head], rows)
 
     def verdict(self, chosen: Row) -> str:
-        """What the intervals say of the preferred model, of the plain one and of the naive index."""
+        """The conclusion from the intervals of the preferred model, the plain one and the naive index."""
         every = list(self.words)
         rows = [row for row in dict.fromkeys([chosen, every[0], every[-1]]) if row in self.found]
         return "\n".join(
-            f"- {self.words[row]}: {join_words(_claims(self.found[row][0]['correlations']))}." for row in rows
+            f"- **{self.words[row]}** {join_words(_claims(self.found[row][0]['correlations']))}." for row in rows
         )
 
 
 def model_choice(records: Records, experiment: str, demonstrators: str) -> tuple[Row, list[str]]:
-    """The index by the model that `ileed.compare` prefers, and what it found."""
+    """The index by the model that `ileed.compare` prefers, and the paragraphs about the comparison."""
     trials = records.trials(experiment, "compare", demonstrators=demonstrators)
     if 0 not in trials:
         return (demonstrators, "uniform"), ["Not run."]
@@ -126,8 +126,8 @@ def model_choice(records: Records, experiment: str, demonstrators: str) -> tuple
     ]
     return (demonstrators, _MODELS.get(trials[0]["preferred"], "uniform")), [
         f"`ileed compare`, by held-out games: {trials[0]['sentence']}. The errors are standard errors of the "
-        "difference from the best; the last column is the rank correlation of everybody's expertise with that by the "
-        "preferred model.",
+        "difference from the best; the last column is the rank correlation of the expertise estimates with those of "
+        "the preferred model.",
         markdown_table(["model", "nats per action", "more than the preferred", "order"], rows),
     ]
 
@@ -142,12 +142,14 @@ def _claims(measured: Measured) -> list[str]:
 
 def _claim(measured: Measured, words: str) -> str:
     low, high = measured["over_games" if "over_games" in measured else "over_people"]
-    finding = "goes with" if low > 0 else "goes against" if high < 0 else "is not told from unrelated to"
-    return f"it {finding} {words} ({measured['correlation']:.2f}, {interval([low, high])})"
+    finding = (
+        "correlates with" if low > 0 else "correlates negatively with" if high < 0 else "shows no clear relation to"
+    )
+    return f"{finding} {words} ({measured['correlation']:.2f}, {interval([low, high])})"
 
 
 def _minus(one: Measured, other: Measured, name: str) -> str:
-    """The difference of two indices' correlations, with a 95 % interval over people."""
+    """The difference of two indices' correlations, with a 95% interval over demonstrators."""
     column = _COLUMNS[name]
     known = [k for k, person in enumerate(one["people"]) if person[column] is not None]
     outcome = np.array([one["people"][k][column] for k in known])
@@ -160,6 +162,6 @@ def _minus(one: Measured, other: Measured, name: str) -> str:
 
 
 def interval(ends: Sequence[float]) -> str:
-    """Two numbers to two places."""
+    """Two numbers to two decimals."""
     low, high = (round(end, 2) + 0.0 for end in ends)
     return f"{low:.2f} to {high:.2f}"

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ileed.demonstrations import Array
-from ileed.runtime import stream, threads
+from ileed.data import Array
+from ileed.parallel.runtime import stream, threads
 
 __all__ = ["Autoencoder"]
 

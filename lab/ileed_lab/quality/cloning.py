@@ -8,13 +8,21 @@ from typing import Any, Literal, final
 import numpy as np
 
 from ileed import Demonstrations, Fitted, Ileed, MixtureMLP, SettingsError, bc
-from ileed.demonstrations import Array
-from ileed.runtime import stream
+from ileed.data import Array
+from ileed.parallel.runtime import stream
 from ileed_lab.quality.score import AbstractQuality, mean_by_unit
 
 __all__ = ["CLONING", "CloningLoss"]
 
-CLONING = bc(policy=MixtureMLP(hidden=(64, 64)), restarts=1, steps=2_000, folds=0)
+CLONING = bc(
+    policy=MixtureMLP(hidden=(64, 64)),
+    restarts=1,
+    steps=2_000,
+    learning_rate=1e-3,
+    decay=False,
+    batch_size=256,
+    folds=0,
+)
 
 
 @final

@@ -21,8 +21,8 @@ from typing import Literal, final
 import numpy as np
 
 from ileed import Demonstrations, SettingsError
-from ileed.demonstrations import Array
-from ileed.runtime import stream
+from ileed.data import Array
+from ileed.parallel.runtime import stream
 from ileed_lab.quality.score import AbstractQuality
 from ileed_lab.regression import Regression
 

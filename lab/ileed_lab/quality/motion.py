@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
-from ileed import Demonstrations, SettingsError
-from ileed.demonstrations import Array
-from ileed.runtime import stream
+from ileed import Demonstrations, SettingsError, indicators
+from ileed.data import Array
+from ileed.parallel.runtime import stream
 from ileed_lab.quality.score import AbstractQuality, score_units
-from ileed_lab.quality.smoothness import spectral_arc_length
 
 __all__ = ["EpisodeLength", "JerkAndIdle", "Random", "SpectralArcLength"]
 
@@ -19,17 +18,18 @@ __all__ = ["EpisodeLength", "JerkAndIdle", "Random", "SpectralArcLength"]
 @final
 @dataclass(frozen=True)
 class SpectralArcLength(AbstractQuality):
-    """Smoothness of the commands: the spectral arc length of the speed at which actions change.
+    """Smoothness of the commands: `ileed.indicators`' spectral arc length of the speed at which actions change.
+
+    Zero where that is undefined: in units of fewer than four steps, and in those without movement.
 
     RINSE (*Learning from the Best: Smoothness-Driven Metrics for Data Quality in Imitation Learning*, arXiv
     2604.23000) filters demonstrations by the spectral arc length of their speed profile.
     """
 
     def scores(self, data: Demonstrations, *, seed: int, unit: Array | None = None) -> Array:
-        def score(actions: Array) -> float:
-            return spectral_arc_length(_speed(actions), rate=data.fps)
-
-        return score_units(score, _standardised_actions(data), data.episode if unit is None else unit)
+        _refuse_discrete(data)
+        parts = data if unit is None else replace(data, episode=unit, source_episode=None, episode_number=None)
+        return np.nan_to_num(indicators(parts).values["spectral_arc_length"])
 
 
 @final
@@ -80,10 +80,14 @@ class Random(AbstractQuality):
         return np.random.default_rng(stream(seed, "random scores").initial_seed()).normal(size=count)
 
 
-def _standardised_actions(data: Demonstrations) -> Array:
-    """(step, dimension) continuous actions, each dimension divided by its standard deviation."""
+def _refuse_discrete(data: Demonstrations) -> None:
     if data.discrete:
         raise SettingsError("motion is scored by continuous actions, and these are discrete: leave this score out")
+
+
+def _standardised_actions(data: Demonstrations) -> Array:
+    """(step, dimension) continuous actions, each dimension divided by its standard deviation."""
+    _refuse_discrete(data)
     spread = data.actions.std(0)
     return np.asarray(data.actions / np.where(spread > 0, spread, 1), dtype=np.float64)
 

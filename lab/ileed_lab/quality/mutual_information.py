@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from ileed import Demonstrations, SettingsError
-from ileed.demonstrations import Array
-from ileed.runtime import stream, threads
+from ileed.data import Array
+from ileed.parallel.runtime import stream, threads
 from ileed_lab.quality.autoencoder import Autoencoder
 from ileed_lab.quality.score import AbstractQuality, mean_by_unit
 

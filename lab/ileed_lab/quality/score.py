@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ileed import Demonstrations
-from ileed.demonstrations import Array
+from ileed.data import Array
 
 __all__ = ["AbstractQuality", "mean_by_unit", "score_units"]
 

@@ -24,11 +24,11 @@ _PREDICTED = (
     ("ileed-interaction", "ileed", "not below"),
     ("ileed-interaction", "ileed-difficulty", "above"),
 )
-"""One method, another, and where the hypothesis has the interval of the first minus the second, compared with zero."""
+"""Two methods, and the predicted sign of the interval of the first minus the second."""
 
 
 def by_state_section(records: Records) -> list[str]:
-    """The heading, paragraphs and tables; nothing where none of the methods that the section is about was run."""
+    """The heading, paragraphs and tables; nothing if none of the section's methods was run."""
     done = {
         subset: {method: records.trials("robot/square", method, operators=subset) for method in _NAMES}
         for subset in SUBSETS_BY_STATE
@@ -41,36 +41,35 @@ def by_state_section(records: Records) -> list[str]:
         _HYPOTHESIS,
         _COMPARED,
         markdown_table(["operators", *_METHODS.values()], rows),
-        "Paired differences in percentage points, as above; *all of these* are the subsets in which both were run. "
-        "Intervals cover the chance in the episodes, not in the fits: for that compare the trials.",
+        "Paired differences in percentage points, as above; *all of these* are the subsets in which both were run.",
         _differences(done),
         _outcome(done),
     ]
 
 
 _HYPOTHESIS = (
-    "In some subsets expertise by state learns worse policies than one number for each operator. This is the "
-    "hypothesis, with its predictions, as it was written before the last three methods below were run. Expertise by "
-    "state contains an effect of the state that is common to all people. `VarianceScaling` divides the variance by "
-    "expertise, so this effect is a standard deviation that depends on the state. The likelihood then weights the "
-    "squared error in each state by its precision, and fits the means less well in states of low precision, which "
+    "In some subsets expertise by state learns worse policies than one number for each operator. The hypothesis and "
+    "its predictions were written before the last three methods below were run. Expertise by state contains an effect "
+    "of the state that all operators share. `VarianceScaling` divides the variance by expertise, so this effect acts "
+    "as a standard deviation that depends on the state. The likelihood then weights the squared error in each state by "
+    "its precision and fits the means less well in states of low precision, which "
     'keeps the precision low there (Seitzer et al., "On the Pitfalls of Heteroscedastic Uncertainty Estimation with '
-    'Probabilistic Neural Networks", ICLR 2022). This would also be why BC-RNN with standard deviations by state is '
-    "below BC-RNN with shared ones. If so, the common effect alone is enough to learn worse policies, also without a "
-    "number for each operator, and expertise by state without it learns policies that are no worse."
+    'Probabilistic Neural Networks", ICLR 2022). This would also explain why BC-RNN with standard '
+    "deviations by state is below BC-RNN with shared ones. If so, the common effect alone suffices to learn worse "
+    "policies, and expertise by state without it learns policies that are no worse."
 )
 _COMPARED = (
     f"All have the recurrent policy with shared standard deviations. The operators are {join_words(SUBSETS_BY_STATE)}, "
-    "where *by state* was below *one number* by the whole interval. *One number*: ILEED, `sigmoid(w_i)`. *By state*: "
+    "where *by state* was below *one number* by the interval. *One number*: ILEED, `sigmoid(w_i)`. *By state*: "
     "`sigmoid(<f(s), w_i>)`. *Common state alone*: the same with one w for all operators, so that BC-RNN with shared "
     "standard deviations is the same model without the effect of the state. *Difficulty*: "
     "`sigmoid(w_i + d(s) + <f(s), v_i>)`, with a prior that shrinks v_i. *Interaction*: "
     "`sigmoid(w_i + <f(s), v_i - mean of v>)`, the same without the common effect. The subsets were chosen by success "
-    "of *one number* minus *by state*, so *one number* may be high there by chance; differences that do not contain it "
-    "have no such bias. The last three were fitted by a later version than the others, in which the sums of recurrent "
-    "policies on a CPU run in another order: equal but for rounding. Time did not allow three trials of every cell: "
-    "after the first trial of each was seen, common state alone and interaction were run to three for Okay-Better, "
-    "where they disagreed most with Better, and not for Worse; difficulty has one."
+    "of *one number* minus *by state*, so *one number* may be high there by chance; differences without it have no "
+    "such bias. The last three methods were fitted by a later version, which differs by rounding only. Not "
+    "every cell has "
+    "three trials: after the first trial of each was seen, common state alone and interaction were run to three for "
+    "Okay-Better, where they disagreed most with Better; difficulty has one."
 )
 
 
@@ -101,13 +100,13 @@ def _prediction(one: str, other: str, predicted: str, difference: Estimate | Non
     if difference is None:
         return f"{words}: not run."
     side = _side(difference)
-    where = f"{side} zero by the whole interval" if side else "the interval has zero in it"
+    where = f"{side} zero by the interval" if side else "the interval includes zero"
     contradiction = "" if _holds(predicted, difference) else ", **against the prediction**"
     return f"{words}: {format_points(difference)} points, {where}{contradiction}."
 
 
 def _side(difference: Estimate) -> str:
-    """On which side of zero the whole interval is, or nothing."""
+    """The side of zero on which the whole interval lies, or nothing."""
     return "above" if difference.low > 0 else "below" if difference.high < 0 else ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -24,12 +24,12 @@ from ileed import (
     VarianceScaling,
     bc_rnn,
     read,
-    tasks,
 )
-from ileed.demonstrations import Array
-from ileed.tasks import AbstractTask
+from ileed.data import Array
+from ileed.envs import tasks
+from ileed.envs.abstract_task import AbstractTask
 from ileed_lab.baselines import Bcq, Cql, Hbc, Iris
-from ileed_lab.grid import AbstractExperiment, Setting, scoring_seed
+from ileed_lab.grid import AbstractFileExperiment, Setting, scoring_seed
 from ileed_lab.learners import Ensemble, Learner, expertise_by_label, likeliest
 from ileed_lab.records import Measured
 
@@ -67,33 +67,29 @@ BY_STATE: Mapping[str, Embedded | Difficulty] = {
     "ileed-difficulty": Difficulty(hidden=(16, 16)),
     "ileed-interaction": Difficulty(hidden=(16, 16), easiness=False),
 }
-"""Expertise by state with an effect of the state that is common to all people alone, with it, and without it."""
+"""Expertise by state with an effect of the state that is common to all demonstrators alone, with it, and without it."""
 SUBSETS_BY_STATE = ("Worse", "Better", "Okay-Better")
 """Where these are run: "ileed-by-state" was below "ileed" by the whole interval there, and in no other subset."""
 
 
 @final
 @dataclass(frozen=True)
-class Square(AbstractExperiment):
+class Square(AbstractFileExperiment):
     """Operators of three skill tiers in Square: which method learns what from which of them.
 
     `data` is a robomimic file with a mask for every operator: its own Multi-Human file, or ours, which
     `ileed demonstrate robot/square` writes. All policies of a trial are scored from the same initial states.
     """
 
-    data: Path | None = None
     name: str = "robot/square"
     trials: int = 3
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "square.hdf5"
 
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
-
     @property
     def plan(self) -> Mapping[str, Any]:
         played = {"episodes": ROLLOUTS, "episodes_of_others": ROLLOUTS_OF_OTHERS, "environments": ENVIRONMENTS}
-        return played | ({} if self.data is None else {"data": _read(self.data).fingerprint()})
+        return played | ({} if self.data is None else {"data": _read(self.data).fingerprint})
 
     def settings(self) -> Sequence[Setting]:
         return [{"operators": subset} for subset in SUBSETS]
@@ -107,7 +103,7 @@ class Square(AbstractExperiment):
             "bc-rnn-shared": bc_rnn(policy=shared, steps=STEPS),
             "ileed": ours,
             "ileed-by-state": ileed_rnn(policy=shared, expertise=Embedded(hidden=(16, 16)), steps=STEPS),
-            "ileed-no-memory": ileed_rnn(policy=FLAT, steps=STEPS),
+            "ileed-no-memory": ileed_rnn(policy=FLAT, steps=STEPS, batch_size=256),
             "bc-rnn-large": bc_rnn(steps=STEPS_OF_LARGE),
             "ileed-large": ileed_rnn(steps=STEPS_OF_LARGE),
             **{name: baseline() for name, baseline in BASELINES.items()},
@@ -179,6 +175,7 @@ def ileed_rnn(**settings: Any) -> Ileed:
         "demonstrator": VarianceScaling(),
         "expertise": Constant(),
         "restarts": 1,
+        "learning_rate": 1e-3,
     }
     return Ileed(**(usual | settings))
 
@@ -190,7 +187,7 @@ def _read(path: Path) -> Demonstrations:
 
 @final
 @dataclass(frozen=True)
-class Scaling(AbstractExperiment):
+class Scaling(AbstractFileExperiment):
     """Settings of the continuous model: which ones distinguish operators, and predict held-out actions.
 
     A fifth of every operator's episodes is held out. The measures are the cost of the held-out actions, the estimated
@@ -198,19 +195,15 @@ class Scaling(AbstractExperiment):
     operators in held-out episodes.
     """
 
-    data: Path | None = None
     name: str = "robot/scaling"
     trials: int = 3
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "square.hdf5"
     steps: int = 3_000
 
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
-
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {} if self.data is None else {"data": _read(self.data).fingerprint()}
+        return {} if self.data is None else {"data": _read(self.data).fingerprint}
 
     def settings(self) -> Sequence[Setting]:
         return [{"operators": "All"}]
@@ -231,7 +224,7 @@ class Scaling(AbstractExperiment):
             "shared, deviation": self._ileed(policy=shared, demonstrator=VarianceScaling(scaled="standard_deviation")),
             "shared, by phase": self._ileed(policy=shared, expertise=Skills("phase")),
             "shared, embedded": self._ileed(policy=shared, expertise=Embedded(hidden=(16, 16))),
-            "shared, no memory": self._ileed(policy=FLAT),
+            "shared, no memory": self._ileed(policy=FLAT, batch_size=256),
         }
 
     def _ileed(self, **settings: Any) -> Ileed:
@@ -266,7 +259,7 @@ class Scaling(AbstractExperiment):
 
 
 def _is_held_out(data: Demonstrations) -> Array:
-    """The steps of every fifth episode of everybody."""
+    """The steps of every fifth episode of all demonstrators."""
     people = data.episode_demonstrator
     number = np.array([(people[:episode] == person).sum() for episode, person in enumerate(people)])
     return np.asarray(number % 5 == 4)[data.episode]

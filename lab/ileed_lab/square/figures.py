@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ileed import SettingsError, runs
-from ileed.errors import require
-from ileed.wording import counted
+from ileed.errors import counted, require
 from ileed_lab.comparison import Estimate, Records
 from ileed_lab.drawing import (
     BLUE,
@@ -211,7 +210,7 @@ def _tier(alt: ModuleType, rows: list[Row], domain: tuple[float, float], *, firs
 
 
 def _draw(chart: Callable[[ModuleType, list[Row]], Any], rows: list[Row]) -> bytes:
-    return as_svg(chart(require("altair", extra="report"), rows))
+    return as_svg(chart(require("altair", package="ileed-lab"), rows))
 
 
 def main() -> None:

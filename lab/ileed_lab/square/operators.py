@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed import Demonstrations, SettingsError
-from ileed.checking import at_least_one, whole_number
-from ileed.runtime import stream
-from ileed.tasks import Progress
+from ileed.envs.abstract_task import Progress
+from ileed.errors import at_least_one, whole_number
+from ileed.parallel.runtime import stream
 from ileed_lab.square.controller import Controller, Operator
 from ileed_lab.square.world import ENV_ARGS, LIMIT, PHASES, SquareWorld, built_scene
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ileed import IleedError
+from ileed.envs.abstract_task import as_actor
 from ileed.errors import require
-from ileed.tasks import as_actor
 from ileed_lab.square.world import SquareWorld
 
 __all__ = ["render_episode"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from statistics import fmean
 
-from ileed.wording import counted
+from ileed.errors import counted
 from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table
 from ileed_lab.records import Measured
 from ileed_lab.square.experiment import (
@@ -54,8 +54,8 @@ def published_square() -> Published:
     return tomllib.loads(files("ileed_lab.square").joinpath("published.toml").read_text())
 
 
-def success_section(records: Records) -> list[str]:
-    """Paragraphs, tables and the figure."""
+def success_section(records: Records) -> tuple[list[str], list[str]]:
+    """The conclusions, and the method with its tables."""
     paper = published_square()
     done = {
         subset: {
@@ -69,23 +69,23 @@ def success_section(records: Records) -> list[str]:
         [subset, *(_success_cell(done[subset][method], paper, subset, method) for method in methods)]
         for subset in SUBSETS
     ]
-    return [
-        "![Success of every method in seven panels, one for each set of operators learned from]"
-        "(images/robot-success.svg)",
-        f"Percent of {ROLLOUTS} episodes in each of {counted(Square().trials, 'trial')}, pooled, with Wilson's 95 % "
-        "interval; under it the percentage of each trial, and the number published for people's data. Policies are "
-        f"LSTMs of 2 x 100 units, trained for {STEPS:,} steps, and the last one is scored. ILEED has one standard "
-        "deviation for each mode in all states; BC-RNN, as usual, has one that depends on the state, and *shared* one "
-        "for all states. Expertise is one number for every operator or, *by state*, an embedding of states. *Not "
+    table, verdicts = _differences(done)
+    baselines, compared = _baselines(done, paper)
+    return [*verdicts, *compared], [
+        f"Percent of {ROLLOUTS} episodes in each of {counted(Square().trials, 'trial')}, pooled, with Wilson's 95% "
+        "interval; below it the percentage of each trial and the number published for human data. Policies are "
+        f"LSTMs of 2 x 100 units, trained for {STEPS:,} steps; the last checkpoint is scored. ILEED has one standard "
+        "deviation for each mode; BC-RNN has standard deviations that depend on the state, as usual, and *shared* one "
+        "for all states. Expertise is one number for each operator or, *by state*, an embedding of states. *Not "
         "recurrent*: an MLP of 2 x 100 units.",
         markdown_table(["operators", *(_METHODS[method] for method in methods)], rows),
-        "A trial is a fit of its own, and its policies are scored from the same initial states, so differences are "
-        "paired, episode by episode, in percentage points. Their intervals cover the chance in the episodes, not in "
-        "the fits: for that compare the trials.",
-        *_differences(done),
+        "The policies of a trial are scored from the same initial states, so differences are paired by episode, in "
+        "percentage points. Their intervals cover chance in the episodes, not in the fits: for that compare the "
+        "trials.",
+        *table,
         *_checkpoints(done),
         *_large_networks(done, paper),
-        *_baselines(done, paper),
+        *baselines,
     ]
 
 
@@ -99,7 +99,7 @@ _COMPARED = (
 """The whole difference, the part of shared standard deviations, that of expertise, and two other forms of ILEED."""
 
 
-def _differences(done: Done) -> list[str]:
+def _differences(done: Done) -> tuple[list[str], list[str]]:
     run = [
         (one, other)
         for one, other in _COMPARED
@@ -113,7 +113,7 @@ def _differences(done: Done) -> list[str]:
     rows.append(
         ["all of these", *(format_points(Estimate.over(pool_differences(done, one, other))) for one, other in run)]
     )
-    return [markdown_table(head, rows), *(_verdict(one, other, done) for one, other in run)] if run else []
+    return ([markdown_table(head, rows)] if run else []), [_verdict(one, other, done) for one, other in run]
 
 
 def pool_differences(done: Done, one: str, other: str) -> list[float]:
@@ -132,9 +132,9 @@ def _checkpoints(done: Done) -> list[str]:
         return []
     every = join_words([f"{steps:,}" for steps in (*CHECKPOINTS, STEPS)])
     return [
-        f"The best checkpoint and the last: {ROLLOUTS_OF_OTHERS} episodes after {every} steps, the best of these in "
-        "each trial, and the mean over trials. robomimic reports the best checkpoint. It is biased upwards: the best "
-        "of several noisy numbers exceeds the expected value of each.",
+        f"The best and the last checkpoint: {ROLLOUTS_OF_OTHERS} episodes after {every} steps, mean over trials. "
+        "robomimic reports the best checkpoint, which is biased upwards: the maximum of several noisy numbers exceeds "
+        "their expected values.",
         markdown_table(["operators", "BC-RNN, best", "BC-RNN, last", "ILEED, best", "ILEED, last"], rows),
     ]
 
@@ -169,7 +169,7 @@ def _large_networks(done: Done, paper: Published) -> list[str]:
     if not rows:
         return []
     return [
-        "The same with the paper's networks, LSTMs of 2 x 400 units, where they were run:",
+        "With the paper's networks, LSTMs of 2 x 400 units, where they were run:",
         markdown_table(["operators", *_LARGE.values(), "ILEED minus BC-RNN"], rows),
     ]
 
@@ -183,7 +183,7 @@ def _success_cell(trials: Mapping[int, Measured], paper: Published, subset: str,
 
 
 def format_success(trials: Mapping[int, Measured]) -> str:
-    """Percent of the episodes of all trials, with Wilson's 95 % interval, and on the next line that of each trial."""
+    """Percent of the episodes of all trials, with Wilson's 95% interval, and on the next line that of each trial."""
     if not trials:
         return "not run"
     outcomes = "".join(trial["successes"] for trial in trials.values())
@@ -202,7 +202,7 @@ def paired_differences(one: Mapping[int, Measured], other: Mapping[int, Measured
 
 
 def paired_estimate(one: Mapping[int, Measured], other: Mapping[int, Measured]) -> Estimate | None:
-    """The mean of the paired differences, with a 95 % bootstrap interval; None where no trial is of both."""
+    """The mean of the paired differences, with a 95% bootstrap interval; None if no trial has both."""
     return Estimate.over(paired_differences(one, other))
 
 
@@ -220,17 +220,17 @@ def _verdict(one: str, other: str, done: Done) -> str:
     at_least = [subset for subset, each in known.items() if each.mean >= 0]
     above = [subset for subset, each in known.items() if each.low > 0]
     below = [subset for subset, each in known.items() if each.high < 0]
+    pooled = format_points(Estimate.over(pool_differences(done, one, other)))
     words = [
-        f"{METHOD_NAMES[one]} is at or above {METHOD_NAMES[other]} in {len(at_least)} of "
-        f"{counted(len(known), 'subset')}"
-        + (f", above by the whole interval in {join_words(above)}" if above else "")
-        + (f", and **below by the whole interval in {join_words(below)}**" if below else ""),
-        f"over all of them the difference is {format_points(Estimate.over(pool_differences(done, one, other)))} points",
+        f"{METHOD_NAMES[one]} minus {METHOD_NAMES[other]}: {pooled} points; at or above in {len(at_least)} of "
+        f"{counted(len(known), 'subset')}, above by the interval in {len(above)}"
     ]
+    if below:
+        words.append(f"**below by the interval in {join_words(below)}**")
     return "; ".join(words) + "."
 
 
-def _baselines(done: Done, paper: Published) -> list[str]:
+def _baselines(done: Done, paper: Published) -> tuple[list[str], list[str]]:
     rewards = {True: ", uses rewards", False: ""}
     head = ["operators", *(each.title + rewards[each.uses_rewards] for each in BASELINES.values())]
     rows = [
@@ -240,22 +240,20 @@ def _baselines(done: Done, paper: Published) -> list[str]:
     run = [method for method in BASELINES if pool_differences(done, "ileed", method)]
     return [
         f"Other baselines, {ROLLOUTS_OF_OTHERS} episodes in each trial. Those that use rewards see which steps "
-        "succeed, which the others do not. They are our implementations, with a tenth of robomimic's steps and smaller "
-        "networks ([decisions/offline-baselines.md](decisions/offline-baselines.md)), and nothing in them was tuned by "
-        "success in this task. Where they have a mixture they act by the mean of the component of greatest weight, "
-        "BC-RNN and ILEED by that of a component sampled by its weight.",
+        "succeed; the others do not. They are our implementations, with a tenth of robomimic's steps and smaller "
+        "networks ([decisions/offline-baselines.md](decisions/offline-baselines.md)), and none was tuned by success in "
+        "this task. Mixture policies act by the mean of the component of greatest weight, BC-RNN and ILEED by that of "
+        "a sampled component. Differences from ILEED are over the episodes that both played.",
         markdown_table(head, rows),
-        *(["ILEED compared with each, over the episodes that both played:"] if run else []),
-        "\n".join(f"- {_verdict('ileed', method, done)}{_without_success(done, method)}" for method in run),
-    ]
+    ], [f"{_verdict('ileed', method, done)}{_without_success(done, method)}" for method in run]
 
 
 def _without_success(done: Done, method: str) -> str:
-    """A sentence about a baseline that never succeeded."""
+    """A sentence about a baseline that never succeeded, or nothing."""
     trials = [trial for subset in SUBSETS for trial in done[subset][method].values()]
     if any(trial["success"] for trial in trials):
         return ""
     carried = sum(sum(trial["furthest_phase"][2:]) for trial in trials)
     played = sum(len(trial["successes"]) for trial in trials)
     name = METHOD_NAMES[method]
-    return f" {name} lifted the nut in {carried} of {played:,} episodes, and put it on the peg in none."
+    return f" {name} lifted the nut in {carried} of {played:,} episodes and put it on the peg in none."

@@ -21,10 +21,10 @@ import numpy.typing as npt
 import torch
 
 from ileed import Demonstrations, SettingsError, write_robomimic
-from ileed.checking import at_least_one
-from ileed.runtime import stream
-from ileed.tasks import AbstractTask, Actor, Numbers, Playthrough, Progress, actions_of, as_actor
-from ileed.tasks.rollout import SeparateEnvironments, play_rows
+from ileed.envs.abstract_task import AbstractTask, Actor, Numbers, Playthrough, Progress, actions_of, as_actor
+from ileed.envs.rollout import SeparateEnvironments, play_rows
+from ileed.errors import at_least_one
+from ileed.parallel.runtime import stream
 from ileed_lab.square.operators import demonstrate_square
 from ileed_lab.square.world import LIMIT, OBSERVATIONS, PEG, PHASES, TABLE, Layout, SquareWorld
 

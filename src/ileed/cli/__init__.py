@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import ileed
 from ileed import plugins
-from ileed.errors import IleedError, SettingsError, brief
-from ileed.wording import did_you_mean, printable
+from ileed.errors import IleedError, SettingsError, did_you_mean, instance_of, printable
 
 __all__ = ["COMMANDS", "Command", "commands", "run"]
 
@@ -46,65 +45,31 @@ class Command(NamedTuple):
     others: Mapping[str, Command] = {}
 
 
+_SUMMARIES = {
+    "demo": "Fit, evaluate and report on the data that ship with the package: ten demonstrators, one of them "
+    "competent.",
+    "inspect": "Describe a data set and list its problems.",
+    "convert": "Write a data set in another format, with who demonstrated in it.",
+    "fit": "Fit a policy and the expertise of every demonstrator to a data set; save the run.",
+    "compare": "Compare demonstrator models by held-out log-likelihood: how demonstrators err.",
+    "rate": "Rate demonstrators, also new ones, by the policy of a run, with intervals.",
+    "curate": "Score every episode of a data set by a run, keep some by a rule, and write what trainers read.",
+    "label": "Estimate the true label of every task and the expertise of every worker from a table of answers.",
+    "serve": "Open the report with all episodes in a browser, to play and mark them; save as `curate` does.",
+    "card": "Print the model card of a run, in Markdown.",
+    "evaluate": "Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95 % interval.",
+    "report": "Write the report of a run, or a comparison of two runs, as one HTML page.",
+}
 COMMANDS: Mapping[str, Command] = {
-    "demo": Command(
-        "ileed.cli.play",
-        "Demo",
-        "Fit, evaluate and report on the data that ship with the package: ten demonstrators, one of them competent.",
-    ),
-    "inspect": Command("ileed.cli.data", "Inspect", "Describe a data set and list its problems."),
-    "convert": Command(
-        "ileed.cli.converting", "Convert", "Write a data set in another format, with who demonstrated in it."
-    ),
-    "fit": Command(
-        "ileed.cli.fitting", "Fit", "Fit a policy and the expertise of every demonstrator to a data set; save the run."
-    ),
-    "compare": Command(
-        "ileed.cli.comparing",
-        "Compare",
-        "Compare demonstrator models by episodes that they were not fitted to: how people err.",
-    ),
-    "rate": Command(
-        "ileed.cli.play",
-        "Rate",
-        "Rate people by the policy of a run, whether or not the run has seen them, with intervals.",
-    ),
-    "curate": Command(
-        "ileed.cli.curate",
-        "Curate",
-        "Score every episode of a data set by a run, keep some by a rule, and write what trainers read.",
-    ),
-    "label": Command(
-        "ileed.cli.labelling",
-        "Label",
-        "Estimate the true label of every task and the expertise of every worker from a table of answers.",
-    ),
-    "serve": Command(
-        "ileed.cli.serve",
-        "Serve",
-        "Open the report with all episodes in a browser, to play and mark them; save as `curate` does.",
-    ),
-    "card": Command("ileed.cli.card", "Card", "Print the model card of a run, in Markdown."),
-    "evaluate": Command(
-        "ileed.cli.play",
-        "Evaluate",
-        "Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95 % interval.",
-    ),
-    "report": Command(
-        "ileed.cli.play",
-        "Report",
-        "Write the report of a run, or a comparison of two runs, as one HTML page.",
-    ),
+    name: Command(f"ileed.cli.{name}", name.title(), summary) for name, summary in _SUMMARIES.items()
 }
 
 
 def _check_command(name: str, found: Any) -> Command:
-    if not isinstance(found, Command):
-        raise IleedError(
-            f"the entry point {name} of the group {plugins.COMMANDS} is {brief(found)}, but must be an "
-            "ileed.cli.Command: report it to the author of the package"
-        )
-    return found
+    rule = "it must be an ileed.cli.Command: report it to the author of the package"
+    where = f"the entry point {name} of the group {plugins.COMMANDS}"
+    checked: Command = instance_of(where, found, Command, rule=rule, error=IleedError)
+    return checked
 
 
 _ALL = plugins.Registry(plugins.COMMANDS, COMMANDS, _check_command)
@@ -112,7 +77,7 @@ _ALL = plugins.Registry(plugins.COMMANDS, COMMANDS, _check_command)
 
 def commands() -> Mapping[str, Command]:
     """Every command by its name: those of the library, and those of other packages that can be loaded."""
-    return {name: found for name, found in _ALL.each() if not isinstance(found, IleedError)}
+    return dict(_ALL.usable())
 
 
 def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: None) -> int:
@@ -130,8 +95,8 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: Non
             if command is not None:
                 import_module(getattr(command, "imports", "ileed._names"))  # slow, and needed by most commands
                 at_work()
-                with _together(command):
-                    command()
+                _check_torchrun(command)
+                command()
         _flush_output()
     except IleedError as error:
         _print_message(str(error))
@@ -217,30 +182,25 @@ def _discard_output() -> None:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _print_message(f"warning: {message}")
+    if not is_silent():
+        _print_message(f"warning: {message}")
 
 
-def _together(command: Any) -> AbstractContextManager[None]:
-    """Share a command among the processes that `torchrun` started, where there are several."""
+def _check_torchrun(command: Any) -> None:
+    """Refuse several processes for a command that runs in one; SIGTERM, which ends the others, is an interrupt."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _TORCHRUN not in os.environ:
-        return nullcontext()
+        return
     if not getattr(command, "takes_several_processes", False):
         raise SettingsError("this command runs in one process: start it without torchrun, which is for `ileed fit`")
-    from ileed.cli.together import together
-
-    return together(_write_message, lambda: _how_to_continue(command))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def is_silent() -> bool:
-    """Whether this is one of several processes that `torchrun` started, and another speaks for it."""
+    """Whether `torchrun` started this process beside a first one, which prints the results."""
     return _TORCHRUN in os.environ and os.environ.get("RANK", "0") != "0"
 
 
 def _print_message(sentence: str) -> None:
-    if not is_silent():
-        _write_message(sentence)
-
-
-def _write_message(sentence: str) -> None:
     """Print one line to standard error; names and paths in it cannot break the line or control the terminal."""
-    print(f"ileed: {printable(' '.join(sentence.split()))}", file=sys.stderr)  # noqa: T201
+    speaker = f"ileed (rank {os.environ['RANK']})" if is_silent() else "ileed"
+    print(f"{speaker}: {printable(' '.join(sentence.split()))}", file=sys.stderr)  # noqa: T201

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ileed.cli import is_silent
-from ileed.wording import printable
+from ileed.errors import printable
 
 if TYPE_CHECKING:
     from ileed.fitting import Progress as FitProgress
@@ -69,10 +68,11 @@ def fit_bar(words: str, *, quiet: bool = False) -> Iterator[ProgressCallback]:
 
 
 @contextmanager
-def bar(words: str, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
+def bar(words: str, *, quiet: bool = False, late: bool = False) -> Iterator[Callable[..., None]]:
     """A progress callback that takes the number done, the total, and perhaps a note: a bar with the time left.
 
-    It appears when work is reported or after a delay, so that errors before the work appear without a bar.
+    It appears when work is reported or after a delay, so that errors before the work appear without a bar. A `late`
+    bar appears after the delay alone, so that short work shows none.
     """
     start = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeElapsedColumn())
     end = (TextColumn("{task.fields[left]}"), TimeRemainingColumn())
@@ -83,7 +83,8 @@ def bar(words: str, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
     timer.start()
 
     def advance(done: int, total: int, note: str = "") -> None:
-        bars.start()
+        if not late:
+            bars.start()
         now = bars.tasks[0]
         if done < now.completed:  # another stage: the time left is its own, the time elapsed goes on
             began = now.start_time
@@ -99,14 +100,3 @@ def bar(words: str, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
         timer.join()
         if bars.live.is_started:
             bars.stop()
-
-
-def after_delay(advance: Callable[..., None]) -> Callable[[int, int], None]:
-    """The same progress callback, silent for the first seconds, so that short work shows no bar."""
-    began = time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        if time.monotonic() - began > _BAR_DELAY:
-            advance(done, total)
-
-    return progress

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from rich.table import Column, Table
 from tyro.conf import OmitArgPrefixes, Positional
 
-from ileed.cli.console import Output, after_delay, bar, plain, print_json
+from ileed.cli.console import Output, bar, plain, print_json
 from ileed.cli.data import OfData
 
 if TYPE_CHECKING:
     from ileed.curation import Curated
-    from ileed.fitted import Fitted
+    from ileed.methods import Fitted
 
 _SHOWN = 10  # episodes and demonstrators
 _FORMATS = ("lerobot", "minari", "openpi", "robomimic")
@@ -32,13 +32,13 @@ class RuleOptions:
     probability: float = 0.9
     """How probable it must be that the score is above the threshold."""
     steps: int | None = None
-    """Keep at most so many steps: the best episodes, passing over those that do not fit any more."""
+    """Keep at most this number of steps: the best episodes, skipping those that no longer fit."""
     weight: bool = False
     """Weight what is kept by the score, with mean 1 over steps, tempered to the effective sample size below."""
     by: Literal["expertise", "agreement", "typicality"] = "expertise"
     """The score that decides."""
     at_least: int = 0
-    """Keep at least so many episodes of each kind of state, the best of it."""
+    """Keep at least this number of episodes of each kind of state, best first."""
     kinds: str | None = None
     """Kinds of state: a skill column, or a number of clusters of episodes; 8 clusters by default."""
     unit: Literal["episode", "stretch"] = "episode"
@@ -101,24 +101,17 @@ class OfCuration:
 
         options, fitted = self.rule_settings(), load(self.run)
         data = self.episodes.read_named(fitted.policy.encoding)
-        fingerprint = fitted.policy.match(data).fingerprint()
+        fingerprint = fitted.policy.match(data).fingerprint
         if self.episodes.anonymise:
             fitted, data = fitted.anonymise_with(data)
-        with bar("curating") as advance:
-            progress = after_delay(advance)
+        with bar("curating", late=True) as progress:
             options |= {"stretch": self.stretch, "seed": self.seed, "cross_fit": self.cross_fit}
             curated = curate(fitted, data, progress=progress, **options)
-        read_as = self._format_of_data()
+        name = self.episodes.data_format.name
+        read_as = name if name in _FORMATS else None  # where there is a trainer that reads it
         format = read_as if self.format is None else None if self.format == "tables" else self.format  # noqa: A001
         source = self.episodes.place if format is not None and format == read_as else None
         return Scored(fitted, curated, fingerprint, format, source)
-
-    def _format_of_data(self) -> str | None:
-        """The format of the data, where there is a trainer that reads it."""
-        from ileed.readers.reader import reader_of
-
-        name = None if self.episodes.columns.action else reader_of(self.episodes.place).name
-        return name if name in _FORMATS else None
 
 
 @dataclass(frozen=True)

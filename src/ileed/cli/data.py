@@ -1,81 +1,47 @@
-"""`ileed inspect`, and the options by which commands read a data set."""
+"""The options by which commands read a data set."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from math import isfinite
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
 
-from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
-from ileed import stores
-from ileed.cli.console import Output, after_delay, bar, plain, print_json
-from ileed.errors import DemonstrationError, SettingsError, UnnamedDemonstratorError
-from ileed.wording import counted
+from ileed import formats
+from ileed.cli.console import bar, plain
+from ileed.errors import DemonstrationError, SettingsError
+from ileed.formats import Option, by_column, by_episode_table, by_mask, by_one, format_of, our_formats
+from ileed.runs import stores
 
 if TYPE_CHECKING:
-    from ileed.demonstrations import Demonstrations, Encoding
-    from ileed.indicators import Indicators
-    from ileed.readers import Labeller
-
-_MOST_ROWS = 12
+    from ileed.data import Demonstrations, Encoding
+    from ileed.formats import AbstractFormat, Labeller
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The columns of a table; files of ileed and of robomimic name their own."""
+class Naming:
+    """Where the data set names its demonstrators; by default in the format's own place."""
 
-    action: tuple[str, ...] = ()
-    """The column of the action, if the file is a table (CSV or parquet); several for a continuous action."""
     demonstrator: Annotated[str | None, arg(aliases=["--who"])] = None
     """The column of the demonstrator, if it is not called demonstrator."""
-    episode: tuple[str, ...] = ()
-    """The column of the episode in a table, or several columns together; by default each row is an episode."""
-    features: tuple[str, ...] = ()
-    """The columns of a table that are observations; all others by default."""
-    skills: tuple[str, ...] = ()
-    """Columns of a table with labels for --expertise "Skills('COLUMN')"."""
-    missing: Literal["error", "category"] = "error"
-    """Missing values in a table's features: an error, or a category of their own."""
-
-    def read(self, path: Path, encoding: Encoding | None = None) -> Demonstrations:
-        """The demonstrations in a table, encoded as those of a fit where its encoding is passed."""
-        from ileed.readers import from_table
-
-        options: dict[str, Any] = {name: value or None for name, value in vars(self).items()}
-        options["action"] = self.action[0] if len(self.action) == 1 else self.action
-        return from_table(path, **options, encoding=None if self.features else encoding)
-
-
-@dataclass(frozen=True)
-class Robomimic:
-    """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders; masks are robomimic's alone."""
-
     masks: tuple[str, ...] = ()
-    """Masks, each with the episodes of one demonstrator; by default better_operator_1 and the like."""
+    """Masks of a robomimic file, each of one demonstrator's episodes; by default better_operator_1 and the like."""
     unmatched: Literal["error", "drop"] = "error"
     """Episodes in none of the masks: an error, or left out."""
     one: str | None = None
     """The name of the demonstrator, if the file has only one."""
     episode_table: Path | None = None
-    """A CSV file with the columns episode and operator, which says who demonstrated each episode."""
-    observations: tuple[str, ...] = ()
-    """Keys or features of the observations to concatenate, in this order; by default the low-dimensional ones."""
-    filter_key: str | None = None
-    """A mask: only its episodes are read."""
+    """A CSV file with the columns episode and operator, which names the demonstrator of each episode."""
 
-    def labeller(self, column: str | None) -> Labeller | None:
-        """Where the file names the demonstrator: in a column or by masks; or the one demonstrator of the whole file."""
-        from ileed.readers import by_column, by_episode_table, by_mask, by_one
-
+    def labeller(self) -> Labeller | None:
+        """The labeller that these options mean."""
         found: dict[str, Labeller] = {}
-        if column is not None:
-            found["--demonstrator"] = by_column(column)
+        if self.demonstrator is not None:
+            found["--demonstrator"] = by_column(self.demonstrator)
         if self.masks or self.unmatched != "error":
             found["--masks or --unmatched"] = by_mask(*self.masks, unmatched=self.unmatched)
         if self.one is not None:
@@ -87,14 +53,33 @@ class Robomimic:
         return next(iter(found.values()), None)
 
 
-@dataclass(frozen=True)
-class Folder:
-    """Options for a folder of parquet or Arrow files, which may be larger than memory."""
+def options_class(name: str, options: Iterable[Option], doc: str) -> type:
+    """A frozen dataclass with a field for each option, which is None or empty by default.
 
-    memory_gib: float | None = None
-    """The memory, in GiB, that blocks and tables of counts may take; 2 by default."""
-    cache: Path | None = None
-    """The folder in which columns are kept as long as the command runs; the system's temporary folder by default."""
+    Formats may share an option, which the first of them describes.
+    """
+    fields = [
+        (_field(each), Annotated[each.kind, arg(help=each.help)], () if get_origin(each.kind) is tuple else None)
+        for each in {each.flag: each for each in reversed([*options])}.values()
+    ]
+    return make_dataclass(name, reversed(fields), frozen=True, namespace={"__doc__": doc})
+
+
+def given_options(values: Any, options: Iterable[Option]) -> dict[str, Any]:
+    """The options that a user gave at the command, by their names, as formats take them."""
+    found = {option: getattr(values, _field(option)) for option in options}
+    return {option.name: option.parse(value) for option, value in found.items() if value not in (None, ())}
+
+
+def _field(option: Option) -> str:
+    return option.flag.removeprefix("--").replace("-", "_")
+
+
+_READING = tuple(option for each in our_formats() for option in each.reading)
+if TYPE_CHECKING:
+    Reading = Any
+else:
+    Reading = options_class("Reading", _READING, "Options of one format or another; others refuse them.")
 
 
 @dataclass(frozen=True)
@@ -103,23 +88,24 @@ class OfData:
 
     data: Positional[Path]
     """A file (.parquet, .hdf5, .h5, .npz), a folder, with --action a table (.csv, .tsv), or --repo-id OWNER/NAME."""
-    columns: OmitArgPrefixes[Columns] = Columns()
-    """The columns of a table."""
+    naming: OmitArgPrefixes[Naming] = Naming()
+    """Where the data set names its demonstrators."""
+    reading: OmitArgPrefixes[Reading] = Reading()  # noqa: RUF009 (frozen)
+    """Options of one format or another, which others refuse."""
     anonymise: bool = False
     """Replace names by pseudonyms in all that is shown and saved; the same data have the same pseudonyms everywhere."""
     json: bool = False
     """Print JSON instead of text."""
-    robomimic: OmitArgPrefixes[Robomimic] = Robomimic()
-    """Options for robomimic's files (.hdf5, .h5) and LeRobot's folders."""
-    folder: OmitArgPrefixes[Folder] = Folder()
-    """Options for a folder of parquet or Arrow files."""
 
     @property
     def place(self) -> Path:
         """Where the data lie: those of the Hugging Face hub are downloaded once."""
-        from ileed.readers.hub import local_copy
+        return Path(stores.local_copy(self.data))
 
-        return Path(local_copy(self.data))
+    @property
+    def data_format(self) -> AbstractFormat:
+        """The format of the data set."""
+        return format_of(self.place, given_options(self.reading, _READING))
 
     def check_file(self) -> None:
         """Refuse a file that is not there; an address is asked only when it is read."""
@@ -136,31 +122,16 @@ class OfData:
 
         With the `encoding` of a fit, the columns of a table are read as those of the fit were.
         """
-        columns, labeller = self.columns, self.robomimic.labeller(self.columns.demonstrator)
-        if not columns.action and (columns.episode or columns.features or columns.skills):
-            raise DemonstrationError("columns of a table are named, but not that of the action: add --action")
-        if columns.action and columns.demonstrator is None:
-            raise DemonstrationError("--action names a column, but that of the demonstrator is missing: --demonstrator")
+        labeller, options = self.naming.labeller(), given_options(self.reading, _READING)
         if self.anonymise:
             self.check_file()
         with names_withheld(stores.name_of(self.data)) if self.anonymise else nullcontext():
-            return self._read(labeller, encoding)
-
-    def _read(self, labeller: Labeller | None, encoding: Encoding | None) -> Demonstrations:
-        """The demonstrations in the file: a table with named columns, or another format that `ileed.read` knows."""
-        from ileed.readers import read
-        from ileed.readers.hub import local_copy
-
-        if not stores.address_of(self.data):
-            local_copy(self.data)  # the hub shows bars of its own
-        if self.columns.action:
-            with bar("reading"):
-                return self.columns.read(self.data, encoding)
-        options = {"observations": list(self.robomimic.observations), "filter_key": self.robomimic.filter_key}
-        options |= vars(self.folder)
-        given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, [])}
-        with bar("reading") as advance:
-            return read(self.data, demonstrator=labeller, progress=after_delay(advance), **given)
+            if not stores.address_of(self.data):
+                stores.local_copy(self.data)  # the hub shows bars of its own
+            with bar("reading", late=True) as progress:
+                if encoding is not None and "features" not in options and self.place.exists():
+                    options |= {"encoding": encoding} if "encoding" in self.data_format.options else {}
+                return formats.read(self.data, demonstrator=labeller, progress=progress, **options)
 
 
 @contextmanager
@@ -175,102 +146,6 @@ def names_withheld(place: str) -> Iterator[None]:
         raise DemonstrationError(found.format("cannot be read for a reason", "it")) from None
     if told:
         warnings.warn(found.format("was read with warnings", "them"), stacklevel=1)
-
-
-@dataclass(frozen=True)
-class Inspect(OfData):
-    """Describe a data set and list its problems.
-
-    A parquet file has the columns that `ileed.readers.parquet` lists, a table one column for each feature. Where a file
-    does not say who demonstrated, the places that may are listed, with the option that names each.
-    """
-
-    imports: ClassVar[str] = "ileed.readers"  # and not torch, which takes longer than to read a large file
-
-    own_policies: bool = False
-    """Fit a policy to each demonstrator too: how consistent each is, and how far from what all do."""
-
-    def __call__(self) -> None:
-        from ileed.indicators import indicators
-
-        try:
-            data = self.read()
-        except UnnamedDemonstratorError as error:
-            self._list_candidates(error)
-            return
-        with bar("checking"):
-            findings = data.check()
-            is_described = self.own_policies or not data.discrete  # own policies of discrete actions are refused
-            movement = indicators(data, own_policies=self.own_policies) if is_described else None
-        if self.json:
-            steps_each = dict(zip(data.names, data.steps_each.tolist(), strict=True))
-            counts = {"steps": len(data), "episodes": data.episode_count, "demonstrators": steps_each}
-            listed = [finding._asdict() for finding in findings]
-            print_json(counts | column_names(data) | {"findings": listed} | _indicators_json(movement))
-            return
-        console = Output()
-        console.say(repr(data))
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for finding in findings:
-            table.add_row(f"[bold]{plain(finding.about)}[/bold]", plain(finding.says))
-        console.print(table if findings else "no problems found: every demonstrator has enough data")
-        if movement is not None:
-            _print_indicators(console, movement)
-
-    def _list_candidates(self, error: UnnamedDemonstratorError) -> None:
-        """The places of the file that may say who demonstrated; without any, the error itself."""
-        from ileed.readers import reader_of
-
-        candidates = reader_of(self.place).candidates(self.place)
-        if self.json:
-            print_json({"candidates": [each._asdict() for each in candidates]})
-            return
-        if not candidates:
-            raise error
-        console = Output()
-        console.say(
-            f"{stores.name_of(self.data)} does not say who demonstrated. These places may: name one by its option."
-        )
-        table = Table("place", "values", "episodes", "option", box=None, padding=(0, 2, 0, 2))
-        for each in candidates:
-            table.add_row(plain(each.place), f"{each.values:,}", f"{each.episodes:,}", plain(each.option))
-        console.print(table)
-        console.say(
-            "Otherwise: --episode-table FILE (a CSV file with the columns episode and operator), or --one NAME."
-        )
-
-
-def _indicators_json(movement: Indicators | None) -> dict[str, Any]:
-    if movement is None:
-        return {}
-    columns = {"demonstrator": movement.names} | {k: v.tolist() for k, v in movement.demonstrator_columns().items()}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return {"time_unit": movement.time_unit, "indicators": rows}
-
-
-def _print_indicators(console: Output, movement: Indicators) -> None:
-    """The means of the indicators by demonstrator; those of the first demonstrators where there are many."""
-    shown = {
-        "duration": (f"{movement.time_unit}s", ",.1f"),
-        "path_length": ("path", ",.1f"),
-        "speed": ("speed", ".2f"),
-        "idle_share": ("idle", ".0%"),
-        "spectral_arc_length": ("arc length", ".2f"),
-        "log_dimensionless_jerk": ("jerk", ".2f"),
-        "own_policy_residual": ("residual", ".2f"),
-        "distance_from_common": ("distance", ".2f"),
-    }
-    shown = {name: how for name, how in shown.items() if name in movement.means}
-    table = Table("demonstrator", box=None, padding=(0, 1, 0, 2))
-    for heading, _ in shown.values():
-        table.add_column(heading, justify="right", no_wrap=True)
-    for number, name in enumerate(movement.names[:_MOST_ROWS]):
-        means = [(movement.means[each][number], how) for each, (_, how) in shown.items()]
-        table.add_row(plain(name), *(format(mean, how) if isfinite(mean) else "-" for mean, how in means))
-    console.say("indicators of movement, means over episodes:")
-    console.print(table)
-    if (more := len(movement.names) - _MOST_ROWS) > 0:
-        console.say(f"  and {counted(more, 'demonstrator')} more: --json has all, with intervals")
 
 
 def column_names(data: Demonstrations) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from tyro.constructors import ConstructorRegistry
 from tyro.constructors import PrimitiveConstructorSpec as OptionSpec
 from tyro.constructors import PrimitiveTypeInfo as OptionType
 
-from ileed.errors import IleedError, SettingsError
-from ileed.wording import did_you_mean
+from ileed.errors import IleedError, SettingsError, did_you_mean
 
 _REGISTRY = ConstructorRegistry()
 _PHRASES = {  # of tyro, and ours

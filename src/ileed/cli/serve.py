@@ -11,9 +11,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from ileed import stores
 from ileed.cli.console import Output, bar, print_json
 from ileed.cli.curate import OfCuration
+from ileed.runs import stores
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ with training on everything, writes it in the formats of trainers, and never cha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,25 +19,31 @@ import torch
 from torch.utils.data import WeightedRandomSampler
 
 from ileed._torch import default_modes, numpy_stream, stream, threads
-from ileed.checking import callable_or_none, instance_of, path_of, seed_of, true_or_false, whole_number
 from ileed.curation import outputs
 from ileed.curation.coverage import effective_size
 from ileed.curation.rules import Rule, Units
 from ileed.curation.scores import Progress, Scores, Settings, Stretches, score
 from ileed.curation.states import Kinds, StateGroups, cluster_steps, kinds_of, strata_of
 from ileed.curation.validation import Comparison, Material, Recommendation, compare_with_everything
-from ileed.demonstrations import Array, Demonstrations
-from ileed.demonstrations.streaming import blocks_of
-from ileed.errors import DemonstrationError, SettingsError
-from ileed.fitted import Fitted
-from ileed.fitted.crossfit import SignalFolds
-from ileed.fitted.likelihood import Block
-from ileed.fitted.policy import network_inputs
-from ileed.fitted.rated_by import checked_level
+from ileed.data import Array, Demonstrations
+from ileed.data.collapsing import blocks_of
+from ileed.errors import (
+    DemonstrationError,
+    SettingsError,
+    callable_or_none,
+    counted,
+    instance_of,
+    path_of,
+    seed_of,
+    true_or_false,
+    whole_number,
+)
 from ileed.fitting.stages import Stages
-from ileed.methods import FOLDS, Ileed
-from ileed.ranks import rank_correlation
-from ileed.wording import counted
+from ileed.methods import FOLDS, Fitted, Ileed
+from ileed.methods.policy import network_inputs
+from ileed.rating.ranks import rank_correlation
+from ileed.rating.ratings import checked_level
+from ileed.rating.step_likelihood import StepLikelihood
 
 __all__ = ["Comparison", "Correlation", "Curated", "Recommendation", "Rule", "curate"]
 
@@ -89,16 +95,16 @@ def curate(
     seed, level = seed_of(seed), checked_level(confidence_level)
     inputs = _inputs(fitted, matched)
     groups = StateGroups(matched, cluster_steps(matched, inputs, seed=seed)) if chosen.adjust else None
-    settings = Settings(chosen.bounds, level, seed, progress or (lambda done, total: None), groups=groups)
+    settings = Settings(chosen.bounds, level, seed, progress, groups=groups)
     judged_by = _judged_by(fitted, matched)
     if true_or_false("cross_fit", cross_fit) and not _is_held_out(fitted, matched):
-        fitted, blocks = _cross_fitted(fitted, matched, seed)
-        settings, judged_by = settings._replace(blocks=blocks), _HELD_OUT
+        fitted, likelihood = _cross_fitted(fitted, matched, seed)
+        settings, judged_by = settings._replace(likelihood=likelihood), _HELD_OUT
     stretches = Stretches.of(data, stretch)
     scored = score(fitted, matched, inputs, stretches, settings)
     units = _units(data, inputs, stretches, chosen, seed)
     units = units._replace(reference=None if fitted.rater is None else scored.reference)
-    cluster = None if groups is None or data.discrete else groups.cluster
+    cluster = None if groups is None else groups.cluster
     material = Material(data, inputs, scored.expertise, fitted.rater is not None, cluster)
     all_units, ones = np.ones(len(units.steps), dtype=bool), np.ones(len(units.steps))
     scores, reliability = (scored.episodes, scored.stretches), scored.within_reliability
@@ -120,11 +126,9 @@ def _units(data: Demonstrations, inputs: Array, stretches: Stretches, rule: Rule
 
 def _inputs(fitted: Fitted, data: Demonstrations) -> Array:
     """(input, step) what the networks read; of mapped columns, mapped as well."""
-    if data.mapping is None:
-        return network_inputs(data.observations, fitted.normaliser, None).numpy()
     width = len(fitted.normaliser.kept)
     blocks = (network_inputs(data.observations[block], fitted.normaliser, None).numpy().T for block in blocks_of(data))
-    return data.mapping.written(blocks, np.float32, (width,)).T
+    return data.store.written(blocks, np.float32, (width,)).T
 
 
 def _judged_by(fitted: Fitted, data: Demonstrations) -> str:
@@ -132,7 +136,7 @@ def _judged_by(fitted: Fitted, data: Demonstrations) -> str:
     if _is_held_out(fitted, data):
         return _HELD_OUT
     learned_from = fitted.provenance.get("data", {}).get("fingerprint")
-    if learned_from == data.fingerprint():
+    if learned_from == data.fingerprint:
         return "the policy of the fit, which has learned from these episodes"
     return "the policy of the fit, which has learned from other data"
 
@@ -142,13 +146,12 @@ _HELD_OUT = "policies of folds, none of which has seen the episodes that it judg
 
 def _is_held_out(fitted: Fitted, data: Demonstrations) -> bool:
     """Whether the fit rates these data by policies that have not seen each episode."""
-    return fitted.rater is not None and fitted.rater.fingerprint == data.fingerprint()
+    return fitted.rater is not None and fitted.rater.fingerprint == data.fingerprint
 
 
-def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, Iterable[Block] | None]:
-    """The fit with the ratings of folds of the data, and the steps as these judge them; None where its rater does."""
-    if data.mapping is not None:
-        raise SettingsError("cross_fit needs the steps in memory, and these are mapped from a folder: leave it out")
+def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, StepLikelihood]:
+    """The fit with the ratings of folds of the data, and the likelihood of the steps by policies of these folds."""
+    data.store.check_in_memory("cross_fit needs the steps in memory, and these are mapped from a folder: leave it out")
     if set(data.names) - set(fitted.expertise.names):
         raise DemonstrationError(
             "the data have demonstrators who are not in the fit: cross_fit needs the data of the fit"
@@ -157,17 +160,17 @@ def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitt
         fitted.method, policy=fitted.joint.parts.policy, demonstrator=fitted.joint.parts.demonstrator
     )
     method = replace(method, folds=method.folds or FOLDS)
-    folds = method.fit_folds(data, None, Stages(seed, torch.device("cpu"), None, None, 0.0))
+    folds = method.fit_folds(data, None, Stages(seed, torch.device("cpu")))
     ratings = None if folds is None else folds.rate(temperature=method.temperature)
     if folds is None or ratings is None:
         raise SettingsError(
             "cross_fit needs two episodes, a model under which expertise is one number, and folds that stay finite: "
             "leave it out"
         )
-    blocks = None if isinstance(folds, SignalFolds) else folds.judged()
+    likelihood = folds.step_likelihood(ratings)
     if fitted.evidence is not None:  # whose ratings by outcomes and cross-fitting stay
-        return replace(fitted, rater=folds.rater), blocks
-    return fitted.with_ratings(ratings, folds.rater), blocks
+        return replace(fitted, rater=folds.rater), likelihood
+    return fitted.with_ratings(ratings, folds.rater), likelihood
 
 
 class Correlation(NamedTuple):
@@ -402,11 +405,7 @@ class Curated:
             columns["by_hand"] = pa.array(
                 [words[self.marks.get(each)] for each in range(data.episode_count)], pa.string()
             )
-        if self.rule.unit == "episode":
-            columns |= self._kinds
-        for name, each in self.scores.items():
-            columns |= each.columns(name)
-        return pa.table(columns).replace_schema_metadata(self._told)
+        return self._table(columns, "episode", self.scores)
 
     @cached_property
     def stretch_table(self) -> pa.Table:
@@ -420,26 +419,20 @@ class Curated:
             "keep": np.bincount(cut.of_step, self.kept_steps) > 0,
             "weight": np.bincount(cut.of_step, self.step_weights) / cut.steps,
         }
-        if self.rule.unit == "stretch":
-            columns |= self._kinds
-        for name, each in self.stretch_scores.items():
+        return self._table(columns, "stretch", self.stretch_scores)
+
+    def _table(self, columns: dict[str, Any], unit: str, scores: Scores) -> pa.Table:
+        """Columns with the kinds of state of units and their scores; the metadata say what these are."""
+        if self.kinds is not None and self.rule.unit == unit:
+            names = np.array(self.kinds.names)
+            columns["kinds"] = [", ".join(names[held]) for held in self.kinds.held]
+        for name, each in scores.items():
             columns |= each.columns(name)
-        return pa.table(columns).replace_schema_metadata(self._told)
-
-    @property
-    def _kinds(self) -> dict[str, list[str]]:
-        if self.kinds is None:
-            return {}
-        names = np.array(self.kinds.names)
-        return {"kinds": [", ".join(names[held]) for held in self.kinds.held]}
-
-    @property
-    def _told(self) -> dict[str, str]:
         bounds = ", ".join(f"{name} {bound:g}" for name, bound in self.rule.bounds.items())
         scale = "expertise is divided by its mean over the demonstrators of the fit"
         level = str(self.confidence_level)
         told = {"rule": self.sentence, "confidence_level": level, "bounds": bounds, "scale": scale}
-        return told | {"judged_by": self.judged_by}
+        return pa.table(columns).replace_schema_metadata(told | {"judged_by": self.judged_by})
 
     @property
     def length_correlation(self) -> Correlation:

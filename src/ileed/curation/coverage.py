@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ileed.demonstrations import Array
+from ileed.data import Array
 
 LARGEST_FACTOR = 2.0
 """By which matching multiplies or divides a weight at most. The effective size of weights between 1/2 and 2 is at

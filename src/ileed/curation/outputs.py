@@ -19,16 +19,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ileed import runs
-from ileed.checking import one_of
-from ileed.demonstrations import Array
-from ileed.demonstrations.rules import listed
-from ileed.errors import DemonstrationError, RunError, SettingsError, brief, refuse_damage, require
-from ileed.pseudonyms import are_episode_pseudonyms
-from ileed.readers import write_openpi_filter, write_robomimic
-from ileed.readers.robomimic_writer import copy_robomimic
+from ileed.data import Array
+from ileed.data.rules import listed
+from ileed.data.source import are_episode_pseudonyms
+from ileed.errors import (
+    DemonstrationError,
+    RunError,
+    SettingsError,
+    brief,
+    cell_text,
+    one_of,
+    printable,
+    refuse_damage,
+    require,
+)
+from ileed.formats import write_openpi_filter, write_robomimic
+from ileed.formats.robomimic import copy_robomimic
 from ileed.runs.files import csv_bytes
 from ileed.runs.replacing import Ours, check_local, is_taken, replace_folder
-from ileed.wording import cell_text, printable
 
 if TYPE_CHECKING:
     from ileed.curation import Curated
@@ -36,10 +44,6 @@ if TYPE_CHECKING:
 _SUMMARY = "curated.json"
 _MARK = {"ileed": "curated episodes"}  # the first entry of the summary
 _KEEP, _BAND, _BANDS = "ileed_keep", "ileed_band_", 3
-_UNLISTED = (
-    *(_SUMMARY, "episodes.parquet", "stretches.parquet", "episodes.csv", "openpi.json", "minari.json"),
-    *("sample_weights.parquet", "lerobot.txt", "robomimic_bands.json", "robomimic_keep.json"),
-)
 
 
 def write(curated: Curated, path: Path, format: str | None, source: Path | None, *, overwrite: bool) -> list[Path]:  # noqa: A002
@@ -117,23 +121,12 @@ def version(path: Path) -> str:
 
 def _files_of(folder: Path) -> list[str]:
     """The files that we wrote to a folder of curated episodes, by its summary; none if it has no summary of ours."""
-    found = _read_object(folder / _SUMMARY)
-    if found.get("ileed") != _MARK["ileed"]:
-        return []
-    if "files" not in found:  # of versions that did not list them
-        training = _read_object(folder / "robomimic_keep.json").get("train")
-        copy = str(training.get("data", "")) if isinstance(training, dict) else ""
-        return [*_UNLISTED, *([Path(copy).name] if copy else [])]
-    return [name for name in found["files"] if isinstance(name, str)] if isinstance(found["files"], list) else []
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one if there is none."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads((folder / _SUMMARY).read_bytes())
     except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return []
+    files = found.get("files") if isinstance(found, dict) and found.get("ileed") == _MARK["ileed"] else None
+    return [name for name in files if isinstance(name, str)] if isinstance(files, list) else []
 
 
 _OURS = Ours(_SUMMARY, _files_of)

@@ -9,13 +9,11 @@ from typing import Any, Literal, NamedTuple, Self, final
 import numpy as np
 
 from ileed._torch import product
-from ileed.checking import number, one_of, true_or_false, whole_number
 from ileed.curation.coverage import LEAST_EFFECTIVE, MOST_EFFECTIVE, effective_size, match_strata, temper
 from ileed.curation.scores import BOUNDS, Scores
 from ileed.curation.states import Kinds
-from ileed.demonstrations import Array
-from ileed.errors import SettingsError
-from ileed.wording import counted, did_you_mean
+from ileed.data import Array
+from ileed.errors import SettingsError, counted, did_you_mean, number, one_of, true_or_false, whole_number
 
 FEW = 0.05
 """A share of episodes below which a bound is said to keep too few; a policy learned from so few was worse than one
@@ -97,18 +95,16 @@ class Rule:
             raise SettingsError(f"{' and '.join(given)} are given, each a rule of its own: give one of them")
         if self.keep is not None:
             rule = "it is a share of the episodes above 0, 1 at most"
-            number("keep", self.keep, within=lambda share: 0 < share <= 1, rule=rule)
+            number("keep", self.keep, above=0, most=1, rule=rule)
         if self.above is not None:
             number("above", self.above, rule="pass a number")
-        number("probability", self.probability, within=lambda value: 0 < value < 1, rule="it lies between 0 and 1")
+        number("probability", self.probability, above=0, below=1, rule="it lies between 0 and 1")
         if self.steps is not None:
             whole_number("steps", self.steps, least=1, rule="pass a whole number, one or more")
         true_or_false("weight", self.weight)
         if self.least_effective is not None:
             rule = "it is a share of the units kept, from 0 to 0.6"
-            number(
-                "least_effective", self.least_effective, within=lambda share: 0 <= share <= MOST_EFFECTIVE, rule=rule
-            )
+            number("least_effective", self.least_effective, least=0, most=MOST_EFFECTIVE, rule=rule)
         true_or_false("coverage", self.coverage, or_none=True)
         true_or_false("adjust", self.adjust, or_none=True)
         whole_number("at_least", self.at_least, least=0, rule="pass a whole number, zero or more")
@@ -140,7 +136,6 @@ class Rule:
 
     @property
     def bounds(self) -> Mapping[str, float]:
-        """The bound of each score."""
         return {**BOUNDS} if self.above is None else {**BOUNDS, self.by: self.above}
 
     def choose(self, scores: Scores, units: Units) -> Array:
@@ -218,11 +213,11 @@ class Rule:
 
     @property
     def _unit(self) -> str:
-        return {"episode": "episode", "stretch": "segment"}[self.unit]
+        return "episode" if self.unit == "episode" else "segment"
 
     @property
     def _units(self) -> str:
-        return {"episode": "episodes", "stretch": "segments"}[self.unit]
+        return f"{self._unit}s"
 
     def sentence(self, kept: Array, kinds: Kinds | None) -> str:
         """The rule in words, with what it kept."""

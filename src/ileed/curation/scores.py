@@ -5,15 +5,15 @@ All three are means or posterior means with intervals, and none is a sum of the 
 - *expertise* of the person there, divided by the mean over the people of the fit. The prior of an episode is a
   population of episodes of the same person, whose mean is drawn to what cross-fitting says of that person (where
   people drift, in that quarter of their episodes); the likelihood is that of the episode's own steps by the fitted
-  policy (`ileed.fitted.posterior`);
+  policy (`ileed.rating.posterior`);
 - *agreement*, the mean over steps of p(a | 1) / (p(a | 1) + p(a | m)): the probability that a step was taken by an
-  expert rather than by somebody of the mean expertise m, at even odds;
+  expert rather than by a demonstrator of mean expertise m, if both are equally likely beforehand;
 - *typicality*, the mean over steps of how usual the state is: the share of all steps whose states are less so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import NamedTuple, final
@@ -23,13 +23,18 @@ import torch
 
 from ileed._torch import numpy_stream, product, threads
 from ileed.curation.states import StateGroups, typicality
-from ileed.demonstrations import Array, Demonstrations
-from ileed.fitted import Fitted
-from ileed.fitted.judging import judged_once
-from ileed.fitted.likelihood import COARSE_POINTS, Block, dispersion_of
-from ileed.fitted.population import on_whole_grid
-from ileed.fitted.posterior import GRID, INSIDE, mean_and_interval, posterior
-from ileed.fitted.signal import reliability_of
+from ileed.data import Array, Demonstrations
+from ileed.methods import Fitted
+from ileed.rating.posterior import GRID, INSIDE, mean_and_interval, on_whole_grid, posterior
+from ileed.rating.signal import reliability_of
+from ileed.rating.step_likelihood import (
+    COARSE_POINTS,
+    Block,
+    StepLikelihood,
+    add_block,
+    dispersion_of,
+    interpolation,
+)
 
 BOUNDS: Mapping[str, float] = {"expertise": 1.0, "agreement": 0.5, "typicality": 0.5}
 """The scores, and the bound of each that `above` is about unless a rule names another."""
@@ -37,7 +42,6 @@ _LOW = 0.02  # below which the likelihood of continuous actions is smooth in the
 _BETWEEN = np.exp(np.arange(np.log(INSIDE[0]), np.log(_LOW), 0.5))
 _POINTS = np.unique(np.concatenate([_BETWEEN, COARSE_POINTS, INSIDE[-1:]]))
 _COARSE = np.searchsorted(_POINTS, COARSE_POINTS)
-_POINTS_AT_ONCE = 16
 _UNITS_AT_ONCE = 4096
 _ENOUGH_EPISODES = 1_000  # to learn how the stretches of one differ
 _STAGES = 4  # parts of a person's episodes, each of which is a population where people drift
@@ -48,9 +52,7 @@ _PRIOR_STEPS = 5  # how many steps' worth it is believed beforehand that an epis
 Progress = Callable[[int, int], object]
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Score:
+class Score(NamedTuple):
     """One score of each unit, (unit,): its estimate, interval, and the probability that it is above a bound."""
 
     estimate: Array
@@ -59,18 +61,15 @@ class Score:
     above: Array
 
     def select(self, chosen: Array) -> Score:
-        """Those of some units."""
-        return Score(self.estimate[chosen], self.low[chosen], self.high[chosen], self.above[chosen])
+        return Score(*(values[chosen] for values in self))
 
     def pooled(self, whole: Score, owner: Array, reliability: float) -> Score:
         """Shrunk towards the scores of (unit,) the owners of units, all the more the less reliable differences are."""
-        own, other = (np.stack([each.estimate, each.low, each.high, each.above]) for each in (self, whole))
-        return Score(*(reliability * own + (1 - reliability) * other[:, owner]))
+        each = zip(self, whole, strict=True)
+        return Score(*(reliability * own + (1 - reliability) * other[owner] for own, other in each))
 
     def columns(self, name: str) -> dict[str, Array]:
-        """The columns of a table."""
-        parts = {"": self.estimate, "_low": self.low, "_high": self.high, "_above": self.above}
-        return {name + suffix: values for suffix, values in parts.items()}
+        return dict(zip((name, f"{name}_low", f"{name}_high", f"{name}_above"), self, strict=True))
 
 
 Scores = Mapping[str, Score]
@@ -103,9 +102,9 @@ class Settings(NamedTuple):
     bounds: Mapping[str, float]
     level: float
     seed: int
-    progress: Progress = lambda done, total: None
-    blocks: Iterable[Block] | None = None
-    """The steps as policies judge them that have not seen them; None for the fit's own policy."""
+    progress: Progress | None = None
+    likelihood: StepLikelihood | None = None
+    """That of the steps by policies that have not seen them; None for the fit's own policy."""
     groups: StateGroups | None = None
     """By which expertise is corrected for state, and then shrunk by its reliability; None does neither."""
 
@@ -125,14 +124,15 @@ class Scored(NamedTuple):
 
 def score(fit: Fitted, data: Demonstrations, inputs: Array, stretches: Stretches, settings: Settings) -> Scored:
     """The scores of episodes, and those of segments; `inputs` are the normalised observations, (input, step)."""
-    judged = _judge(fit, data, stretches, settings)
+    likelihood = settings.likelihood or fit.step_likelihood(data)
+    judged = _judge(fit, likelihood, stretches, settings)
     curves = judged.curves.tempered(_dispersion(judged.curves, stretches.episode, settings.seed))
     by_episode = curves.summed(stretches.episode, data.episode_count)
     everybody, mean, reference = _people(fit, data, by_episode)
     people, who = _by_stage(fit, data, everybody)
     columns = {"agreement": judged.agreement, "typicality": typicality(data, inputs, seed=settings.seed)}
     inflation = {name: _inflation(values, data, stretches) for name, values in columns.items()}
-    reliability = within_reliability(judged.odds, data, 1 if fit.rater is None else fit.rater.scale.horizon)
+    reliability = within_reliability(judged.odds, data, likelihood.horizon)
 
     def of_units(curve: Curves, who: Array, unit: Array) -> dict[str, Score]:
         scores = {"expertise": _expertise(curve, who, people, mean, settings)}
@@ -250,28 +250,27 @@ class _Judged(NamedTuple):
 
 
 @torch.no_grad()
-def _judge(fit: Fitted, data: Demonstrations, stretches: Stretches, settings: Settings) -> _Judged:
+def _judge(fit: Fitted, likelihood: StepLikelihood, stretches: Stretches, settings: Settings) -> _Judged:
     """Log-likelihood of each segment over expertise, and of each step for an expert."""
-    temperature, done, groups = temperature_of(fit), 0, settings.groups
+    data = likelihood.data
+    done, groups = 0, settings.groups
     summed = torch.zeros(len(stretches.steps), len(_POINTS), dtype=torch.float64)
     grouped = torch.zeros(0 if groups is None else groups.size, len(_POINTS), dtype=torch.float64)
     odds, statistics, found = np.empty(len(data)), np.empty((len(data), 0)), None
-    for block in judged_once(fit, data) if settings.blocks is None else settings.blocks:
-        odds[block.steps] = _log_odds(fit, block, temperature)
+    for block in likelihood.judge(None):
+        odds[block.steps] = _log_odds(fit, block, likelihood.temperature)
         if block.statistics is not None and block.basis is not None:
             if found is None:
                 statistics = np.zeros((len(data), block.statistics.shape[1]))
             statistics[block.steps] = block.statistics.numpy()
             found = block.basis
         else:
-            index = torch.from_numpy(stretches.of_step[block.steps])
-            for part, likelihood in _likelihood(block, temperature):
-                summed[:, part] = summed[:, part].index_add(0, index, likelihood.T.contiguous())
-                if groups is not None:
-                    own = torch.from_numpy(groups.index[block.steps])
-                    grouped[:, part] = grouped[:, part].index_add(0, own, likelihood.T.contiguous())
+            add_block(summed, block, stretches.of_step, likelihood.temperature, _POINTS)
+            if groups is not None:
+                add_block(grouped, block, groups.index, likelihood.temperature, _POINTS)
         done += len(block.steps)
-        settings.progress(done, len(data))
+        if settings.progress is not None:
+            settings.progress(done, len(data))
     agreement = np.asarray(torch.sigmoid(torch.from_numpy(odds)).numpy())
     if groups is not None:
         effect = groups.effects_of(odds).additive()[groups.cluster, groups.fold, 0]
@@ -315,7 +314,7 @@ def _log_odds(fit: Fitted, block: Block, temperature: float) -> Array:
     """(step,) of an expert compared with the average demonstrator."""
     mean = float(np.clip(reference_expertise(fit), 0.05, 0.9))
     # an expert leaves no action unexplained under other models; here half the noise of the mean demonstrator
-    expert = 1.0 if fit.rater is None else (1 + mean) / 2
+    expert = 1.0 if block.basis is None else (1 + mean) / 2
     ends = torch.tensor([mean, expert], dtype=torch.float64)
     average, expert = block.at(ends, temperature).double()
     return np.asarray((expert - average).numpy())
@@ -325,23 +324,10 @@ def _log_odds(fit: Fitted, block: Block, temperature: float) -> Array:
 @torch.no_grad()
 def agreement_of_steps(fit: Fitted, data: Demonstrations) -> Array:
     """(step,) the probability that each step was taken by an expert rather than by the average demonstrator."""
-    found = np.empty(len(data))
-    for block in judged_once(fit, data):
-        found[block.steps] = _log_odds(fit, block, temperature_of(fit))
+    found, likelihood = np.empty(len(data)), fit.step_likelihood(data)
+    for block in likelihood.judge(None):
+        found[block.steps] = _log_odds(fit, block, likelihood.temperature)
     return np.asarray(torch.sigmoid(torch.from_numpy(found)).numpy())
-
-
-def temperature_of(fit: Fitted) -> float:
-    """The temperature of the fit's cross-fitted ratings; 1 where there are none."""
-    return 1.0 if fit.expertise.ratings is None else fit.expertise.ratings.by.temperature
-
-
-def _likelihood(block: Block, temperature: float) -> Iterator[tuple[slice, torch.Tensor]]:
-    """The log-likelihood of a block's steps at some points of the grid after others, so that memory stays bounded."""
-    points = torch.from_numpy(_POINTS)
-    for first in range(0, len(points), _POINTS_AT_ONCE):
-        part = slice(first, first + _POINTS_AT_ONCE)
-        yield part, block.at(points[part], temperature).double()
 
 
 def _of_people(people: Array, reference: float, settings: Settings) -> Score:
@@ -369,9 +355,9 @@ def _people(fit: Fitted, data: Demonstrations, by_episode: Curves) -> tuple[Arra
     shares = np.stack([on_whole_grid(rows.get(name, known.population.share)) for name in data.names])
     both = np.array([each for each in present if data.names[each] in rows], dtype=np.int64)
     both = both[:: -(-len(both) // _ENOUGH_DEMONSTRATORS)] if len(both) else both
-    if not len(both):
-        return shares, (reference := reference_expertise(fit)), reference
     reference = reference_expertise(fit)
+    if not len(both):
+        return shares, reference, reference
     relative = product(shares[both], INSIDE).mean() / reference
     return shares, float(product(_by_own_steps(data, by_episode, both), INSIDE).mean() / relative), reference
 
@@ -421,22 +407,11 @@ def _expertise(curves: Curves, who: Array, people: Array, mean: float, settings:
     return Score(*found)
 
 
-def _cubic(nodes: Array, at: Array) -> Array:
-    """(node, point) weights of the cubic through the four nodes around each point."""
-    first = np.clip(np.searchsorted(nodes, at) - 2, 0, len(nodes) - 4)
-    weights = np.zeros((len(nodes), len(at)))
-    for one in range(4):
-        others = [other for other in range(4) if other != one]
-        parts = [(at - nodes[first + other]) / (nodes[first + one] - nodes[first + other]) for other in others]
-        weights[first + one, np.arange(len(at))] = np.prod(parts, axis=0)
-    return weights
-
-
 # from `_POINTS` to the inner points of the grid: nearest in angle, or below `_LOW` in the logarithm
 _INTERPOLATION = np.where(
     INSIDE < _LOW,
-    _cubic(np.log(_POINTS), np.log(INSIDE)),
-    _cubic(np.arcsin(np.sqrt(_POINTS)), np.arcsin(np.sqrt(INSIDE))),
+    interpolation(np.log(_POINTS), np.log(INSIDE), 4),
+    interpolation(np.arcsin(np.sqrt(_POINTS)), np.arcsin(np.sqrt(INSIDE)), 4),
 )
 assert len(GRID) == len(INSIDE) + 2
 

@@ -7,13 +7,12 @@ from typing import NamedTuple, final
 import numpy as np
 
 from ileed._torch import numpy_stream, product
-from ileed.checking import whole_number
-from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.errors import SettingsError
+from ileed.data import Array, Demonstrations
+from ileed.errors import SettingsError, whole_number
+from ileed.rating.clustering import k_means
 
 _REFERENCES = 1_000  # steps that others are compared with, so that the work is linear in steps
 _ROWS_AT_ONCE = 8_192
-_ITERATIONS = 50
 USUAL_KINDS = 8
 _MOST_CLUSTERS = 16
 _EPISODES_PER_CLUSTER = 5
@@ -31,9 +30,9 @@ def typicality(data: Demonstrations, observations: Array, *, seed: int) -> Array
     Elsewhere it is the nearer to a random sample of steps of other episodes, in the units of the fit's inputs;
     `observations` are (input, step).
     """
-    counts = data.collapse()
-    if isinstance(counts, Collapsed) and counts.unique_count <= len(data) / 2:
-        unique = counts.step_observation_index
+    counts = data.collapsed()
+    if counts.unique_count <= len(data) / 2:
+        unique = counts.some.step_observation_index
         together = np.unique(unique * data.episode_count + data.episode, return_inverse=True)[1]
         return _percentile(np.bincount(unique)[unique] - np.bincount(together)[together])
     return _percentile(-_distance_to_others(observations.T, data.episode, seed))
@@ -86,7 +85,7 @@ def kinds_of(data: Demonstrations, inputs: Array, unit: Array, kinds: int | str 
     rule = "pass the name of a skill column, or a number of clusters, one or more"
     count = USUAL_KINDS if kinds is None else whole_number("kinds", kinds, least=1, rule=rule)
     mean = np.stack([np.bincount(unit, row) / steps for row in inputs], axis=1)
-    number = np.unique(k_means(mean, min(count, len(mean)), seed=seed), return_inverse=True)[1]
+    number = k_means(mean, min(count, len(mean)), seed=seed).of_row
     held = np.eye(number.max() + 1, dtype=bool)[number]
     return Kinds(tuple(f"cluster {place + 1}" for place in range(held.shape[1])), held, "cluster by mean observation")
 
@@ -94,7 +93,7 @@ def kinds_of(data: Demonstrations, inputs: Array, unit: Array, kinds: int | str 
 def cluster_steps(data: Demonstrations, inputs: Array, *, seed: int) -> Array:
     """(step,) the state cluster of each step, by (input, step) inputs; one cluster for every five episodes, at most 16.
 
-    Centres are those of k-means of a random sample of steps.
+    The centres are those of a random sample of steps.
     """
     count = min(_MOST_CLUSTERS, max(1, data.episode_count // _EPISODES_PER_CLUSTER))
     if count == 1 or not len(inputs):
@@ -103,10 +102,7 @@ def cluster_steps(data: Demonstrations, inputs: Array, *, seed: int) -> Array:
     if len(data) > _ENOUGH_STEPS:
         sample = np.sort(numpy_stream(seed, "sample of states").choice(len(data), _ENOUGH_STEPS, replace=False))
     rows = np.asarray(inputs[:, sample].T, dtype=np.float64)
-    number = k_means(rows, count, seed=seed)
-    centres = np.stack([rows[number == each].mean(0) for each in np.unique(number)])
-    parts = (slice(first, first + _ROWS_AT_ONCE) for first in range(0, len(data), _ROWS_AT_ONCE))
-    return np.concatenate([_squared_distances(inputs[:, part].T, centres).argmin(1) for part in parts])
+    return k_means(rows, count, seed=seed).nearest(inputs.T)
 
 
 def strata_of(inputs: Array, unit: Array, *, seed: int) -> Array:
@@ -119,7 +115,7 @@ def strata_of(inputs: Array, unit: Array, *, seed: int) -> Array:
     if count < 2 or not len(inputs):
         return np.zeros(len(begins), dtype=np.int64)
     rows = np.asarray(inputs[:, begins].T, dtype=np.float64)
-    return np.asarray(np.unique(k_means(rows, count, seed=seed), return_inverse=True)[1])
+    return k_means(rows, count, seed=seed).of_row
 
 
 class StateEffects(NamedTuple):
@@ -186,28 +182,3 @@ def folds_of_episodes(data: Demonstrations, count: int, *, seed: int | None = No
     fold = np.empty(data.episode_count, dtype=np.int64)
     fold[order] = np.arange(data.episode_count) % count
     return fold
-
-
-def k_means(rows: Array, count: int, *, seed: int) -> Array:
-    """(row,) the cluster of each row: k-means by Lloyd's iterations, begun at rows far apart (k-means++)."""
-    chance = numpy_stream(seed, "kinds of state")
-    centres = rows[[chance.integers(len(rows))]]
-    while len(centres) < count:
-        apart = _squared_distances(rows, centres).min(1)
-        if apart.sum() <= 0:
-            break  # fewer distinct rows than clusters
-        centres = np.concatenate([centres, rows[[chance.choice(len(rows), p=apart / apart.sum())]]])
-    cluster = np.zeros(len(rows), dtype=np.int64)
-    for _ in range(_ITERATIONS):
-        before, cluster = cluster, _squared_distances(rows, centres).argmin(1)
-        sizes = np.bincount(cluster, minlength=len(centres))
-        for number in np.flatnonzero(sizes):
-            centres[number] = rows[cluster == number].mean(0)
-        if (before == cluster).all():
-            break
-    return cluster
-
-
-def _squared_distances(rows: Array, centres: Array) -> Array:
-    apart = (rows**2).sum(1)[:, None] - 2 * product(rows, centres.T) + (centres**2).sum(1)
-    return np.maximum(apart, 0)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ileed._torch import numpy_stream, stream, threads
 from ileed.curation.states import folds_of_episodes
-from ileed.demonstrations import Array, Demonstrations
+from ileed.data import Array, Demonstrations
 
 FOLDS = 5
 LEAST_EPISODES = 2 * FOLDS
@@ -145,7 +145,7 @@ def compare_with_everything(
     material: Material, candidates: Mapping[str, Weigh], *, level: float, seed: int
 ) -> tuple[Comparison, ...]:
     """One comparison for each candidate; their intervals hold for all of them together."""
-    level, least = 1 - (1 - level) / max(1, len(candidates)), 0.0 if material.data.discrete else LEAST_GAIN
+    level, least = 1 - (1 - level) / max(1, len(candidates)), _loss_of(material.data).least_gain
     if not material.is_enough or not candidates:
         return tuple(Comparison(name, np.nan, np.nan, np.nan, level, least) for name in candidates)
     fold = folds_of_episodes(material.data, FOLDS, seed=seed)
@@ -204,21 +204,63 @@ def _held_out(material: Material, candidates: Sequence[Weigh], held_out: Array, 
 
 
 @final
+class _CrossEntropy:
+    """Of discrete actions: `training` is (candidate, row, 1) and `held_out`, with slips, (candidate, step)."""
+
+    least_gain = 0.0
+
+    def __init__(self, material: Material) -> None:
+        self._data, self._expertise, self.outputs = material.data, material.expertise, material.data.action_count
+
+    def training(self, answers: Tensor, rows: Array) -> Tensor:
+        legal = self._data.legal
+        if legal is not None:
+            answers = answers.masked_fill(~torch.from_numpy(np.asarray(legal[rows], dtype=bool)), -torch.inf)
+        chosen = torch.from_numpy(self._data.actions[rows].astype(np.int64))
+        return -answers.log_softmax(2).gather(2, chosen[..., None])
+
+    def held_out(self, answers: Tensor, rows: Array) -> Array:
+        steps, legal = rows[0], self._data.legal
+        policy = (-self.training(answers, rows)[..., 0]).double().exp().numpy()
+        rho = np.clip(self._expertise[self._data.demonstrator[steps]], 1 - _SUREST, _SUREST)
+        possible = self.outputs if legal is None else legal[steps].sum(1)
+        return np.asarray(-np.log(rho * policy + (1 - rho) / possible))
+
+
+@final
+class _SquaredError:
+    """Of standardised actions: `training` is (candidate, row, dimension) and `held_out` (candidate, step)."""
+
+    least_gain = LEAST_GAIN
+
+    def __init__(self, material: Material) -> None:
+        actions, self._importance = material.data.actions, material.importance()
+        scale = actions.std(0)
+        self._actions, self._centre = actions, actions.mean(0)
+        self._scale, self.outputs = np.where(scale > 1e-9, scale, np.inf), material.data.action_size
+
+    def training(self, answers: Tensor, rows: Array) -> Tensor:
+        targets = ((self._actions[rows] - self._centre) / self._scale).astype(np.float32)
+        return (answers - torch.from_numpy(targets)) ** 2
+
+    def held_out(self, answers: Tensor, rows: Array) -> Array:
+        return np.asarray(self.training(answers, rows).mean(2).double().numpy() * self._importance[rows[0]])
+
+
+def _loss_of(data: Demonstrations) -> type[_CrossEntropy | _SquaredError]:
+    return _CrossEntropy if data.discrete else _SquaredError
+
+
+@final
 class _Networks:
     """Networks of two hidden layers, one for each candidate, from equal initial values and random numbers."""
 
     def __init__(self, material: Material, count: int, key: tuple[int, int]) -> None:
         self._material, self._key = material, key
-        data = material.data
-        self._importance = material.importance()
-        self._scale, self._centre = np.ones(1), np.zeros(1)
-        outputs = data.action_count if data.discrete else data.actions.shape[1]
-        if not data.discrete:
-            self._centre, self._scale = data.actions.mean(0), data.actions.std(0)
-            self._scale = np.where(self._scale > 1e-9, self._scale, np.inf)
+        self._loss = _loss_of(material.data)(material)
         chance, sizes = (
             stream(key[0], "policies of curation", key[1]),
-            (len(material.inputs), _HIDDEN, _HIDDEN, outputs),
+            (len(material.inputs), _HIDDEN, _HIDDEN, self._loss.outputs),
         )
         self._layers: list[tuple[Tensor, Tensor]] = []
         for before, after in pairwise(sizes):
@@ -239,7 +281,7 @@ class _Networks:
         for step, batch in enumerate(rows):
             optimiser.param_groups[0]["lr"] = _RATE * (1 - step / steps)
             optimiser.zero_grad()
-            self._training_loss(batch).backward()
+            self._loss.training(self._answers(batch), batch).mean((1, 2)).sum().backward()
             optimiser.step()
 
     def _answers(self, rows: Array) -> Tensor:
@@ -250,33 +292,8 @@ class _Networks:
             found = found if number == len(self._layers) - 1 else found.relu()
         return found
 
-    def _training_loss(self, rows: Array) -> Tensor:
-        answers, data = self._answers(rows), self._material.data
-        if data.discrete:
-            chosen = torch.from_numpy(data.actions[rows].astype(np.int64))
-            return -self._log_policy(answers, rows).gather(2, chosen[..., None]).mean((1, 2)).sum()
-        return ((answers - self._targets(rows)) ** 2).mean((1, 2)).sum()
-
-    def _log_policy(self, answers: Tensor, rows: Array) -> Tensor:
-        legal = self._material.data.legal
-        if legal is not None:
-            answers = answers.masked_fill(~torch.from_numpy(np.asarray(legal[rows], dtype=bool)), -torch.inf)
-        return answers.log_softmax(2)
-
-    def _targets(self, rows: Array) -> Tensor:
-        return torch.from_numpy(((self._material.data.actions[rows] - self._centre) / self._scale).astype(np.float32))
-
     @torch.no_grad()
     def losses(self, steps: Array) -> Array:
         """(candidate, step) as the module has them."""
-        data, who = self._material.data, self._material.data.demonstrator[steps]
         rows = np.broadcast_to(steps, (len(self._layers[0][0]), len(steps)))
-        answers = self._answers(rows)
-        if not data.discrete:
-            squares = ((answers - self._targets(rows)) ** 2).mean(2).double().numpy()
-            return np.asarray(squares * self._importance[steps])
-        chosen = torch.from_numpy(data.actions[steps].astype(np.int64)).expand(len(rows), -1)
-        policy = self._log_policy(answers, rows).gather(2, chosen[..., None])[..., 0].double().exp().numpy()
-        rho = np.clip(self._material.expertise[who], 1 - _SUREST, _SUREST)
-        possible = data.action_count if data.legal is None else data.legal[steps].sum(1)
-        return np.asarray(-np.log(rho * policy + (1 - rho) / possible))
+        return self._loss.held_out(self._answers(rows), rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
+from math import log, pi
 from typing import Any, cast, final
 
 import torch
@@ -17,24 +17,31 @@ class Adam:
     `torch.optim.Adam` calls the same kernel, but takes seconds to import and spends longer in Python than on networks
     as small as ours. The kernel is not part of torch's public interface: where it is missing, or does not do what we
     expect of it, the same update is made by public functions, more slowly and equal but for rounding.
+    With `decay_steps` the rates fall to zero along half a cosine of that many steps.
     """
 
-    def __init__(self, groups: Sequence[tuple[Sequence[nn.Parameter], float]]) -> None:
+    def __init__(
+        self, groups: Sequence[tuple[Sequence[nn.Parameter], float]], *, decay_steps: int | None = None
+    ) -> None:
         self.groups = [
             (rate, [(parameter, torch.zeros_like(parameter), torch.zeros_like(parameter)) for parameter in parameters])
             for parameters, rate in groups
         ]
         self.steps = torch.zeros((), device=groups[0][0][0].device)
+        self._decay_steps = decay_steps
         self._update = _fused if _is_fused_kernel_usable(self.steps.device) else _plain
 
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient, and forget the gradients."""
+        factor: float | Tensor = 1.0
+        if self._decay_steps is not None:  # from a tensor, so that a CUDA graph computes it at every step
+            factor = (1 + torch.cos(self.steps * (pi / self._decay_steps))) / 2
         self.steps += 1
         for rate, group in self.groups:
             moved = [(each, each.grad, first, second) for each, first, second in group if each.grad is not None]
             if moved:
-                self._update(moved, self.steps, rate)
+                self._update(moved, self.steps, rate * factor)
             for parameter, *_ in moved:
                 parameter.grad = None
 
@@ -90,14 +97,14 @@ _FIRST_DECAY, _SECOND_DECAY, _EPSILON = 0.9, 0.999, 1e-8
 _Moved = Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]  # parameter, gradient, mean of gradients and of their squares
 
 
-def _fused(moved: _Moved, steps: Tensor, rate: float) -> None:
+def _fused(moved: _Moved, steps: Tensor, rate: float | Tensor) -> None:
     """Adam's update in place, by the kernel."""
     options = {"lr": rate, "beta1": _FIRST_DECAY, "beta2": _SECOND_DECAY, "weight_decay": 0.0, "eps": _EPSILON}
     lists, kernel = map(list, zip(*moved, strict=True)), cast(Any, torch._fused_adam_)
     kernel(*lists, [], [steps] * len(moved), **options, amsgrad=False, maximize=False)
 
 
-def _plain(moved: _Moved, steps: Tensor, rate: float) -> None:
+def _plain(moved: _Moved, steps: Tensor, rate: float | Tensor) -> None:
     """Adam's update in place, by public functions that a CUDA graph can record."""
     # 1 - decay^steps; the difference itself would lose half of its digits in 32 bits
     first_correction, second_correction = (-torch.expm1(steps * log(decay)) for decay in (_FIRST_DECAY, _SECOND_DECAY))
@@ -110,9 +117,12 @@ def _plain(moved: _Moved, steps: Tensor, rate: float) -> None:
 @torch.no_grad()
 def _is_fused_kernel_usable(device: torch.device) -> bool:
     """Whether the kernel is there, takes our arguments, and makes the first step, which is the rate itself."""
-    parameter, gradient, first, second, steps = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0], device=device).unbind()
-    try:
-        _fused([(parameter, gradient, first, second)], steps, 0.25)
-    except (AttributeError, TypeError, RuntimeError):
-        return False
-    return abs(float(parameter) - 0.75) < 1e-6
+    for rate in (0.25, torch.full((), 0.25, device=device)):
+        parameter, gradient, first, second, steps = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0], device=device).unbind()
+        try:
+            _fused([(parameter, gradient, first, second)], steps, rate)
+        except (AttributeError, TypeError, RuntimeError):
+            return False
+        if not abs(float(parameter) - 0.75) < 1e-6:
+            return False
+    return True

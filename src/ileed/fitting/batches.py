@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ileed._torch import Float, Int, stream
-from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.demonstrations.collapsing import Uncollapsed, step_context
-from ileed.demonstrations.streaming import count_weights
+from ileed._torch import Float, Int
+from ileed.data import Array, Collapsed, Demonstrations
+from ileed.data.collapsing import StepContext, Uncollapsed, inputs_at, skill_rows
 from ileed.errors import SettingsError
+from ileed.fitting.order import Order
 from ileed.model.batch import Batch, Pairs, Sizes, Transitions
 from ileed.model.joint import Parts
-from ileed.nets import Pick
+from ileed.model.nets import Pick
+from ileed.model.normaliser import Normaliser
 
 _EVALUATED_AT_ONCE = 4096  # steps scored together where data come in mini-batches
 _MANY_STEPS, _MANY_AT_ONCE = 100_000, 512  # beyond so many, so few: what a cache holds takes half the time
@@ -83,7 +84,7 @@ class TrainingData:
     def counts(self) -> Collapsed:
         """The counts of data that collapsed."""
         assert self.collapsed.repeats
-        return self.collapsed  # type: ignore[return-value]
+        return self.collapsed
 
     @property
     def count_of_counts(self) -> int:
@@ -100,10 +101,11 @@ class TrainingData:
         """(step,) the same of what is held out."""
         return None if self.held_out_episodes is None else self.held_out_episodes[self.data.episode]
 
-    def order(self, device: torch.device) -> Order:
-        """The order in which the steps that some member gives a weight are drawn."""
-        weight = self.step_weight.reshape(-1, len(self.data))
-        return Order(torch.from_numpy(np.flatnonzero(weight.sum(0) > 0)), seed=self.seed, device=device)
+    def order(self, weight: Array | None = None) -> Order:
+        """The order of the steps that some member gives a weight, by (*member, episode) weights."""
+        weight = self.episode_weight if weight is None else weight
+        chosen = weight.reshape(-1, weight.shape[-1]).sum(0) > 0
+        return Order(self.data.episode_bounds, chosen, seed=self.seed)
 
 
 @final
@@ -112,7 +114,8 @@ class WholeBatch(Sampler):
 
     def __init__(self, batch: Batch, sizes: Sizes, held_out: Batch | None = None) -> None:
         self._batch, self._sizes, self._held_out = batch, sizes, held_out
-        self.can_stand_beside = sizes.discrete and all(each is None for each in (batch.legal, batch.skills, held_out))
+        has_only_counts = all(each is None for each in (batch.legal, batch.skills, held_out))
+        self.can_stand_beside = has_only_counts and batch.taken is not None
 
     @classmethod
     def of(cls, training_data: TrainingData) -> WholeBatch:
@@ -124,16 +127,16 @@ class WholeBatch(Sampler):
             observation_index=tensor(collapsed.observation_index, device),
             demonstrator=tensor(collapsed.demonstrator, device),
             action=tensor(collapsed.action, device),
-            weight=tensor(count_weights(data, collapsed, training_data.episode_weight), device),
+            weight=tensor(collapsed.weights(data, training_data.episode_weight), device),
             legal=None if collapsed.legal is None else tensor(collapsed.legal.T, device),
             skills=None if collapsed.skills is None else tensor(collapsed.skills.T, device),
         )
         columns = {name: tensor(column.T, device) for name, column in collapsed.context.items()}
         transitions = None if training_data.parts.dynamics is None else _collapsed_transitions(training_data)
-        batch = replace(batch, transitions=transitions, context=with_features(columns, seen))
+        batch = replace(batch, transitions=transitions, context=columns)
         if training_data.held_out_episodes is None:
             return cls(batch, training_data.sizes)
-        weight = tensor(count_weights(data, collapsed, training_data.held_out_episodes), device)
+        weight = tensor(collapsed.weights(data, training_data.held_out_episodes), device)
         return cls(batch, training_data.sizes, replace(batch, weight=weight, transitions=None))
 
     def beside(self, others: Sequence[Any], *, members: int, device: torch.device) -> Sampler:
@@ -142,21 +145,18 @@ class WholeBatch(Sampler):
         return WholeBatch(Batch.side_by_side(batches, sizes, members=members, device=device), Sizes.of_all(sizes))
 
     def share(self, place: int, count: int) -> Sampler | None:
-        """All counts of some unique observations, with these and, where they are asked for, those before them."""
+        """All counts of some unique observations, with these."""
         whole = self._batch
         if whole.transitions is not None or whole.observations.shape[-1] < count:
             return None
         at = whole.observation_index.index
         kept = torch.nonzero(at % count == place).flatten()
         context = {name: column[..., kept] for name, column in whole.context.items()}
-        before = context.get("previous_policy", at[:0])
-        own, index = torch.unique(torch.cat([at[kept], before.clamp_min(0)]), return_inverse=True)
-        if len(before):
-            context["previous_policy"] = torch.where(before < 0, -1, index[len(kept) :])
+        own, index = torch.unique(at[kept], return_inverse=True)
         batch = Batch.of(
             sizes=self._sizes,
             observations=whole.observations[:, own],
-            observation_index=index[: len(kept)],
+            observation_index=index,
             demonstrator=whole.demonstrator.index[kept],
             action=whole.action[kept],
             weight=whole.weight[..., kept],
@@ -173,42 +173,6 @@ class WholeBatch(Sampler):
         yield self._held_out if held_out and self._held_out is not None else self._batch
 
 
-@final
-class Order:
-    """An endless row of items: all of them once an epoch, in an order drawn for that epoch alone."""
-
-    def __init__(self, items: Int[Tensor, " item"], *, seed: int, device: torch.device) -> None:
-        self.length = len(items)
-        self._items, self._seed, self._device = items, seed, device
-        self._kept: dict[int, Tensor] = {}
-
-    def taken(self, first: int, count: int) -> Int[Tensor, " count"]:
-        """So many items, from a place in the row on."""
-        epochs = range(first // self.length, (first + count - 1) // self.length + 1)
-        offset = first % self.length
-        return torch.cat([keep_two(self._kept, epoch, self._shuffled) for epoch in epochs])[offset : offset + count]
-
-    def _shuffled(self, epoch: int) -> Tensor:
-        return self._items[draw_order(self.length, self._seed, epoch)].to(self._device)
-
-
-_Drawn = TypeVar("_Drawn")
-
-
-def draw_order(length: int, seed: int, epoch: int) -> Int[Tensor, " item"]:
-    """The order of so many items in an epoch."""
-    return torch.randperm(length, generator=stream(seed, "order", epoch))
-
-
-def keep_two(kept: dict[int, _Drawn], epoch: int, draw: Callable[[int], _Drawn]) -> _Drawn:
-    """What was drawn for an epoch; two epochs are kept, in a dictionary that, unlike a cache, workers can be sent."""
-    if epoch not in kept:
-        for other in [*kept][:-1]:
-            del kept[other]
-        kept[epoch] = draw(epoch)
-    return kept[epoch]
-
-
 class Rows(NamedTuple):
     """Some steps as a batch takes them: each one a unique observation and a count of its own.
 
@@ -219,22 +183,25 @@ class Rows(NamedTuple):
     observations: Float[Tensor, "input observation"]
     demonstrator: Int[Tensor, " row"]
     action: Tensor
-    weight: Float[Tensor, "*member row"]
+    episode: Int[Tensor, " row"]
     legal: Tensor | None
     skills: Tensor | None
     context: Mapping[str, Tensor]
     goes_on: Tensor | None
 
-    def batch(self, sizes: Sizes, data_weight: Tensor | None) -> Batch:
-        """The batch of these steps, of data of so much weight."""
+    def batch(
+        self, sizes: Sizes, episode_weight: Float[Tensor, "*member episode"], data_weight: Tensor | None
+    ) -> Batch:
+        """The batch of these steps, by the weights of episodes, of data of so much weight."""
         size, unique_count, transitions = len(self.demonstrator), self.observations.shape[1], None
+        weight = episode_weight[..., self.episode]
         here = torch.arange(size, device=self.demonstrator.device)
         if self.goes_on is not None:  # the next observations follow, as unique observations without a count
             transitions = Transitions(
                 observation_index=Pick(here, unique_count),
                 action=_action_columns(self.action, sizes),
                 next_observation_index=Pick(here + size, unique_count),
-                weight=self.weight * self.goes_on,
+                weight=weight * self.goes_on,
             )
         at = Pick(here, unique_count, identity=unique_count == size)
         by = Pick.drawn(self.demonstrator, sizes.demonstrators)
@@ -244,8 +211,8 @@ class Rows(NamedTuple):
             demonstrator=by,
             pairs=Pairs(at, by, Pick(here, size, identity=True)),
             action=self.action,
-            weight=self.weight,
-            taken=Pick(self.action * unique_count + here, sizes.actions * unique_count) if sizes.discrete else None,
+            weight=weight,
+            taken=sizes.taken(self.action, here, unique_count),
             legal=self.legal,
             skills=self.skills,
             transitions=transitions,
@@ -254,82 +221,155 @@ class Rows(NamedTuple):
         )
 
 
+class Columns(ABC):
+    """Where mini-batches have their rows from."""
+
+    data_weight: Float[Tensor, "*member"]
+    """The weight of all steps."""
+
+    @abstractmethod
+    def read(self, steps: Array) -> Any:
+        """What has to be read of some steps before a batch, as a tensor or as a named tuple of tensors."""
+
+    @abstractmethod
+    def rows(self, loaded: Any) -> Rows:
+        """The rows of what was read."""
+
+
+@final
+class ColumnsOnDevice(Columns):
+    """Columns that are on the device, where rows are gathered."""
+
+    def __init__(self, training_data: TrainingData) -> None:
+        data, collapsed, device = training_data.data, training_data.counts, training_data.seen.device
+        self._seen, self._device = training_data.seen, device
+        self._observation_index = tensor(collapsed.step_observation_index, device)
+        self._action, self._demonstrator = tensor(data.actions, device), tensor(data.demonstrator, device)
+        self._episode = tensor(data.episode, device)
+        self._legal = None if collapsed.legal is None else tensor(collapsed.legal.T, device)
+        self._skills = None if collapsed.skills is None else tensor(collapsed.skills.T, device)
+        columns = StepContext(data, training_data.parts.context)(np.arange(len(data)))
+        self._context = {name: tensor(column.T, device) for name, column in columns.items()}
+        continues = np.append(data.episode[1:] == data.episode[:-1], False)
+        self._continues = None if training_data.parts.dynamics is None else tensor(continues, device)
+        self.data_weight = tensor(training_data.episode_weight, device)[..., self._episode].sum(-1)
+
+    def read(self, steps: Array) -> Tensor:
+        return torch.from_numpy(steps).to(self._device)
+
+    def rows(self, loaded: Tensor) -> Rows:
+        index = self._observation_index[loaded]
+        if self._continues is not None:
+            following = (loaded + 1).clamp_max(len(self._observation_index) - 1)
+            index = torch.cat([index, self._observation_index[following]])
+        return Rows(
+            observations=self._seen.index_select(1, index),
+            demonstrator=self._demonstrator[loaded],
+            action=self._action[loaded],
+            episode=self._episode[loaded],
+            legal=None if self._legal is None else self._legal.index_select(1, index),
+            skills=None if self._skills is None else self._skills.index_select(1, index),
+            context={name: column[..., loaded] for name, column in self._context.items()},
+            goes_on=None if self._continues is None else self._continues[loaded],
+        )
+
+
+@final
+class ColumnsOnDisk(Columns):
+    """Columns of which rows are read and normalised when a batch is loaded."""
+
+    def __init__(self, training_data: TrainingData, normaliser: Normaliser) -> None:
+        data, parts, self._device = training_data.data, training_data.parts, training_data.seen.device
+        self._data, self._normaliser, self._has_dynamics = data, normaliser, parts.dynamics is not None
+        self._varying, self._dtype = training_data.collapsed.varying, training_data.collapsed.dtype
+        self._context, column = StepContext(data, parts.context), parts.expertise.skill_column
+        self._skills = None if column is None else skill_rows(data, column)[1]
+        lengths = np.diff(data.episode_bounds)
+        self.data_weight = tensor(np.asarray((training_data.episode_weight * lengths).sum(-1)), self._device)
+
+    def read(self, steps: Array) -> Rows:
+        data, device, goes_on, read = self._data, self._device, None, steps
+        if self._has_dynamics:  # the next observations follow
+            following = np.minimum(steps + 1, len(data) - 1)
+            goes_on = tensor((following > steps) & (data.episode[following] == data.episode[steps]), device)
+            read = np.concatenate([steps, following])
+        inputs = torch.from_numpy(inputs_at(data, read, self._varying, self._dtype))
+        context = self._context(steps) if self._context.names else {}
+        return Rows(
+            observations=self._normaliser.normalise(inputs.T).to(device),
+            demonstrator=tensor(data.demonstrator[steps], device),
+            action=tensor(data.actions[steps], device),
+            episode=tensor(data.episode[steps], device),
+            legal=None if data.legal is None else tensor(data.legal[read].T, device),
+            skills=None if self._skills is None else tensor(self._skills(read).T, device),
+            context={name: tensor(column.T, device) for name, column in context.items()},
+            goes_on=goes_on,
+        )
+
+    def rows(self, loaded: Rows) -> Rows:
+        return loaded
+
+
 @final
 class MiniBatches(Sampler):
     """Mini-batches of steps: every step once an epoch, in an order drawn for that epoch alone."""
 
-    def __init__(self, training_data: TrainingData) -> None:
-        data, collapsed, seen = training_data.data, training_data.counts, training_data.seen
-        device, index = seen.device, collapsed.step_observation_index
-        self._sizes, self._seen = training_data.sizes, seen
-        self._observation_index, self._action = tensor(index, device), tensor(data.actions, device)
-        self._demonstrator = tensor(data.demonstrator, device)
-        self._weight = tensor(training_data.step_weight, device)
-        self._data_weight = self._weight.sum(-1)
-        self._held_out = None if training_data.held_out is None else tensor(training_data.held_out, device)
-        self._legal = None if collapsed.legal is None else tensor(collapsed.legal.T, device)
-        self._skills = None if collapsed.skills is None else tensor(collapsed.skills.T, device)
-        columns = step_context(data, training_data.parts.context, index)
-        self._context = {name: tensor(column.T, device) for name, column in columns.items()}
-        continues = np.append(data.episode[1:] == data.episode[:-1], False)
-        self._continues = None if training_data.parts.dynamics is None else tensor(continues, device)
-        self._order = training_data.order(device)
+    def __init__(self, training_data: TrainingData, columns: Columns) -> None:
+        device, held_out = training_data.seen.device, training_data.held_out_episodes
+        self._sizes, self._columns, self._is_on_cpu = training_data.sizes, columns, device.type == "cpu"
+        self._weight = tensor(training_data.episode_weight, device)
+        self._held_out = None if held_out is None else tensor(held_out, device)
+        self._order = training_data.order()
+        self._order_of_held_out = None if held_out is None else training_data.order(held_out)
         self._size = min(training_data.batch_size, self._order.length)
         self.epoch = -(-self._order.length // self._size)
-        self._loaded = torch.zeros(self._size, dtype=torch.long, device=device)
+        self._has_dynamics = training_data.parts.dynamics is not None
         self._shared = slice(None)
+        self._loaded = self.read(0)
 
     def share(self, place: int, count: int) -> Sampler | None:
-        return share_of_loaded(self, place, count) if self._continues is None else None
+        return None if self._has_dynamics else share_of_batches(self, self._size, place, count)
+
+    def read(self, step: int) -> Any:
+        """What a step needs of the columns."""
+        return self._columns.read(self._order.taken(step * self._size, self._size)[self._shared])
 
     def load(self, step: int) -> None:
-        self._loaded.copy_(self._order.taken(step * self._size, self._size)[self._shared])
+        read = self.read(step)
+        if self._is_on_cpu:
+            self._loaded = read
+            return
+        for old, new in zip(_tensors(self._loaded), _tensors(read), strict=True):  # where a CUDA graph reads them
+            old.copy_(new)
 
     def batch(self) -> Batch:
-        return self._of(self._loaded, self._weight)
+        return self._columns.rows(self._loaded).batch(self._sizes, self._weight, self._columns.data_weight)
 
     def everything(self, *, held_out: bool) -> Iterator[Batch]:
-        weight = self._held_out if held_out and self._held_out is not None else self._weight
-        used = torch.nonzero(weight.reshape(-1, weight.shape[-1]).sum(0)).flatten()
-        for steps in used.split(evaluated_at_once(len(used))):
-            yield self._of(steps, weight)
-
-    def _of(self, steps: Tensor, weight: Tensor) -> Batch:
-        index = self._observation_index[steps]
-        if self._continues is not None:
-            following = (steps + 1).clamp_max(len(self._observation_index) - 1)
-            index = torch.cat([index, self._observation_index[following]])
-        context = {name: column[..., steps] for name, column in self._context.items()}
-        if (before := context.get("previous_policy")) is not None:  # the observations before follow too
-            here = torch.arange(len(steps), device=index.device)
-            context["previous_policy"] = torch.where(before < 0, -1, here + len(index))
-            index = torch.cat([index, before.clamp_min(0)])
-        rows = Rows(
-            observations=self._seen.index_select(1, index),
-            demonstrator=self._demonstrator[steps],
-            action=self._action[steps],
-            weight=weight[..., steps],
-            legal=None if self._legal is None else self._legal.index_select(1, index),
-            skills=None if self._skills is None else self._skills.index_select(1, index),
-            context=with_features(context, self._seen),
-            goes_on=None if self._continues is None else self._continues[steps],
-        )
-        own = weight is self._weight  # held-out weights are everybody's
-        return rows.batch(self._sizes, self._data_weight if own else None)
+        whole: Tensor | None = self._columns.data_weight
+        weight, order = self._weight, self._order
+        if held_out and self._held_out is not None and self._order_of_held_out is not None:
+            weight, order, whole = self._held_out, self._order_of_held_out, None  # weights of everybody
+        size = _EVALUATED_AT_ONCE if order.length <= _MANY_STEPS else _MANY_AT_ONCE
+        for first in range(0, order.length, size):
+            steps = order.steps(np.arange(first, min(first + size, order.length)))
+            yield self._columns.rows(self._columns.read(steps)).batch(self._sizes, weight, whole)
 
 
-def evaluated_at_once(steps: int) -> int:
-    """How many of so many steps are scored together."""
-    return _EVALUATED_AT_ONCE if steps <= _MANY_STEPS else _MANY_AT_ONCE
+def _tensors(read: Any) -> list[Tensor]:
+    """All tensors of what was read, in their order."""
+    if isinstance(read, Tensor):
+        return [read]
+    return [each for each in (*read, *read.context.values()) if isinstance(each, Tensor)]
 
 
-def share_of_loaded(sampler: Any, place: int, count: int) -> Any:
+def share_of_batches(sampler: Any, size: int, place: int, count: int) -> Any:
     """A sampler that draws the same items for a step, and reads one in `count` of them; None where they are fewer."""
-    if sampler._loaded.shape[-1] < count:
+    if size < count:
         return None
     share = copy.copy(sampler)
     share._shared = slice(place, None, count)
-    share._loaded = sampler._loaded[..., share._shared].clone()
+    share._loaded = share.read(0)
     return share
 
 
@@ -359,16 +399,7 @@ def _collapsed_transitions(training_data: TrainingData) -> Transitions:
 
 def _action_columns(action: Tensor, sizes: Sizes) -> Float[Tensor, "action transition"]:
     """Actions as a network takes them: one-hot where they are discrete, as they come where not."""
-    return torch.nn.functional.one_hot(action, sizes.actions).T.float() if sizes.discrete else action.T
-
-
-def with_features(context: Mapping[str, Tensor], seen: Float[Tensor, "*group input observation"]) -> dict[str, Tensor]:
-    """Context with the inputs of previous observations, (*group, input, row), in place of their numbers."""
-    found = dict(context)
-    if (number := found.get("previous_observation")) is not None:
-        index = number.clamp_min(0).unsqueeze(-2).expand(*seen.shape[:-1], -1)
-        found["previous_observation"] = seen.gather(-1, index) * (number >= 0).unsqueeze(-2)
-    return found
+    return action.T if sizes.action_size else torch.nn.functional.one_hot(action, sizes.actions).T.float()
 
 
 def tensor(array: Array, device: torch.device | str = "cpu") -> Tensor:

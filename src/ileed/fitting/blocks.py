@@ -12,15 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ileed import processes
 from ileed.errors import SettingsError
-from ileed.executors import dealt_to
 from ileed.fitting.checkpoint import Checkpoint
 from ileed.fitting.loop import DIVERGED, Start, in_block, optimise, recorded_steps
 from ileed.fitting.preparing import OptimiserSettings, Prepared, prepared_for
 from ileed.fitting.results import History, OptimisationResult, Progress, ProgressCallback
 from ileed.model.joint import Joint
-from ileed.nets import members
+from ileed.model.nets import members
+from ileed.parallel.processes import ALONE, Processes
 
 Checkpoints = Callable[[str], Checkpoint | None]
 """The checkpoint of a part of an optimisation, by the end of its name."""
@@ -32,24 +31,27 @@ def optimise_blocks(
     device: torch.device,
     checkpoints: Checkpoints,
     callback: ProgressCallback | None,
+    *,
+    executor: Executor | None = None,
+    processes: Processes = ALONE,
 ) -> OptimisationResult:
     """Every member as its block gives it: all at once, or `settings.member_block` at a time.
 
     Rounding depends on how many members a kernel computes. All blocks have the same size, the last one by members that
     are computed twice, so that a member depends neither on how many there are nor on which process computes it.
     """
-    here, count, size = processes.current(), start.members, settings.member_block
-    if size is None and here.count == 1:
+    count, size = start.members, settings.member_block
+    if size is None and processes.count == 1:
         joint = start.joint.to(device)
         return optimise(joint, start.prepared, settings, checkpoint=checkpoints(""), callback=callback)
     firsts = range(0, count, size or count)
     blocks = [slice(first, min(first + (size or count), count)) for first in firsts]
     files = [checkpoints("" if size is None else f"-block-{first}") for first in firsts]
-    ranks, teams = [here.ranks(number, len(blocks)) for number in range(len(blocks))], here.teams(len(blocks))
-    own = [number for number in range(len(blocks)) if here.rank in ranks[number]]
+    ranks, teams = [processes.ranks(number, len(blocks)) for number in range(len(blocks))], processes.teams(len(blocks))
+    own = [number for number in range(len(blocks)) if processes.rank in ranks[number]]
     found = _empty_result(start, settings)
-    if size is not None and here.count == 1 and (elsewhere := dealt_to()) is not None:
-        _deal(elsewhere, start, settings, device, files, found, callback)
+    if size is not None and processes.count == 1 and executor is not None:
+        _deal(executor, start, settings, device, files, found, callback)
         own = []
     for place, number in enumerate(own):
         told = callback and partial(in_block, callback, place, len(own))
@@ -66,10 +68,10 @@ def optimise_blocks(
         for place_of, values in zip(_numbers(found, blocks[number]), learned, strict=True):
             place_of.copy_(values)
     for number, block in enumerate(blocks):
-        here.send(_numbers(found, block), source=ranks[number][0])
+        processes.send(_numbers(found, block), source=ranks[number][0])
     if not np.isfinite(found.nats_per_action).any():
         for file in files:
-            if file is not None and here.leads:
+            if file is not None and processes.leads:
                 file.remove()
         raise SettingsError(DIVERGED)
     return found
@@ -91,9 +93,9 @@ def _deal(
     callback: ProgressCallback | None,
 ) -> None:
     """Have the workers of an executor compute all blocks."""
-    if start.prepared.training_data.data.mapping is not None:
-        found_in = "the columns of a folder are on this machine's disk, and no worker is sent them"
-        raise SettingsError(f"{found_in}: leave the executor out, or share the fit by torchrun")
+    found_in = "the columns of a folder are on this machine's disk, and no worker is sent them"
+    store = start.prepared.training_data.data.store
+    store.check_in_memory(f"{found_in}: leave the executor out, or share the fit by torchrun")
     size = settings.member_block or start.members
     firsts = range(0, start.members, size)
     calls = {

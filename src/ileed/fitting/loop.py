@@ -21,7 +21,7 @@ from ileed.fitting.preparing import OptimiserSettings, Prepared
 from ileed.fitting.results import History, OptimisationResult, Progress, ProgressCallback
 from ileed.model.batch import NO_WEIGHT, Batch
 from ileed.model.joint import Joint, Objective, resolve_mirror_symmetry, side_by_side, taken_apart
-from ileed.processes import Team
+from ileed.parallel.processes import Team
 
 DIVERGED = "every restart became non-finite: lower learning_rate, or set clip"
 _RECORDS = 200  # how many points of the learning curve are kept
@@ -100,7 +100,8 @@ class _Optimisation:
         if size is not None:
             self.part = PartOfPeople(joint, size, rate, self.sampler.epoch)
             skills = [each for each in skills if all(each is not table for table in self.part.tables)]
-        self.adam = Adam([(networks, settings.learning_rate), (skills, rate)])
+        decay_steps = settings.steps if settings.decay else None
+        self.adam = Adam([(networks, settings.learning_rate), (skills, rate)], decay_steps=decay_steps)
         self.parameters = {name: parameter.detach() for name, parameter in joint.named_parameters()}
         first = next(iter(self.parameters.values()))
         self.device, self.smoothed = first.device, first.new_zeros(len(first))
@@ -122,7 +123,8 @@ class _Optimisation:
         """Take all steps from `start` on; after each record of the learning curve, its step and the best cost."""
         window = min(self.sampler.epoch, _SMOOTHED_BATCHES)
         # batches of people differ in size, and a graph cannot wait for other processes
-        cuda = self.device.type == "cuda" and self.part is None and self.team is None
+        is_alone = self.part is None and self.team is None
+        cuda = self.device.type == "cuda" and is_alone and self.joint.parts.policy.can_stand_beside
         advance = record_cuda_graph(self._advance, state=self.moving.values()) if cuda else self._advance
         for record, done in enumerate(self.recorded):
             for step in range(start, done):
@@ -205,7 +207,7 @@ class _Optimisation:
 def _clip_each_member(joint: Joint, bound: float) -> None:
     """Bound each member's own gradient norm: a bound on all together would make members depend on each other."""
     gradients = [parameter.grad for parameter in joint.parameters() if parameter.grad is not None]
-    norm = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
+    norm = torch.stack([gradient.reshape(len(gradient), -1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
     factor = (bound / norm.clamp_min(1e-12)).clamp_max(1)
     for gradient in gradients:
         gradient.mul_(_of_member(factor, gradient))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import final
 
 import numpy as np
@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from ileed._torch import Int, stream
-from ileed.demonstrations import Array, rules
+from ileed.data import Array, rules
 from ileed.errors import SettingsError
 from ileed.fitting.adam import LazyAdam
-from ileed.fitting.batches import Sampler, TrainingData, tensor, with_features
+from ileed.fitting.batches import Sampler, TrainingData, tensor
 from ileed.model.batch import Batch, Pairs, Sizes
 from ileed.model.joint import Joint
-from ileed.nets import Pick
+from ileed.model.nets import Pick
 
 _COUNTS_AT_ONCE = 1 << 16  # in a batch, on average
 _STEPS_AT_ONCE = 1 << 12  # the same where observations do not repeat, so that each takes a pass through the networks
@@ -51,13 +51,14 @@ class PeopleBatches(Sampler):
         self._skills = None if collapsed.skills is None else tensor(collapsed.skills.T, device)
         self._context = {name: tensor(column[order].T, device) for name, column in collapsed.context.items()}
 
-        def by_count(step_weight: Array) -> Tensor:
-            rows = step_weight.reshape(-1, step_weight.shape[-1])
-            found = torch.stack([tensor(collapsed.weights(row)[order], device) for row in rows])
-            return found.reshape(*step_weight.shape[:-1], -1)
+        def by_count(episode_weight: Array) -> Tensor:
+            rows = episode_weight.reshape(-1, episode_weight.shape[-1])
+            each = [collapsed.weights(training_data.data, row)[order] for row in rows]
+            return torch.stack([tensor(row, device) for row in each]).reshape(*episode_weight.shape[:-1], -1)
 
-        self._weight = by_count(training_data.step_weight)
-        self._held_out = None if training_data.held_out is None else by_count(training_data.held_out)
+        held_out = training_data.held_out_episodes
+        self._weight = by_count(training_data.episode_weight)
+        self._held_out = None if held_out is None else by_count(held_out)
         items, seed = torch.from_numpy(np.flatnonzero(length)), training_data.seed
         at_once = (_COUNTS_AT_ONCE if repeats else _STEPS_AT_ONCE) * len(items) // len(order)
         self._size = self.people_at_once = min(max(1, at_once), len(items))
@@ -89,16 +90,14 @@ class PeopleBatches(Sampler):
         place = torch.repeat_interleave(torch.arange(len(people), device=self._device), length)
         rows = (self._first[people] - length.cumsum(0) + length)[place] + torch.arange(len(place), device=self._device)
         index, seen, legal, skills = self._observation_index[rows], self._seen, self._legal, self._skills
-        if seen.shape[1] > len(rows) and "previous_policy" not in self._context:  # which has numbers of all of them
+        if seen.shape[1] > len(rows):
             used, index = torch.unique(index, return_inverse=True)
             seen = seen.index_select(1, used)
             legal, skills = (None if each is None else each.index_select(1, used) for each in (legal, skills))
-        finite, unique_count, actions = legal is None, seen.shape[1], self._sizes.actions
+        finite, unique_count = legal is None, seen.shape[1]
         at = Pick.drawn(index, unique_count, finite=finite)
         by = Pick.drawn(place, len(people)) if of_part else Pick.drawn(people[place], self._sizes.demonstrators)
-        action, taken = self._action[rows], None
-        if self._sizes.discrete:
-            taken = Pick.drawn(action * unique_count + index, actions * unique_count, finite=finite)
+        action = self._action[rows]
         context = {name: column[..., rows] for name, column in self._context.items()}
         return Batch(
             observations=seen,
@@ -107,10 +106,10 @@ class PeopleBatches(Sampler):
             pairs=Pairs(at, by, Pick(torch.arange(len(rows), device=self._device), len(rows), identity=True)),
             action=action,
             weight=weight[..., rows],
-            taken=taken,
+            taken=self._sizes.taken(action, index, unique_count, partial(Pick.drawn, finite=finite)),
             legal=legal,
             skills=skills,
-            context=with_features(context, self._seen),
+            context=context,
         )
 
 

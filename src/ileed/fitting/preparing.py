@@ -12,22 +12,19 @@ import numpy.typing as npt
 import torch
 
 from ileed._torch import available_memory, numpy_stream
-from ileed.checking import number, shown, whole_number
-from ileed.demonstrations import Array, Collapsed, Demonstrations
-from ileed.demonstrations.collapsing import Uncollapsed
-from ileed.demonstrations.streaming import (
+from ileed.data import Array, Collapsed, Demonstrations
+from ileed.data.collapsing import (
     FEW_STEPS,
+    Uncollapsed,
     blocks_of,
     input_moments_of,
     moments,
     skill_rows,
-    uncollapsed,
     unscaled_inputs,
 )
-from ileed.errors import SettingsError
-from ileed.fitting.batches import MiniBatches, Sampler, TrainingData, WholeBatch
+from ileed.errors import SettingsError, brief, number, true_or_false, whole_number
+from ileed.fitting.batches import ColumnsOnDevice, ColumnsOnDisk, MiniBatches, Sampler, TrainingData, WholeBatch
 from ileed.fitting.people import PeopleBatches
-from ileed.fitting.streaming import StreamedBatches
 from ileed.fitting.windows import Windows
 from ileed.model.batch import Sizes
 from ileed.model.joint import Joint, Parts
@@ -46,6 +43,7 @@ class OptimiserSettings:
 
     steps: int = 2000
     learning_rate: float = 1e-3
+    decay: bool = False
     skill_learning_rate: float = 1e-2
     batch_size: int | None = None
     clip: float | None = None
@@ -57,16 +55,17 @@ class OptimiserSettings:
         rule = "a fit takes a whole number of steps, one or more"
         checked["steps"] = whole_number("steps", self.steps, least=1, rule=rule)
         rule = "it is a share of the episodes, from 0 up to but not 1"
-        checked["held_out"] = number("held_out", self.held_out, within=lambda share: 0 <= share < 1, rule=rule)
+        checked["held_out"] = number("held_out", self.held_out, least=0, below=1, rule=rule)
         if self.batch_size is not None:
             rule = "it must be a whole number, one or more, or None to choose by the data"
             checked["batch_size"] = whole_number("batch_size", self.batch_size, least=1, rule=rule)
         if self.member_block is not None:
             rule = "it must be a whole number, one or more, or None for all restarts at once"
             checked["member_block"] = whole_number("member_block", self.member_block, least=1, rule=rule)
+        checked["decay"] = true_or_false("decay", self.decay)
         rule = "it must be a number above zero"
         for name in ("learning_rate", "skill_learning_rate", *(["clip"] if self.clip is not None else [])):
-            checked[name] = number(name, getattr(self, name), within=lambda size: 0 < size < math.inf, rule=rule)
+            checked[name] = number(name, getattr(self, name), above=0, below=math.inf, rule=rule)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -105,14 +104,9 @@ def prepare(
     data set where observations repeat or steps are few, and from mini-batches of steps otherwise. Of very many people
     they learn from mini-batches of people.
     """
-    collapsed: Collapsed | Uncollapsed
-    if data.mapping is not None and (parts.dynamics is not None or parts.policy.length > 1):  # these read steps
-        collapsed = uncollapsed(data, parts.expertise.skill_column)
-    else:
-        collapsed = data.collapse(parts.expertise.skill_column, parts.context)
+    collapsed = _collapsed(data, parts)
     episode_weight, held_out = _episode_weights(data, settings, weights, members, seed)
     normaliser = _normaliser(data, collapsed, normalise)
-    is_recurrent = parts.policy.length > 1
     training_data = TrainingData(
         data=data,
         parts=parts,
@@ -121,11 +115,11 @@ def prepare(
         seen=normaliser.normalise(_unique_observations(collapsed)).to(device),
         episode_weight=episode_weight,
         held_out_episodes=held_out,
-        batch_size=min(settings.batch_size or (100 if is_recurrent else 256), len(data)),
+        batch_size=min(_batch_size(settings, parts), len(data)),
         seed=seed,
         members=members,
     )
-    scale = None if data.discrete else _action_scale(data)
+    scale = _action_scale(data)
     sampler = sampler_of(training_data, settings, normaliser)
     return Prepared(training_data, sampler, normaliser, scale, _guessing_nats(data, scale))
 
@@ -133,21 +127,38 @@ def prepare(
 def sampler_of(training_data: TrainingData, settings: OptimiserSettings, normaliser: Normaliser) -> Sampler:
     """Windows for a recurrent policy; all data as counts where observations repeat; mini-batches otherwise."""
     data, collapsed, device = training_data.data, training_data.collapsed, training_data.seen.device
-    repeats = 2 * collapsed.unique_count <= len(data) or len(data) <= FEW_STEPS
+    repeats = _repeats(collapsed, training_data.parts, len(data))
     if training_data.parts.policy.length > 1:
-        if data.mapping is not None:
-            raise SettingsError("a recurrent policy does not read a folder yet: select episodes that memory holds")
+        data.store.check_in_memory("a recurrent policy does not read a folder yet: select episodes that memory holds")
         return Windows([training_data], device=device)
     parts, expertise = training_data.parts, training_data.parts.expertise
-    by_people = data.has_many_people and settings.batch_size is None and data.mapping is None
+    on_disk = data.store.is_on_disk
+    by_people = data.has_many_people and settings.batch_size is None and not on_disk
     has_mean_of_all = expertise.measures_from_mean  # which no part of the people has
     if by_people and parts.dynamics is None and expertise.estimates_expertise and not has_mean_of_all:
         return PeopleBatches(training_data, repeats=repeats)
     if collapsed.repeats and (repeats if settings.batch_size is None else settings.batch_size >= len(data)):
         return WholeBatch.of(training_data)
-    if data.mapping is not None:
-        return StreamedBatches(training_data, normaliser, device=device)
-    return MiniBatches(training_data)
+    columns = ColumnsOnDisk(training_data, normaliser) if on_disk else ColumnsOnDevice(training_data)
+    return MiniBatches(training_data, columns)
+
+
+def _collapsed(data: Demonstrations, parts: Parts) -> Collapsed | Uncollapsed:
+    """The data as these parts read them; parts that do not describe them are refused first."""
+    parts.check(sizes_of(data, parts))
+    by_step = parts.dynamics is not None or parts.policy.length > 1
+    return data.collapsed(parts.expertise.skill_column, parts.context, by_step=by_step)
+
+
+def _repeats(collapsed: Collapsed | Uncollapsed, parts: Parts, steps: int) -> bool:
+    """Whether observations repeat, or steps are so few that all of them are read at once."""
+    few = steps <= FEW_STEPS and not parts.policy.learns_from_batches
+    return 2 * collapsed.unique_count <= steps or few
+
+
+def _batch_size(settings: OptimiserSettings, parts: Parts) -> int:
+    """Steps of a mini-batch, or windows of a recurrent policy."""
+    return settings.batch_size or (100 if parts.policy.length > 1 else 256)
 
 
 def prepared_for(prepared: Prepared, members: Sequence[int], settings: OptimiserSettings) -> Prepared:
@@ -167,7 +178,7 @@ def sizes_of(data: Demonstrations, parts: Parts, *, inputs: int = 0) -> Sizes:
     return Sizes(
         inputs=inputs,
         demonstrators=len(data.names),
-        actions=data.action_count if data.discrete else data.actions.shape[1],
+        actions=data.action_count + data.action_size,
         discrete=data.discrete,
         skills=0 if column is None else len(skill_rows(data, column)[0]),
         has_legal_actions=data.legal is not None,
@@ -177,28 +188,28 @@ def sizes_of(data: Demonstrations, parts: Parts, *, inputs: int = 0) -> Sizes:
 
 def _unique_observations(collapsed: Collapsed | Uncollapsed) -> torch.Tensor:
     """(input, unique observation), none where the data did not collapse."""
-    if not isinstance(collapsed, Collapsed):
-        return torch.empty(len(collapsed.varying), 0)
     return torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
 
 
 def _normaliser(data: Demonstrations, collapsed: Collapsed | Uncollapsed, normalise: bool | None) -> Normaliser:
     shape, varying = data.observations.shape[1:], torch.from_numpy(collapsed.varying)
     if normalise is False:
-        return normaliser_for(shape, varying, None)
+        return normaliser_for(shape, varying, None, arrays=data.arrays)
     unscaled = torch.from_numpy(unscaled_inputs(data, collapsed, codes=normalise is None))
-    if isinstance(collapsed, Collapsed):
+    if collapsed.repeats:
         steps_at = np.bincount(collapsed.observation_index, collapsed.count, minlength=collapsed.unique_count)
         found = input_moments(_unique_observations(collapsed), torch.from_numpy(steps_at))
     else:
         mean, deviation = input_moments_of(collapsed)
         found = torch.from_numpy(mean), torch.from_numpy(deviation)
     dtype = torch.float32 if collapsed.dtype == np.float32 else torch.float64
-    return normaliser_for(shape, varying, found, unscaled, dtype)
+    return normaliser_for(shape, varying, found, unscaled, dtype, data.arrays)
 
 
-def _action_scale(data: Demonstrations) -> ActionScale:
-    if data.mapping is not None and len(data) > _SCALED_AT_ONCE:
+def _action_scale(data: Demonstrations) -> ActionScale | None:
+    if not data.action_size:
+        return None
+    if len(data) > _SCALED_AT_ONCE:
         blocks = [data.actions[block] for block in blocks_of(data, row_bytes=32 * data.actions.shape[1])]
         mean, deviation = map(torch.from_numpy, moments(blocks))
         low, high = (np.stack([end(block, axis=0) for block in blocks]) for end in (np.min, np.max))
@@ -217,8 +228,7 @@ def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
     """
     if scale is not None:
         return float((scale.spread.double().log() + 0.5 * math.log(2 * math.pi * math.e)).sum())
-    mapped = data.mapping is not None
-    blocks = [*blocks_of(data, row_bytes=16 + 2 * data.action_count)] if mapped else [slice(None)]
+    blocks = [*blocks_of(data, row_bytes=16 + 2 * data.action_count)]
     taken = np.zeros(data.action_count)
     for block in blocks:
         taken += np.bincount(data.actions[block], minlength=data.action_count)
@@ -249,7 +259,7 @@ def _numbers(values: npt.ArrayLike) -> Array:
             return np.asarray(values, dtype=np.float64)
         found = "hold masked values"
     except (TypeError, ValueError, RuntimeError):
-        found = f"are {shown(values)}"
+        found = f"are {brief(values)}"
     raise SettingsError(f"weights {found}: pass one number for each episode")
 
 
@@ -268,24 +278,28 @@ def _episode_weights(
     return by_episode * kept, out.astype(np.float64)
 
 
-def least_memory(parts: Parts, sizes: Sizes, members: int, unique_count: int = 1) -> float:
+def least_memory(data: Demonstrations, parts: Parts, settings: OptimiserSettings, members: int) -> float:
     """Bytes that an optimisation takes at least; parts that do not go together are refused.
 
     Each parameter takes four numbers (its value, its gradient and Adam's two moments), and each output of a layer takes
-    one for each of the `unique_count` observations that a step reads.
+    one for each observation that a step reads.
     """
-    try:
-        shapes = dict(Joint(parts, sizes, []).named_parameters())  # no members, so no memory either
+    collapsed = _collapsed(data, parts)
+    in_batches = settings.batch_size is not None or parts.policy.length > 1 or not _repeats(collapsed, parts, len(data))
+    read = min(_batch_size(settings, parts) if in_batches else collapsed.unique_count, len(data))
+    try:  # a joint model without members takes no memory
+        joint = Joint(parts, sizes_of(data, parts, inputs=len(collapsed.varying)), [])
     except RuntimeError:  # more numbers than 64 bits can count
         return math.inf
+    shapes = dict(joint.named_parameters())
     parameters = sum(math.prod(each.shape[1:]) for each in shapes.values())
-    outputs = sum(each.shape[1] for name, each in shapes.items() if name.endswith("bias"))
-    return float(members * (4 * parameters + unique_count * outputs) * torch.float32.itemsize)
+    outputs = sum(math.prod(each.shape[1:]) for name, each in shapes.items() if name.endswith("bias"))
+    return float(members * (4 * parameters + read * outputs) * torch.float32.itemsize)
 
 
-def check_memory(parts: Parts, sizes: Sizes, members: int, device: torch.device, unique_count: int = 1) -> None:
-    """Refuse a model that the device cannot hold, along with parts that do not go together."""
-    available, least = available_memory(device), least_memory(parts, sizes, members, unique_count)
+def check_memory(least: float, members: int, device: torch.device) -> None:
+    """Refuse a model that takes more bytes than the device has."""
+    available = available_memory(device)
     if available is not None and least > available:
         found = "more than a billion" if least > 1e18 else f"{least / 1e9:,.2f}"
         raise SettingsError(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from ileed.demonstrations import Array
+from ileed.data import Array
 from ileed.model.joint import Joint
 
 _ENOUGH_STEPS = 200  # of gradient descent, to learn how often each action is taken
@@ -130,7 +130,7 @@ class OptimisationResult:
         1 nat, and continuous actions, whose density has no bound, are not judged.
         """
         sizes, is_short = self.joint.sizes, self.history.step[-1] < _ENOUGH_STEPS
-        if sizes.discrete:
+        if sizes.action_count:
             margin = _FAR_WORSE if is_short else _WORSE
         else:
             margin = inf if is_short else sizes.actions * _WORSE + len(sizes.binary_dimensions) * _WRONG_END

@@ -16,11 +16,12 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from ileed import processes, runs
-from ileed.demonstrations import Array, Demonstrations
+from ileed import runs
+from ileed.data import Array, Demonstrations
 from ileed.fitting.checkpoint import Checkpoint
 from ileed.fitting.results import Progress, ProgressCallback
 from ileed.model.knowledge import Known
+from ileed.parallel.processes import ALONE, Processes
 
 
 @final
@@ -30,12 +31,14 @@ class Stages:
 
     seed: int
     device: torch.device
-    progress: ProgressCallback | None
-    checkpoint: Path | None
-    checkpoint_seconds: float
+    progress: ProgressCallback | None = None
+    checkpoint: Path | None = None
+    checkpoint_seconds: float = 0.0
     known: Known | None = None
     executor: Executor | None = None
-    """Where stages that do not need one another run; None for here, one after the other."""
+    """Where blocks of members and independent stages run; None for here, one after the other."""
+    processes: Processes = ALONE
+    """Those that share the blocks of members."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     threads: int = field(default_factory=torch.get_num_threads)
@@ -58,7 +61,7 @@ class Stages:
 
         Where several processes share the fit, all must have the same.
         """
-        beside, job = self.checkpoint, processes.current()
+        beside, job = self.checkpoint, self.processes
         fingerprint = "" if beside is None and job.count == 1 else self.fingerprint(method, data, weights)
         job.check_alike(fingerprint)
         if beside is None:
@@ -73,7 +76,7 @@ class Stages:
 
     def fingerprint(self, method: Any, data: Demonstrations, weights: Array | None) -> str:
         """A digest of everything that the bits of a fit depend on."""
-        about = [runs.plain(method), data.fingerprint(), self.seed, self.device.type]
+        about = [runs.plain(method), data.fingerprint, self.seed, self.device.type]
         if self.known is not None:
             about.append(self.known.provenance(data))
         digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from ileed._torch import Float, Int
-from ileed.demonstrations import Array
-from ileed.demonstrations.collapsing import step_context
-from ileed.fitting.batches import Sampler, TrainingData, share_of_loaded, tensor, with_features
+from ileed.data import Array
+from ileed.data.collapsing import StepContext
+from ileed.fitting.batches import Sampler, TrainingData, share_of_batches, tensor
 from ileed.model.batch import Batch, Pairs, Sizes, padded
-from ileed.model.context import before_in_window
-from ileed.nets import Pick
+from ileed.model.nets import Pick
 
 _EVALUATED_AT_ONCE = 512  # windows scored together
 
@@ -45,7 +44,7 @@ class Windows(Sampler):
         )
         self.can_stand_beside = self._skills is None and self._legal is None
         names = first.parts.context
-        contexts = [step_context(each.data, names, np.arange(len(each.data))) for each in training_sets]
+        contexts = [StepContext(each.data, names)(np.arange(len(each.data))) for each in training_sets]
         self._context = {name: self._together([tensor(each[name]) for each in contexts]) for name in names}
         self._weight = self._by_member([each.step_weight for each in training_sets])
         self._data_weight = self._weight.sum(-1)
@@ -53,13 +52,13 @@ class Windows(Sampler):
         self._held_out = self._by_member(held_out) if held_out else None
         self._time = torch.arange(length, device=device)[None, :, None]
         self._offset = torch.arange(len(training_sets), device=device)[:, None] * self._longest
-        self._orders = [each.order(device) for each in training_sets]
+        self._orders = [each.order() for each in training_sets]
         begins = [torch.from_numpy(tiles(each.data.episode, length)) for each in training_sets]
         self._tiles = torch.nn.utils.rnn.pad_sequence(begins, batch_first=True, padding_value=-1).to(device)
         self._size = min(first.batch_size, *(len(each.data) for each in training_sets))
         self.epoch = -(-self._longest // self._size)
-        self._loaded = torch.zeros(len(training_sets), self._size, dtype=torch.long, device=device)
         self._shared = slice(None)
+        self._loaded = self.read(0)
 
     def _together(self, columns: Sequence[Tensor]) -> Tensor:
         """(data set, step, ...) on the device, with zeros where a data set is smaller."""
@@ -73,11 +72,15 @@ class Windows(Sampler):
         return Windows([each for sampler in (self, *others) for each in sampler._training_sets], device=device)
 
     def share(self, place: int, count: int) -> Sampler | None:
-        return share_of_loaded(self, place, count)
+        return share_of_batches(self, self._size, place, count)
+
+    def read(self, step: int) -> Int[Tensor, "group window"]:
+        """Where the windows of a step begin."""
+        drawn = np.stack([order.taken(step * self._size, self._size) for order in self._orders])
+        return tensor(drawn[:, self._shared], self._device)
 
     def load(self, step: int) -> None:
-        drawn = torch.stack([order.taken(step * self._size, self._size) for order in self._orders])
-        self._loaded.copy_(drawn[:, self._shared])
+        self._loaded.copy_(self.read(step))
 
     def batch(self) -> Batch:
         return self._of(self._loaded, self._weight)
@@ -101,10 +104,9 @@ class Windows(Sampler):
         action = self._at(steps, self._action)
         context = {name: self._at(steps, column) for name, column in self._context.items()}
         context = {name: column.mT if column.ndim == 3 else column for name, column in context.items()}
-        if (before := context.get("previous_policy")) is not None:
-            context["previous_policy"] = before_in_window(before, starts.shape[1])
         steps_of, inside_of = (each.repeat_interleave(self._members, dim=0) for each in (steps, inside))
-        repeated = len(starts) > 1 and not sizes.discrete
+        taken = sizes.taken(action, here, count)
+        repeated = len(starts) > 1 and taken is None
         return Batch(
             observations=self._at(steps, self._seen).mT,
             observation_index=at,
@@ -112,10 +114,10 @@ class Windows(Sampler):
             pairs=Pairs(at, by, at),
             action=action.repeat_interleave(self._members, dim=0) if repeated else action,
             weight=weight.gather(1, steps_of) * inside_of,
-            taken=Pick(action * count + here, sizes.actions * count) if sizes.discrete else None,
+            taken=taken,
             legal=None if self._legal is None else self._at(steps, self._legal)[0].T,
             skills=None if self._skills is None else self._at(steps, self._skills).mT,
-            context=with_features(context, self._seen.mT),
+            context=context,
             data_weight=self._data_weight,
         )
 

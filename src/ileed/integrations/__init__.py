@@ -1,1 +1,1 @@
-"""Integrations: the model inside other people's training programs."""
+"""Integrations: the model inside other training programs."""

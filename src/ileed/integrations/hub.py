@@ -12,12 +12,10 @@ from pathlib import Path
 from string import Template
 
 from ileed import runs
-from ileed.errors import IleedError, RunError, brief, require
-from ileed.fitted import Fitted
-from ileed.methods import load
-from ileed.wording import counted, printable
+from ileed.errors import IleedError, RunError, brief, counted, printable, require
+from ileed.methods import Fitted, load
 
-__all__ = ["anonymised", "card", "from_pretrained", "push_to_hub"]
+__all__ = ["card", "from_pretrained", "push_to_hub"]
 
 _CARD = Path(__file__).with_name("card.md")
 _MOST_PEOPLE = 200  # in the table, best first
@@ -25,9 +23,9 @@ _LONGEST_NAME = 200
 
 
 def card(fitted: Fitted, *, repo_id: str = "OWNER/NAME") -> str:
-    """The model card of a fit, in Markdown: people, data, costs, settings, how to load it, and what it is not for.
+    """The model card of a fit, in Markdown: data, expertise, costs, settings, how to load it, and what it is not for.
 
-    `repo_id` is the repository that the lines about loading name. People have the names that the fit has for them.
+    `repo_id` is the repository that the lines about loading name. Names are those of the fit.
     """
     made, costs, parts = fitted.provenance, fitted.restarts.nats_per_action, fitted.joint.parts
     settings = {"method": runs.plain(fitted.method), "parts": runs.plain(parts), "seed": made["seed"]}
@@ -47,10 +45,10 @@ def card(fitted: Fitted, *, repo_id: str = "OWNER/NAME") -> str:
 
 
 def _expertise(fitted: Fitted) -> str:
-    """A table of people, best first, with intervals where the fit has them; and what can be said of their order."""
+    """A table of demonstrators, best first, with intervals where the fit has them, and a sentence on their order."""
     ratings = fitted.expertise.ratings
     if not fitted.estimates_expertise:
-        return "Everybody is taken for an expert: this is behaviour cloning."
+        return "Every demonstrator counts as an expert: this is behaviour cloning."
     if ratings is None:
         head, note = ["demonstrator", "expertise"], "There are no intervals; compare ratios, not levels"
         rows = [[_escape(name, _LONGEST_NAME), f"{value:.3f}"] for name, value in fitted.expertise.ranking()]
@@ -60,7 +58,7 @@ def _expertise(fitted: Fitted) -> str:
         words = ("{expertise:.2f}", "{low:.2f} to {high:.2f}", "{rank_low} to {rank_high}", "{episodes:,}", "{steps:,}")
         found = ratings.table().slice(0, _MOST_PEOPLE).to_pylist()
         rows = [[_escape(row["demonstrator"], _LONGEST_NAME), *(each.format(**row) for each in words)] for row in found]
-        note = f"Expertise is divided by its mean over people: {ratings.sentence()}"
+        note = f"Expertise is divided by its mean over demonstrators: {ratings.sentence()}"
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows[:_MOST_PEOPLE]]
     left_out = len(fitted.expertise.names) - _MOST_PEOPLE
     more = f"{left_out:,} more.\n\n" if left_out > 0 else ""
@@ -72,15 +70,10 @@ def _escape(text: str, most: int | None = None) -> str:
     return re.sub(r"([\\`*_{}\[\]<>#!|~$&@])", r"\\\1", printable(text, most))
 
 
-def anonymised(fitted: Fitted) -> Fitted:
-    """The same fit with the pseudonyms that `Demonstrations.anonymise` gives its demonstrators."""
-    return fitted.anonymise()
-
-
 def push_to_hub(run: str | Path, repo_id: str, *, private: bool = True, anonymise: bool = False) -> str:
     """Upload a run directory with its model card to a repository of the Hugging Face hub, and return the address.
 
-    A repository that does not exist is made: a private one, since a run names people, unless `private` is False. The
+    A repository that does not exist is made, private unless `private` is False, since a run names demonstrators. The
     run and its card are uploaded, and no other file of the directory, such as a report. `anonymise` uploads pseudonyms
     in place of names. Log in with `hf auth login` first, or set HF_TOKEN.
     """

@@ -4,9 +4,9 @@
         fitted = ileed.Ileed().fit(data, seed=0, progress=log)
         log.result(fitted)
 
-The curve of each stage of the fit is `nats_per_action/STAGE`. The results are `nats_per_action` and, for each person,
-`expertise/NAME` relative to the mean over people, with `expertise_low/NAME` and `expertise_high/NAME` where the fit has
-intervals. Names are shown as the data have them: fit to `data.anonymise()` where they must not leave the machine.
+The curve of each stage of the fit is `nats_per_action/STAGE`. The results are `nats_per_action` and, for each
+demonstrator, `expertise/NAME` relative to the mean, and where the fit has intervals `expertise_low/NAME` and
+`expertise_high/NAME`. Names are those of the data: fit to `data.anonymise()` where they must not leave the machine.
 """
 
 from __future__ import annotations
@@ -20,11 +20,19 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-from ileed.checking import callable_or_none, path_of
-from ileed.errors import IleedError, RunError, SettingsError, brief, require
-from ileed.fitted import Fitted
+from ileed.errors import (
+    IleedError,
+    RunError,
+    SettingsError,
+    brief,
+    callable_or_none,
+    did_you_mean,
+    path_of,
+    printable,
+    require,
+)
 from ileed.fitting import Progress
-from ileed.wording import did_you_mean, printable
+from ileed.methods import Fitted
 
 __all__ = ["Log", "check_logger", "logger"]
 
@@ -105,7 +113,7 @@ class Log:
             self._then(progress)
 
     def result(self, fitted: Fitted) -> None:
-        """Log the cost of a fit, and everybody's expertise."""
+        """Log the cost of a fit and the expertise of each demonstrator."""
         self._log({"nats_per_action": fitted.nats_per_action, **_expertise(fitted)}, self._last)
 
     def _log(self, metrics: Mapping[str, float], step: int) -> None:
@@ -149,7 +157,7 @@ def logger(
 
 
 def _expertise(fitted: Fitted) -> dict[str, float]:
-    """Everybody's expertise relative to the mean over people, with intervals where the fit has them."""
+    """The expertise of each demonstrator relative to the mean, with intervals where the fit has them."""
     if fitted.expertise.ratings is not None:
         rows = fitted.expertise.table().slice(0, _MOST_PEOPLE).to_pylist()
         tags = _tags([row["demonstrator"] for row in rows])

@@ -19,15 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ileed.checking import one_of
-from ileed.errors import IleedError, SettingsError
+from ileed.errors import IleedError, SettingsError, one_of
+from ileed.formats.robomimic import actions_of, demonstrators_of
 from ileed.model.batch import Sizes
 from ileed.model.context import Context
 from ileed.model.demonstrators import VarianceScaling
 from ileed.model.distributions import mixture, mixture_parts
+from ileed.model.nets import Pick
 from ileed.model.scaling import SignalScaling
-from ileed.nets import Pick
-from ileed.readers.robomimic import actions_of, demonstrators_of
 
 Batch = dict[str, Any]
 _MODELS = ("signal", "variance")

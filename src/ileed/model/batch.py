@@ -6,17 +6,17 @@ what differs between them then has a leading `group` axis, padded to the longest
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import final
+from functools import cached_property, partial
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from ileed._torch import Bool, Float, Int
-from ileed.deprecation import renamed_settings
-from ileed.nets import Pick
+from ileed.errors import SettingsError
+from ileed.model.nets import Pick
 
 PerCount = Float[Tensor, "member count"]
 """What every member says of each count."""
@@ -25,7 +25,6 @@ NO_WEIGHT = 1e-30  # what a member divides by whose weights leave nothing of a b
 
 
 @final
-@renamed_settings(two_valued="binary_dimensions")
 @dataclass(frozen=True, eq=False)
 class Sizes:
     """The sizes that a model is built from."""
@@ -38,6 +37,29 @@ class Sizes:
     has_legal_actions: bool = False
     binary_dimensions: tuple[int, ...] = ()
     """Dimensions of continuous actions that are at one end of their range or the other, as a gripper is."""
+
+    @property
+    def action_count(self) -> int:
+        """How many discrete actions there are; 0 where actions are continuous."""
+        return self.actions if self.discrete else 0
+
+    @property
+    def action_size(self) -> int:
+        """How many numbers a continuous action has; 0 where actions are discrete."""
+        return self.actions - self.action_count
+
+    def check_kind(self, part: Any, usual: str) -> None:
+        """Refuse a part of the model that is not for actions of this kind."""
+        if part.discrete != self.discrete:
+            own, found = ("continuous", "discrete") if self.action_count else ("discrete", "continuous")
+            told = f"{type(part).__name__} models {own} actions but the data's are {found}"
+            raise SettingsError(f"{told}: choose another {usual}, or None for the usual one")
+
+    def taken(self, action: Tensor, index: Tensor, unique_count: int, pick: Callable[..., Pick] = Pick) -> Pick | None:
+        """Each count's action in a table (action, unique observation); None where actions are continuous."""
+        if self.action_size:
+            return None
+        return pick(action * unique_count + index, self.actions * unique_count)
 
     @classmethod
     def of_all(cls, sizes: Sequence[Sizes]) -> Sizes:
@@ -170,10 +192,10 @@ class Batch:
             observation_index = torch.arange(unique_count, device=observations.device)
         if demonstrator is None:
             demonstrator = torch.zeros_like(observation_index)
-        taken = None
         finite = legal is None  # an illegal action has log-probability -inf
-        if sizes.discrete and action is not None:
-            taken = Pick.of(action * unique_count + observation_index, sizes.actions * unique_count, finite=finite)
+        taken, pick = None, partial(Pick.of, finite=finite)
+        if action is not None:
+            taken = sizes.taken(action, observation_index, unique_count, pick)
         return cls(
             observations=observations,
             observation_index=Pick.of(observation_index, unique_count, finite=finite),

@@ -7,26 +7,41 @@ model may compute it from less, and the law that both agree is checked by `ileed
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, pi
-from typing import Any, Generic, Literal, TypeVar, final
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, MixtureSameFamily
 
 from ileed._torch import Float
-from ileed.checking import one_of, whole_numbers
-from ileed.demonstrations import Demonstrations
-from ileed.demonstrations.collapsing import check_context
-from ileed.deprecation import renamed_settings
-from ileed.errors import SettingsError
+from ileed.data import Array, Demonstrations
+from ileed.data.collapsing import check_context
+from ileed.errors import SettingsError, one_of, whole_numbers
 from ileed.model.batch import Batch, PerCount, Sizes, per_member
 from ileed.model.context import NO_CONTEXT, Context
 from ileed.model.distributions import Choice, among, mixture, mixture_parts
-from ileed.nets import Generators
+from ileed.model.nets import Generators
 
 Policy = TypeVar("Policy", bound=Distribution)
+
+
+class LearnedColumn(NamedTuple):
+    """A learned parameter of each demonstrator: a number or a word for each, with a title and a name for files."""
+
+    title: str
+    name: str
+    values: Sequence[float] | Sequence[str]
+
+
+class Learned(NamedTuple):
+    """What a demonstrator model learned about demonstrators, for reports: sentences, and columns of one table."""
+
+    sentences: Sequence[str] = ()
+    columns: Sequence[LearnedColumn] = ()
+    caption: str = "Learned parameters, most expert first"
 
 
 class AbstractDemonstratorModel(ABC, Generic[Policy]):
@@ -44,7 +59,7 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     discrete: bool
     """Whether it models discrete actions."""
     context: tuple[str, ...] = ()
-    """What it depends on beside observation and demonstrator: names of `ileed.demonstrations.collapsing.CONTEXT`."""
+    """What it depends on beside observation and demonstrator: names of `ileed.data.collapsing.CONTEXT`."""
     defines_expertise: bool = False
     """Whether a person's expertise is a function of the model's parameters, instead of a number that it takes."""
     is_policy_at_expertise_one: bool = True
@@ -54,12 +69,14 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     """Whether parameters of people may be measured from their mean over people, and so depend on who else is there."""
     knows_legal_actions: bool = False
     """Whether illegal actions have no probability; data that say which are legal are refused otherwise."""
-    reads_every_action: bool = True
-    """Whether `log_likelihood` reads the probability of every action; the memory that it takes grows with them."""
-
     actions_can_be_exchanged: bool = False
     """Whether a policy with its actions exchanged can be as likely, since the model's parameters make up for it. Of
     members that are as likely, the one is then taken under which people follow the policy most."""
+
+    @classmethod
+    def candidates(cls) -> Mapping[int, AbstractDemonstratorModel[Any]]:
+        """What `ileed.compare` tries by default, by complexity: of those that explain data alike the least is taken."""
+        return {0: cls()}
 
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module | None:
         """The model's own parameters, or None where it has none.
@@ -76,9 +93,9 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
     def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         """log p(action | observation, demonstrator) of every count, in nats; `module` is what `build` returned."""
         members = len(expertise)
-        context = Context.of(batch, members, module, policy)
+        context = Context.of(batch, members, module)
         here = self.observed(policy.at(batch.observation_index), expertise, context)
-        if not self.discrete:
+        if batch.taken is None:  # actions are continuous
             return here.log_prob(batch.action)
         action = batch.action if batch.action.ndim == 1 else per_member(batch.action, members)
         return here.log_prob(action).clamp_min(log(torch.finfo(expertise.dtype).tiny))
@@ -106,25 +123,29 @@ class AbstractDemonstratorModel(ABC, Generic[Policy]):
         """The model's own parameters as a person would read them, (member, demonstrator, *value) each."""
         return {}
 
+    def learned(self, slips: Mapping[str, Array], actions: Sequence[str]) -> Learned:
+        """What a report says of `slips`, averaged over members: (demonstrator, *value); `actions` are named."""
+        return Learned()
+
     def check(self, sizes: Sizes) -> None:
         """Refuse data that the model does not describe."""
-        if self.discrete != sizes.discrete:
-            own, found = ("discrete", "continuous") if self.discrete else ("continuous", "discrete")
-            continuous = "SignalScaling or VarianceScaling"
-            use = "UniformMixture, BiasedMixture, Persistent or Confusion" if sizes.discrete else continuous
-            raise SettingsError(f"{type(self).__name__} models {own} actions but the data's are {found}: use {use}")
+        sizes.check_kind(self, "demonstrator model")
         if sizes.has_legal_actions and not self.knows_legal_actions:
             found = f"{type(self).__name__} knows no legal actions but the data have them"
-            raise SettingsError(f"{found}: use UniformMixture or Boltzmann")
+            raise SettingsError(f"{found}: choose another demonstrator model, or None for the usual one")
         check_context(type(self).__name__, self.context)
 
     def for_data(self, data: Demonstrations) -> AbstractDemonstratorModel[Policy]:
         """The same model with what was left to the data filled in."""
         return self
 
+    def weighted(self, importance: Array) -> AbstractDemonstratorModel[Policy]:
+        """The model for a fit in which the mean weights of demonstrators' steps are `importance`, and not all equal."""
+        return self
+
     def horizons(self, data: Demonstrations) -> tuple[int, ...]:
         """Horizons in steps over which actions may be averaged to rate demonstrators by the variance that the policy
-        explains (`ileed.fitted.signal`); empty where the model's likelihood of single steps rates them."""
+        explains (`ileed.rating.signal`); empty where the model's likelihood of single steps rates them."""
         return ()
 
     def has_mirror_symmetry(self, sizes: Sizes) -> bool:
@@ -148,7 +169,6 @@ class UniformMixture(AbstractDemonstratorModel[Choice]):
 
     discrete = True
     knows_legal_actions = True
-    reads_every_action = False
 
     def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         possible = torch.isfinite(policy.logits).to(policy.probs)
@@ -167,12 +187,12 @@ class OneVersusRest(AbstractDemonstratorModel[Choice]):
     """With probability `expertise` follow the policy, otherwise take any other action than it would.
 
     p(a | s, i) = rho pi(a | s) + (1 - rho) (1 - pi(a | s)) / (|A| - 1), which the public code of Beliaev et al., ICML
-    2022, optimises. Random behaviour is at rho = 1/|A|, not 0. With two actions (rho, pi) and (1 - rho, 1 - pi) are
+    2022, optimises. It is `UniformMixture` with expertise on another scale: random behaviour is at rho = 1/|A|, not 0,
+    and below are demonstrators who avoid what the policy would do. With two actions (rho, pi) and (1 - rho, 1 - pi) are
     equally likely; see `resolve_mirror_symmetry`.
     """
 
     discrete = True
-    reads_every_action = False
 
     def has_mirror_symmetry(self, sizes: Sizes) -> bool:
         return sizes.actions == 2
@@ -220,7 +240,6 @@ class Boltzmann(AbstractDemonstratorModel[Choice]):
 
 
 @final
-@renamed_settings({"scaled": {"deviation": "standard_deviation"}})
 @dataclass(frozen=True, kw_only=True)
 class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
     """Act around the same means as the policy, with every component's variance divided by `expertise`.
@@ -238,6 +257,10 @@ class VarianceScaling(AbstractDemonstratorModel[MixtureSameFamily]):
     scaled: Literal["variance", "standard_deviation"] = "variance"
     exempt: tuple[int, ...] | None = None
     discrete = False
+
+    @classmethod
+    def candidates(cls) -> Mapping[int, AbstractDemonstratorModel[Any]]:
+        return {}  # without gains and levels of noise, `SignalScaling` is the same model
 
     def __post_init__(self) -> None:
         one_of("scaled", self.scaled, ("variance", "standard_deviation"))

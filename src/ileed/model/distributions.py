@@ -18,7 +18,7 @@ from torch.distributions import Categorical, Distribution, Independent, MixtureS
 
 from ileed._torch import Bool, Float, Int
 from ileed.model.batch import Batch
-from ileed.nets import Pick
+from ileed.model.nets import Pick
 
 
 def has_known_internals(kind: type[Categorical]) -> bool:

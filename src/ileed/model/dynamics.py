@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from ileed._torch import Float
-from ileed.checking import number
+from ileed.errors import number
 from ileed.model.batch import Sizes, Transitions, per_member
+from ileed.model.nets import MLP, Generators
 from ileed.model.policies import hidden_layers
-from ileed.nets import MLP, Generators
 
 
 @final
@@ -29,7 +30,7 @@ class LatentDynamics:
 
     def __post_init__(self) -> None:
         name, rule = "the weight of the latent dynamics", "it must be a number, zero or more"
-        weight = number(name, self.weight, within=lambda weight: 0 <= weight < float("inf"), rule=rule)
+        weight = number(name, self.weight, least=0, below=inf, rule=rule)
         object.__setattr__(self, "weight", weight)
         object.__setattr__(self, "hidden", hidden_layers(self.hidden))
 

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from ileed._torch import Bool, Float
-from ileed.checking import number, text, true_or_false, whole_number
-from ileed.demonstrations import Demonstrations
-from ileed.errors import SettingsError
+from ileed.data import Demonstrations
+from ileed.errors import SettingsError, number, text, true_or_false, whole_number
 from ileed.model.batch import Batch, PerCount, Sizes, per_member
+from ileed.model.nets import MLP, Generators, uniform
 from ileed.model.policies import hidden_layers
-from ileed.nets import MLP, Generators, uniform
 
 
 class AbstractExpertise(ABC):
@@ -392,4 +391,4 @@ class _Drifting(ExpertiseNet):
 
 def _shrinkage(value: float) -> float:
     rule = "it is the precision of a prior: pass a number, zero or more"
-    return number("shrinkage", value, within=lambda found: 0 <= found < inf, rule=rule)
+    return number("shrinkage", value, least=0, below=inf, rule=rule)

@@ -17,8 +17,8 @@ from ileed.model.demonstrators import AbstractDemonstratorModel
 from ileed.model.dynamics import LatentDynamics
 from ileed.model.expertise import AbstractExpertise, Perfect
 from ileed.model.knowledge import Knowledge
+from ileed.model.nets import Generators
 from ileed.model.policies import AbstractPolicyHead
-from ileed.nets import Generators
 
 
 @final
@@ -137,10 +137,12 @@ class Joint(nn.Module):
     def can_stand_beside(self, other: Joint) -> bool:
         """Whether `side_by_side` can join the two: the same parts and actions; all else may be of other sizes.
 
-        A model that compares people with each other, or reads the policy at the step before, stands alone.
+        A model that compares people with each other stands alone, and so does a module of the user's own.
         """
         model, expertise = self.parts.demonstrator, self.parts.expertise
-        if model.measures_from_mean or expertise.measures_from_mean or "previous_policy" in model.context:
+        if model.measures_from_mean or expertise.measures_from_mean:
+            return False
+        if not self.parts.policy.can_stand_beside:
             return False
         return self.parts == other.parts and self.sizes.actions == other.sizes.actions
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from ileed._torch import Float, Int
-from ileed.checking import number, shown
-from ileed.demonstrations import Array, Demonstrations
-from ileed.errors import IleedError, SettingsError
+from ileed.data import Array, Demonstrations
+from ileed.errors import IleedError, SettingsError, brief, number
 from ileed.model.batch import Batch, PerCount
 
 GOLD = 10.0
@@ -85,7 +84,7 @@ class Known:
         gold = [[number, strength] for number, strength in enumerate(known.gold.tolist()) if strength]
         found: dict[str, Any] = {"gold": gold, "better": known.better.tolist()}
         if (answers := self.gold_answers(data)) is not None:
-            found["answers"] = {"states": len(answers), "fingerprint": answers.fingerprint()}
+            found["answers"] = {"states": len(answers), "fingerprint": answers.fingerprint}
             found["answer_steps"] = self.answer_steps
         return found
 
@@ -93,7 +92,7 @@ class Known:
         """What is known of people by the numbers of a data set, after a check of every name."""
         rule = "pass names of demonstrators, or a mapping from names to how many steps are assumed for each"
         if isinstance(self.gold, str) or not isinstance(self.gold, Sequence | Mapping):
-            raise SettingsError(f"gold is {shown(self.gold)}: {rule}")
+            raise SettingsError(f"gold is {brief(self.gold)}: {rule}")
         strengths = self.gold if isinstance(self.gold, Mapping) else dict.fromkeys(self.gold, GOLD)
         assumed = torch.zeros(len(data.names))
         for name, strength in strengths.items():
@@ -114,10 +113,10 @@ class Known:
             return None
         rule = "pass (observations, actions) like those of the data, one action for each observation"
         if not isinstance(self.answers, tuple) or len(self.answers) != 2:
-            raise SettingsError(f"answers are {shown(self.answers)}: {rule}")
+            raise SettingsError(f"answers are {brief(self.answers)}: {rule}")
         _steps("answer_steps", self.answer_steps, "pass how many steps are assumed for each answer, on average")
         observations, actions = self.answers
-        if data.discrete and np.size(actions) and (most := np.max(actions)) >= data.action_count:
+        if data.action_count and np.size(actions) and (most := np.max(actions)) >= data.action_count:
             actions_of_data = f"the data have actions 0 to {data.action_count - 1}"
             raise SettingsError(f"answers have action {most}, but {actions_of_data}: {rule}")
         try:
@@ -141,7 +140,7 @@ class Known:
     @staticmethod
     def _pair(data: Demonstrations, pair: tuple[str, str]) -> list[int]:
         if isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
-            raise SettingsError(f"better has {shown(pair)}: pass pairs of names, the better person first")
+            raise SettingsError(f"better has {brief(pair)}: pass pairs of names, the better person first")
         return [data.index_of(name) for name in pair]
 
     def _check_order(self) -> None:
@@ -157,4 +156,4 @@ class Known:
 
 
 def _steps(name: str, value: Any, rule: str) -> float:
-    return number(name, value, within=lambda each: 0 <= each < inf, rule=rule)
+    return number(name, value, least=0, below=inf, rule=rule)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ileed._torch import Float, Shaped
+from ileed.data.encoding import Arrays
 
 
 @final
@@ -17,16 +18,17 @@ class Normaliser(nn.Module):
     """Selects the inputs that varied in the data, centres and scales them, and returns them in single precision.
 
     It is part of the policy, which therefore takes observations in their own units. `shift` and `scale` are float64
-    where the data need double precision: inputs are then standardised in it before they are cast to float32.
+    where the data need double precision: inputs are then standardised in it before they are cast to float32. `arrays`
+    names the observations where there are several.
     """
 
     kept: Tensor
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, shape: Sequence[int], kept: Tensor, shift: Tensor, scale: Tensor) -> None:
+    def __init__(self, shape: Sequence[int], kept: Tensor, shift: Tensor, scale: Tensor, arrays: Arrays = ()) -> None:
         super().__init__()
-        self.shape = tuple(shape)
+        self.shape, self.arrays = tuple(shape), arrays
         self.register_buffer("kept", kept)
         self.register_buffer("shift", shift)
         self.register_buffer("scale", scale)
@@ -72,6 +74,7 @@ def normaliser_for(
     moments: tuple[Float[Tensor, " input"], Float[Tensor, " input"]] | None,
     unscaled: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
+    arrays: Arrays = (),
 ) -> Normaliser:
     """The normaliser of a data set: each input in units of its standard deviation over steps, or as it is.
 
@@ -82,9 +85,9 @@ def normaliser_for(
     """
     if moments is None or (unscaled is not None and unscaled.all()):
         ones = torch.ones(len(varying))
-        return Normaliser(shape, varying, torch.zeros_like(ones), ones)
+        return Normaliser(shape, varying, torch.zeros_like(ones), ones, arrays)
     mean, spread = moments
     if unscaled is not None:
         mean, spread = mean.masked_fill(unscaled, 0.0), spread.masked_fill(unscaled, 1.0)
     spread = torch.maximum(spread, torch.finfo(dtype).eps * mean.abs()).to(dtype)
-    return Normaliser(shape, varying, mean.to(dtype), torch.where(spread > 0, spread, 1.0))
+    return Normaliser(shape, varying, mean.to(dtype), torch.where(spread > 0, spread, 1.0), arrays)

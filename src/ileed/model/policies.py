@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import log
+from math import inf, log
 from typing import Any, final
 
 import torch
@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, MixtureSameFamily
 
 from ileed._torch import Bool, Float
-from ileed.checking import number, true_or_false, whole_number, whole_numbers
-from ileed.deprecation import renamed_settings
-from ileed.errors import SettingsError
+from ileed.data import Demonstrations
+from ileed.errors import SettingsError, number, true_or_false, whole_number, whole_numbers
 from ileed.model.batch import Sizes
 from ileed.model.distributions import Choice, among, component_action, draw_component, mixture, mixture_parts
-from ileed.model.normaliser import ActionScale
-from ileed.nets import LSTM, MLP, Generators, uniform
+from ileed.model.nets import LSTM, MLP, Generators, uniform
+from ileed.model.normaliser import ActionScale, Normaliser
 
 
 class AbstractPolicyHead(ABC):
@@ -38,6 +37,24 @@ class AbstractPolicyHead(ABC):
     """The sizes of hidden layers, where it has any."""
     compares_widths: bool = False
     """Whether `resized` may be called, so that held-out episodes can choose how many hidden units it has."""
+    can_stand_beside: bool = True
+    """Whether networks of several data sets can be one, padded with zeros, and a CUDA graph can record a step."""
+    learns_from_batches: bool = False
+    """Whether it learns from mini-batches of steps also where they are few, unless observations repeat."""
+    is_module: bool = False
+    """Whether it is a module of the user's own, which a run directory does not contain."""
+
+    def for_data(self, data: Demonstrations) -> AbstractPolicyHead:
+        """The same head with what was left to the data filled in."""
+        return self
+
+    def with_module(self, module: Any) -> AbstractPolicyHead:
+        """The same head with a module of the user's own, where it was saved without one."""
+        return self
+
+    def rater(self, horizons: int) -> AbstractPolicyHead | None:
+        """The head that predicts mean actions over so many horizons, to rate demonstrators; None for `MixtureMLP`."""
+        return None
 
     def resized(self, hidden: tuple[int, ...]) -> AbstractPolicyHead:
         """The same head with other hidden layers."""
@@ -45,11 +62,7 @@ class AbstractPolicyHead(ABC):
 
     def check(self, sizes: Sizes) -> None:
         """Refuse data whose actions the policy does not describe."""
-        if self.discrete != sizes.discrete:
-            own, found = ("discrete", "continuous") if self.discrete else ("continuous", "discrete")
-            use = "CategoricalMLP" if sizes.discrete else "MixtureMLP"
-            name = type(self).__name__
-            raise SettingsError(f"{name} is a policy over {own} actions but the data's are {found}: use {use}")
+        sizes.check_kind(self, "policy")
 
     @abstractmethod
     def build(self, sizes: Sizes, generators: Generators) -> PolicyNet:
@@ -77,6 +90,9 @@ class PolicyNet(nn.Module, ABC):
     def skill_parameters(self) -> list[nn.Parameter]:
         """The parameters that measure people, as w does, and are learned at the skill learning rate."""
         return []
+
+    def see(self, normaliser: Normaliser, data: Demonstrations, *, standardised: bool) -> None:
+        """Take from the data what undoes the normaliser, unless inputs stay standardised; ours read normalised ones."""
 
     def measure(self, scale: ActionScale) -> None:
         """Model actions in units of their scale in the data; nothing to do where actions are discrete."""
@@ -150,13 +166,6 @@ class CategoricalMLP(AbstractPolicyHead):
         return _CategoricalNet(self, sizes, generators)
 
 
-_renamed = renamed_settings(
-    deviation_floor="standard_deviation_floor",
-    shared_deviations="shared_standard_deviations",
-    steady_deviation="fixed_standard_deviation",
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AbstractMixtureHead(AbstractPolicyHead):
     """Settings of a network that ends in a mixture of `modes` diagonal Gaussians over continuous actions.
@@ -187,13 +196,12 @@ class AbstractMixtureHead(AbstractPolicyHead):
         for name, otherwise in ((floor, ""), (fixed, ", or None to learn it")):
             rule, value = f"it must be a number above zero{otherwise}", getattr(self, name)
             if value is not None or name == floor:
-                checked[name] = number(name, value, within=lambda size: 0 < size < float("inf"), rule=rule)
+                checked[name] = number(name, value, above=0, below=inf, rule=rule)
         for name, found in checked.items():
             object.__setattr__(self, name, found)
 
 
 @final
-@_renamed
 @dataclass(frozen=True, kw_only=True)
 class MixtureMLP(AbstractMixtureHead):
     """A multi-layer perceptron with a mixture of `modes` diagonal Gaussians over continuous actions.
@@ -208,7 +216,6 @@ class MixtureMLP(AbstractMixtureHead):
 
 
 @final
-@_renamed
 @dataclass(frozen=True, kw_only=True)
 class MixtureLSTM(AbstractMixtureHead):
     """Layers of long short-term memory that end in a mixture of `modes` diagonal Gaussians over continuous actions.

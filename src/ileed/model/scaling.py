@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from math import inf
@@ -14,19 +15,20 @@ from torch import Tensor, nn
 from torch.distributions import MixtureSameFamily
 
 from ileed._torch import Float
-from ileed.checking import number, true_or_false, whole_number
-from ileed.demonstrations import Demonstrations
-from ileed.errors import SettingsError
+from ileed.data import Array, Demonstrations
+from ileed.errors import SettingsError, number, true_or_false, whole_number
 from ileed.model.batch import Batch, PerCount, Sizes
 from ileed.model.context import NO_CONTEXT, Context
-from ileed.model.demonstrators import AbstractDemonstratorModel, VarianceScaling
+from ileed.model.demonstrators import AbstractDemonstratorModel, Learned, LearnedColumn, VarianceScaling
 from ileed.model.distributions import GaussianMixture, among, mixture, mixture_parts
-from ileed.nets import Generators, Pick
+from ileed.model.nets import Generators, Pick
 
 _LONGEST, _LONGEST_SECONDS = 32, 2.0
 """Longest horizon that is tried, in steps, or in seconds where the data state their rate."""
 _SHARE_OF_EPISODE = 4
 """A horizon is at most the median episode length divided by this."""
+_SHOWN = 6
+"""Dimensions of actions whose parameters a report shows."""
 _SECONDS = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*s\s*")
 
 
@@ -43,12 +45,13 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
     with the state within a demonstrator.
 
     log g_i and log kappa_i have one value for each dimension, or one in all (`per_dimension=False`). Their mean over
-    demonstrators is zero, since what all share belongs to the policy, and their prior is Gaussian with a variance of
-    1 / `shrinkage`, as are offsets b_i in units of `spread` (the random effects of Laird and Ware, Biometrics 1982).
+    demonstrators, weighted as their episodes are, is zero, since what all share belongs to the policy, and their prior
+    is Gaussian with a variance of 1 / `shrinkage`, as are offsets b_i in units of `spread` (the random effects of Laird
+    and Ware, Biometrics 1982).
 
     A fit rates demonstrators by the share of the variance of their actions that the policy explains, which is
     SNR / (1 + SNR) with SNR the signal-to-noise ratio, of the mean action over a `horizon`
-    (`ileed.fitted.signal`).
+    (`ileed.rating.signal`).
     """
 
     gain: bool = True
@@ -69,19 +72,25 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
     """c; None for the mean action in the data."""
     spread: tuple[float, ...] | None = None
     """Units of offsets; None for the standard deviation of the actions in the data."""
+    importance: tuple[float, ...] | None = None
+    """Weights of demonstrators in the mean that is zero; None for equal ones, or those of a fit with weights."""
     discrete = False
     is_policy_at_expertise_one = False
     measures_from_mean = True
+
+    @classmethod
+    def candidates(cls) -> Mapping[int, AbstractDemonstratorModel[Any]]:
+        return {0: cls(gain=False, per_dimension=False), 1: cls(), 2: cls(offset=True)}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "exempt", VarianceScaling(exempt=self.exempt).exempt)
         for name in ("gain", "offset", "per_dimension"):
             object.__setattr__(self, name, true_or_false(name, getattr(self, name)))
-        for name in ("centre", "spread"):
+        for name in ("centre", "spread", "importance"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _numbers(name, getattr(self, name)))
         rule = "it is the precision of a prior: pass a number, zero or more"
-        checked = number("shrinkage", self.shrinkage, within=lambda value: 0 <= value < inf, rule=rule)
+        checked = number("shrinkage", self.shrinkage, least=0, below=inf, rule=rule)
         object.__setattr__(self, "shrinkage", checked)
         rule = 'pass steps, one or more, or seconds as in "1.5s", or None to choose it'
         if isinstance(self.horizon, str):
@@ -98,9 +107,12 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
             if found is not None and len(found) != sizes.actions:
                 rule = "pass one for each dimension, or None for those of the data"
                 raise SettingsError(f"{name} has {len(found)} numbers but actions have {sizes.actions}: {rule}")
+        if self.importance is not None and len(self.importance) != sizes.demonstrators:
+            found, rule = f"{len(self.importance)} numbers", "pass one for each, or None for equal ones"
+            raise SettingsError(f"importance has {found} but there are {sizes.demonstrators} demonstrators: {rule}")
 
     def for_data(self, data: Demonstrations) -> SignalScaling:
-        if data.discrete:
+        if not data.action_size:
             return self  # which `check` refuses
         actions = data.actions.astype("float64")
         filled: dict[str, Any] = {"exempt": VarianceScaling(exempt=self.exempt).for_data(data).exempt}
@@ -109,6 +121,11 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         if self.spread is None:
             filled["spread"] = tuple(actions.std(0).clip(min=1e-6).tolist())
         return replace(self, **filled)
+
+    def weighted(self, importance: Array) -> SignalScaling:
+        if self.importance is not None:
+            return self
+        return replace(self, importance=tuple((importance / importance.sum()).tolist()))
 
     def horizons(self, data: Demonstrations) -> tuple[int, ...]:
         """The one that was set, or powers of two up to 32 steps (2 s) and a quarter of the median episode length."""
@@ -130,6 +147,8 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
             "spread": self.spread or (1.0,) * sizes.actions,
             "share": tuple(free / max(1, sum(is_free)) for free in is_free),
         }
+        if self.importance is not None:
+            constants["importance"] = self.importance
         return _OwnParameters(len(generators), dict.fromkeys(self._names, shape), constants)
 
     @property
@@ -153,14 +172,14 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         return self._noise.observed(self._at_expertise_one(policy, context), expertise)
 
     def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
-        context = Context.of(batch, policy.batch_shape[0], module, policy)
+        context = Context.of(batch, policy.batch_shape[0], module)
         here = self._at_expertise_one(policy.at(batch.observation_index), context)
         return self._noise.log_likelihood(here, expertise, _row_by_row(batch))
 
     def log_likelihood_with_error(
         self, policy: Any, expertise: PerCount, batch: Batch, error: Tensor, module: Any = None
     ) -> PerCount:
-        context = Context.of(batch, policy.batch_shape[0], module, policy)
+        context = Context.of(batch, policy.batch_shape[0], module)
         here = self._at_expertise_one(policy.at(batch.observation_index), context)
         own = error if batch.observation_index.identity else error.index_select(1, batch.observation_index.index)
         if self.gain:
@@ -173,6 +192,25 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
             own = module.own(name).movedim(-1, 1)
             found[name] = own * module.constant("spread", own) if name == "offset" else own.exp()
         return found
+
+    def learned(self, slips: Mapping[str, Array], actions: Sequence[str]) -> Learned:
+        if not slips:
+            return Learned()
+        kept = [number for number in range(len(actions)) if number not in (self.exempt or ())]
+        columns = [
+            LearnedColumn(f"{name} of {actions[number]}", f"{name}_{number}", slips[name][:, number].tolist())
+            for number in kept[:_SHOWN]
+            for name in ("offset", "gain")
+            if name in slips and slips[name].shape[1] == len(actions)
+        ]
+        if self.gain and not self.per_dimension:
+            columns.append(LearnedColumn("gain", "gain", slips["gain"][:, 0].tolist()))
+        says = (
+            "Expertise is the precision of a demonstrator about their own mean action. How far that mean is from the "
+            "policy's was learned beside it: an offset in the action's own units, and a gain by which deviations from "
+            "the mean action in the data are multiplied. A large bias of one demonstrator is what to train first."
+        )
+        return Learned([says], columns, "How each demonstrator's mean action differs from the policy's, best first")
 
     def at_expertise_zero(self, sizes: Sizes) -> str:
         return "no relation to the policy"
@@ -232,9 +270,13 @@ class _OwnParameters(nn.Module):
         found: Tensor = self.get_parameter(name)
         if name == "precision":
             found = found - (found * self.constant("share", found)[:, None]).sum(1, keepdim=True)
-        return found - found.mean(-1, keepdim=True) if self.from_mean else found
+        if not self.from_mean:
+            return found
+        if "importance" in self._constants:
+            return found - (found * self.constant("importance", found)).sum(-1, keepdim=True)
+        return found - found.mean(-1, keepdim=True)
 
-    def constant(self, name: str, like: Tensor) -> Float[Tensor, " dimension"]:
+    def constant(self, name: str, like: Tensor) -> Float[Tensor, " number"]:
         """A constant where `like` is; made once, so that a CUDA graph, which is recorded later, reads it."""
         key = (name, like.device, like.dtype)
         if key not in self._on_device:
@@ -261,4 +303,4 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
     except TypeError:
         raise SettingsError(f"{name} is {values!r}: {rule}") from None
     least = 0.0 if name == "spread" else -inf
-    return tuple(number(name, value, within=lambda own: least < own < inf, rule=rule) for value in found)
+    return tuple(number(name, value, above=least, below=inf, rule=rule) for value in found)

@@ -7,23 +7,30 @@ person with few steps is then not taken for one of peculiar habits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
 from ileed._torch import Float
-from ileed.checking import number, true_or_false
+from ileed.data import Array
+from ileed.errors import number, true_or_false
 from ileed.model.batch import Batch, PerCount, Sizes, per_member
 from ileed.model.context import NO_CONTEXT, Context
-from ileed.model.demonstrators import AbstractDemonstratorModel, categorical
+from ileed.model.demonstrators import AbstractDemonstratorModel, Learned, LearnedColumn, categorical
 from ileed.model.distributions import Choice
-from ileed.nets import Generators
+from ileed.model.nets import Generators
 
+_LEARNED = (
+    "Where a demonstrator does not follow the policy, the demonstrator model says what they do instead, as learned "
+    "from their steps. A slip to train first is frequent and particular to one demonstrator."
+)
+_CAPTION = "What demonstrators do where they do not follow the policy, most expert first"
 _RULE = "it counts slips that are assumed beforehand: pass a number, zero or more"
 
 
@@ -51,11 +58,14 @@ class BiasedMixture(AbstractDemonstratorModel[Choice]):
     pseudo_counts: float = 1.0
     """Slips to each action that are assumed beforehand; 0 for none."""
     discrete = True
-    reads_every_action = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shared", true_or_false("shared", self.shared))
         object.__setattr__(self, "pseudo_counts", _pseudo_counts(self.pseudo_counts))
+
+    @classmethod
+    def candidates(cls) -> Mapping[int, AbstractDemonstratorModel[Any]]:
+        return {1: cls(shared=True), 2: cls()}
 
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
         return _Slips(len(generators), {"slip": (sizes.actions, *([] if self.shared else [sizes.demonstrators]))})
@@ -73,6 +83,9 @@ class BiasedMixture(AbstractDemonstratorModel[Choice]):
 
     def slips(self, module: nn.Module) -> dict[str, Tensor]:
         return {"slip": _people_first(module.get_parameter("slip").softmax(1))}
+
+    def learned(self, slips: Mapping[str, Array], actions: Sequence[str]) -> Learned:
+        return Learned([_LEARNED], () if self.shared else _habits(slips["slip"], actions), _CAPTION)
 
     def at_expertise_zero(self, sizes: Sizes) -> str:
         return "by habit alone"
@@ -96,13 +109,16 @@ class Persistent(AbstractDemonstratorModel[Choice]):
     pseudo_counts: float = 1.0
     """Slips of each kind that are assumed beforehand; 0 for none."""
     discrete = True
-    reads_every_action = False
     context = ("previous_action",)
 
     def __post_init__(self) -> None:
         for name in ("per_person", "biased"):
             object.__setattr__(self, name, true_or_false(name, getattr(self, name)))
         object.__setattr__(self, "pseudo_counts", _pseudo_counts(self.pseudo_counts))
+
+    @classmethod
+    def candidates(cls) -> Mapping[int, AbstractDemonstratorModel[Any]]:
+        return {1: cls(), 3: cls(biased=True)}
 
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
         people = sizes.demonstrators
@@ -147,6 +163,16 @@ class Persistent(AbstractDemonstratorModel[Choice]):
             found["slip"] = _people_first(module.get_parameter("slip").softmax(1))
         return found
 
+    def learned(self, slips: Mapping[str, Array], actions: Sequence[str]) -> Learned:
+        columns = _habits(slips["slip"], actions) if self.biased else []
+        if self.per_person:
+            own = LearnedColumn("repeats the last action", "repeat", slips["repeat"].tolist())
+            return Learned([_LEARNED], [*columns, own], _CAPTION)
+        share = 100 * float(slips["repeat"][0])
+        return Learned(
+            [_LEARNED, f"A slip repeats the previous action in {share:.0f} % of the cases."], columns, _CAPTION
+        )
+
     def at_expertise_zero(self, sizes: Sizes) -> str:
         return "the previous action again, or at random"
 
@@ -172,6 +198,10 @@ class Confusion(AbstractDemonstratorModel[Choice]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pseudo_counts", _pseudo_counts(self.pseudo_counts))
+
+    @classmethod
+    def candidates(cls) -> Mapping[int, AbstractDemonstratorModel[Any]]:
+        return {4: cls()}
 
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
         actions, people = sizes.actions, sizes.demonstrators
@@ -203,12 +233,26 @@ class Confusion(AbstractDemonstratorModel[Choice]):
     def slips(self, module: nn.Module) -> dict[str, Tensor]:
         return {"confused": _people_first(_confusions(module)[1].exp()), "diagonal": _people_first(_centred(module))}
 
+    def learned(self, slips: Mapping[str, Array], actions: Sequence[str]) -> Learned:
+        own, shape = slips["confused"], (len(actions),) * 2
+        pairs = [np.unravel_index(each.argmax(), shape) for each in own]
+        most = [f"{actions[done]} for {actions[meant]}" for meant, done in pairs]
+        columns = [LearnedColumn("most confused", "confused", most)]
+        columns.append(LearnedColumn("share of those slips", "share", own.max((1, 2)).tolist()))
+        return Learned([_LEARNED], columns, _CAPTION)
+
     def at_expertise_zero(self, sizes: Sizes) -> str:
         return "always another action than meant"
 
 
+def _habits(slip: Array, actions: Sequence[str]) -> list[LearnedColumn]:
+    most = [actions[place] for place in slip.argmax(1)]
+    shares = slip.max(1).tolist()
+    return [LearnedColumn("most frequent slip", "slip", most), LearnedColumn("share of slips", "share", shares)]
+
+
 def _pseudo_counts(value: float) -> float:
-    return number("pseudo_counts", value, within=lambda count: 0 <= count < inf, rule=_RULE)
+    return number("pseudo_counts", value, least=0, below=inf, rule=_RULE)
 
 
 def _log(probability: Tensor) -> Tensor:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 from pyarrow import parquet
+from torch import nn
 
-from ileed import runs, stores
+from ileed import runs
 from ileed._torch import default_modes
-from ileed.checking import instance_of, one_of, path_of, true_or_false
-from ileed.demonstrations import Demonstrations, check_demonstrations
-from ileed.errors import RunError, SettingsError, brief
-from ileed.evaluation import Scores
-from ileed.fitted import Fitted
-from ileed.methods import load
-from ileed.pseudonyms import pseudonyms
-from ileed.report.charts import file_of
+from ileed.data import Demonstrations, check_demonstrations
+from ileed.data.source import pseudonyms
+from ileed.envs.evaluation import Scores
+from ileed.errors import RunError, SettingsError, brief, instance_of, one_of, path_of, printable, true_or_false
+from ileed.methods import Fitted, load
+from ileed.model.modules import Factory
 from ileed.report.comparison import comparison_page
 from ileed.report.evidence import data_of_run
-from ileed.report.layout import Live, Page
+from ileed.report.page import file_of
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
-from ileed.report.small_print import settings_of
+from ileed.runs import stores
 from ileed.runs.replacing import is_taken
-from ileed.wording import printable
 
 __all__ = ["compare_runs", "figures", "people_table", "report"]
 
@@ -50,23 +47,24 @@ def report(
     scores: Mapping[str, Scores] | None = None,
     command: str | None = None,
     anonymise: bool = False,
+    policy: nn.Module | Factory | None = None,
 ) -> Path:
     """Write the report of a run directory as one HTML file that fetches nothing, and return its path.
 
     The file is `out`, or report.html in the run directory; an existing report is replaced, any other file is not.
-    `data` are those of the run: with them the page also has kinds of state, episodes, and what is wrong with the data,
-    which a run directory does not hold. `truth` is the known skill of some or all demonstrators, from 0 to 1, shown
+    `data` are those of the run: with them the page also has state clusters, episodes, and problems of the data,
+    which a run directory does not contain. `truth` is the known skill of some or all demonstrators, from 0 to 1, shown
     beside the estimate. `scores` are those of policies by name, as `evaluate` returns them (a mean and an interval
     suffice), in the order of the chart. `command` is the command that made the run. With `anonymise` the report shows
-    the pseudonyms of `Demonstrations.anonymise` in place of names.
+    the pseudonyms of `Demonstrations.anonymise` in place of names. `policy` is as in `ileed.load`.
     """
     run = path_of("path", path, rule=_RULE)
     target = run / "report.html" if out is None else path_of("out", out)
     _check_options(title=title, truth=truth, scores=scores, command=command, anonymise=anonymise)
     runs.check_page(target)
-    fitted, known, data = _load(run, truth or {}, anonymise, data)
+    fitted, known, data = _load(run, truth or {}, anonymise, data, policy)
     title = title or f"Demonstrator report: {labels_of([stores.base_name(run)])[0]}"
-    content = page(title, fitted, Content.of(fitted, known, scores or {}, data), command=command).html()
+    content = Content.of(fitted, known, scores or {}, data).page(title, command=command).html()
     runs.write_file(target, content.encode("utf-8"))
     return target
 
@@ -81,7 +79,7 @@ def compare_runs(
     data: Demonstrations | None = None,
     anonymise: bool = False,
 ) -> Path:
-    """Write a page that compares two run directories by the people that both have, and return its path.
+    """Write a page that compares two run directories by the demonstrators that both have, and return its path.
 
     The file is `out`, or comparison.html in the first run directory. With `data` of both runs, their costs are compared
     on these, with an interval.
@@ -133,9 +131,9 @@ def figures(
 
 @default_modes()
 def people_table(path: str | Path, out: str | Path, *, anonymise: bool = False) -> Path:
-    """Write everybody's row of the ranking to a new .csv or .parquet file, and return its path.
+    """Write the ranking of all demonstrators to a new .csv or .parquet file, and return its path.
 
-    It is `Expertise.table` where people were rated; elsewhere the demonstrator and the fit's own expertise.
+    It is `Expertise.table` if demonstrators were rated, otherwise their names and the fit's own expertise.
     """
     target = check_table(out)
     fitted, _, _ = _load(path, {}, anonymise)
@@ -184,10 +182,14 @@ def _check_options(
 
 
 def _load(
-    path: str | Path, truth: Mapping[str, float], anonymise: bool, data: Demonstrations | None = None
+    path: str | Path,
+    truth: Mapping[str, float],
+    anonymise: bool,
+    data: Demonstrations | None = None,
+    policy: nn.Module | Factory | None = None,
 ) -> tuple[Fitted, Mapping[str, float], Demonstrations | None]:
     """The fit, the known skill and the data, with pseudonyms if `anonymise`, or if the fit has them."""
-    fitted, shown = load(path), dict(zip(truth, truth, strict=True))
+    fitted, shown = load(path, policy=policy), dict(zip(truth, truth, strict=True))
     if data is not None:
         check_demonstrations(data)
         named, data = data.names, fitted.match_names(fitted.policy.match(data), allow_new=False)
@@ -227,27 +229,3 @@ def _load_both(
     names = tuple(dict.fromkeys([*fits[0].expertise.names, *fits[1].expertise.names]))
     shown = pseudonyms(names, key=str(fits[0].provenance["data"]["fingerprint"]))
     return fits[0].renamed(shown), fits[1].renamed(shown), None
-
-
-def page(title: str, fitted: Fitted, content: Content, *, command: str | None, live: Live | None = None) -> Page:
-    """The page: what to know first, the sections, then the settings and provenance."""
-    provenance, sizes = fitted.provenance, fitted.joint.sizes
-    is_choice = sizes.discrete and not sizes.has_legal_actions
-    tiles = [
-        ("people", f"{len(fitted.expertise.names):,}"),
-        ("episodes", f"{provenance['data']['episodes']:,}"),
-        ("steps", f"{provenance['data']['steps']:,}"),
-        ("nats per action", f"{fitted.nats_per_action:.3f}"),
-        *([("nats by guessing", f"{math.log(sizes.actions):.3f}")] if is_choice else []),
-        ("restarts", f"{len(fitted.restarts.nats_per_action):,}"),
-    ]
-    return Page(
-        title=title,
-        top=content.top,
-        tiles=tiles,
-        caution=content.caution,
-        introduction=content.introduction,
-        sections=content.sections,
-        small_print=settings_of(fitted, command),
-        live=live,
-    )

@@ -1,30 +1,17 @@
 """Charts: small SVG, drawn in percent of the width, so that one drawing serves a phone, a screen and paper.
 
-Colours are classes, which the style sheet of the page sets for light and dark; a chart as a file of its own carries
-the light ones. docs/decisions/report.md says why they are drawn by hand.
+Colours are classes, which charts.css sets, in a page for light and dark; a chart in a file carries the light ones.
+docs/decisions/report.md says why charts are drawn by hand.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple, final
+from typing import Literal, NamedTuple
 
-from ileed.errors import require
-from ileed.report.text import escape, short
-
-HEAT = ("#f2f7fc", "#dfecf7", "#cbdff1", "#abcfe6", "#82badb", "#5aa2cf", "#2a72b0", "#185fa1", "#0a4a90", "#08306b")
-_LIGHT = {
-    "ink": "#1f2933",
-    "muted": "#52606d",
-    "line": "#c6ced6",
-    "one": "#0072b2",
-    "two": "#b84a00",
-    "faint": "#a9c9e3",
-}
-_WIDTH, _LABELS, _NUMBERS, _ROW = 800, 190, 60, 26
+from ileed.report.page import WIDTH, Rows, decimal, escape
 
 
 class Scale(NamedTuple):
@@ -48,86 +35,12 @@ class Scale(NamedTuple):
         return round(min(100.0, max(0.0, 100 * (value - self.low) / (self.high - self.low))), 2)
 
     def ticks(self, most: int = 5) -> list[float]:
-        """Round values, at most so many and two at least."""
+        """Round values: at least two, at most `most`."""
         rough = (self.high - self.low) / most
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * each for each in (1, 2, 2.5, 5, 10) if power * each >= rough)
         first = math.ceil(self.low / step - 1e-9)
         return [step * k for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
-
-
-@final
-@dataclass(frozen=True)
-class Chart:
-    """A chart of its own: `body` is drawn in percent of the width and in pixels of the height."""
-
-    name: str
-    description: str
-    body: str
-    height: int
-    legend: Sequence[tuple[str, str]] = ()
-
-    def html(self) -> str:
-        about = f'role="img" aria-label="{escape(self.description)}"'
-        drawing = f'<svg class="chart" width="100%" height="{self.height}" {about}>{self.body}</svg>'
-        caption = f"<figcaption>{escape(self.description)}</figcaption>"
-        return f"<figure>{caption}{legend(self.legend)}{drawing}</figure>\n"
-
-    def file(self) -> str:
-        """A file of its own."""
-        inner = f'<svg x="10" y="34" width="{_WIDTH - 20}" height="{self.height}" overflow="visible">{self.body}</svg>'
-        return _file(self.description, self.height + 44, _file_legend(self.legend) + inner)
-
-    @property
-    def figure(self) -> Chart | Rows | None:
-        return self
-
-
-@final
-@dataclass(frozen=True)
-class Rows:
-    """A drawing for each row of a table, which share one axis; as a file with the labels beside them."""
-
-    name: str
-    description: str
-    labels: Sequence[str]
-    drawings: Sequence[str]
-    numbers: Sequence[str]
-    axis: str
-    title: str
-    legend: Sequence[tuple[str, str]] = ()
-
-    def cells(self) -> list[str]:
-        """The drawing of each row as a cell holds it."""
-        return [f'<svg class="plot" width="100%" height="22" aria-hidden="true">{each}</svg>' for each in self.drawings]
-
-    def head(self) -> str:
-        """The axis, for the head of the column."""
-        return f'<svg class="plot" width="100%" height="16" aria-hidden="true">{self.axis}</svg>'
-
-    def file(self) -> str:
-        """A file of its own."""
-        width, parts = _WIDTH - _LABELS - _NUMBERS, [_file_legend(self.legend)]
-        for k, (label, drawing, value) in enumerate(zip(self.labels, self.drawings, self.numbers, strict=True)):
-            y = 36 + k * _ROW
-            parts.append(f'<text x="{_LABELS - 10}" y="{y + 16}" text-anchor="end">{escape(short(label, 26))}</text>')
-            parts.append(f'<svg x="{_LABELS}" y="{y}" width="{width}" height="22" overflow="visible">{drawing}</svg>')
-            parts.append(f'<text x="{_WIDTH - _NUMBERS + 8}" y="{y + 16}">{escape(value)}</text>')
-        end = 36 + len(self.labels) * _ROW
-        parts.append(f'<svg x="{_LABELS}" y="{end}" width="{width}" height="18">{self.axis}</svg>')
-        middle = _LABELS + width // 2
-        parts.append(
-            f'<text class="muted" x="{middle}" y="{end + 34}" text-anchor="middle">{escape(self.title)}</text>'
-        )
-        return _file(self.description, end + 44, "".join(parts))
-
-
-def file_of(figure: Chart | Rows, format: Literal["svg", "png"]) -> bytes:  # noqa: A002 (as `figures` calls it)
-    """The content of a file with the chart."""
-    drawing = figure.file()
-    if format == "svg":
-        return drawing.encode()
-    return bytes(require("vl_convert", extra="report").svg_to_png(drawing, scale=2))
 
 
 def interval(
@@ -161,6 +74,30 @@ def interval(
     return "".join(parts)
 
 
+def interval_rows(
+    name: str,
+    description: str,
+    rows: Sequence[tuple[str, tuple[float, float, float]]],
+    *,
+    title: str,
+    legend: Sequence[tuple[str, str]],
+    reference: float | None = None,
+    known: Sequence[float | None] | None = None,
+    before: Sequence[float] = (),
+) -> Rows:
+    """A label, an estimate and its interval in each row; perhaps with a known value, and the value of before."""
+    known = known or [None] * len(rows)
+    scale = Scale.of([0.0, reference, *known, *before, *(end for _, each in rows for end in each)])
+    drawings = [
+        interval(scale, value, (low, high), known=truth, reference=reference)
+        for (_, (value, low, high)), truth in zip(rows, known, strict=True)
+    ]
+    if before:
+        drawings = [interval(scale, each, mark="two") + own for each, own in zip(before, drawings, strict=True)]
+    numbers = [decimal(value) for _, (value, _, _) in rows]
+    return Rows(name, description, [label for label, _ in rows], drawings, numbers, axis(scale), title, legend)
+
+
 def axis(scale: Scale) -> str:
     """Numbers under, or over, drawings that share a scale."""
     return "".join(
@@ -186,6 +123,11 @@ class Curve(NamedTuple):
     points: Sequence[tuple[float, float]]
     kind: str
 
+    def drawn(self, x: Scale, y: Scale, height: int) -> str:
+        points = " ".join(f"{x(a) * WIDTH / 100:.1f},{(100 - y(b)) * height / 100:.1f}" for a, b in self.points)
+        shape = "polygon" if self.kind == "band" else "polyline"
+        return f'<{shape} class="{self.kind}" points="{points}" vector-effect="non-scaling-stroke"/>'
+
 
 def lines(curves: Sequence[Curve], x: Scale, y: Scale, *, height: int, across: str, marked: str = "") -> str:
     """Curves over two axes; `marked` is drawn behind them, `across` says what the horizontal axis is."""
@@ -193,12 +135,8 @@ def lines(curves: Sequence[Curve], x: Scale, y: Scale, *, height: int, across: s
     for tick in y.ticks(4):
         at = 100 - y(tick)
         parts.append(f'<line class="grid" x1="0" x2="100%" y1="{at}%" y2="{at}%"/>')
-    parts.append(f'<svg width="100%" height="100%" viewBox="0 0 {_WIDTH} {height}" preserveAspectRatio="none">')
-    for curve in curves:
-        points = " ".join(f"{x(a) * _WIDTH / 100:.1f},{(100 - y(b)) * height / 100:.1f}" for a, b in curve.points)
-        shape = "polygon" if curve.kind == "band" else "polyline"
-        parts.append(f'<{shape} class="{curve.kind}" points="{points}" vector-effect="non-scaling-stroke"/>')
-    parts.append("</svg>")
+    parts.append(f'<svg width="100%" height="100%" viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none">')
+    parts += [*(curve.drawn(x, y, height) for curve in curves), "</svg>"]
     for tick, words in _labelled(y.ticks(4)):
         parts.append(f'<text class="tick halo" x="2" y="{100 - y(tick)}%" dy="-3">{words}</text>')
     parts.append("</svg>")
@@ -225,7 +163,7 @@ def bars(edges: Sequence[float], counts: Sequence[int], *, height: int, across: 
 
 
 def shade(x: Scale, first: float, last: float) -> str:
-    """A stretch of the horizontal axis, marked from top to bottom."""
+    """A segment of the horizontal axis, marked from top to bottom."""
     left, right = x(first), x(last)
     return f'<rect class="marked" x="{left}%" y="0" width="{max(0.3, right - left):.2f}%" height="100%"/>'
 
@@ -250,84 +188,14 @@ def path(
     *,
     height: int,
 ) -> str:
-    """A path in a plane before a cloud of points, its start as a dot and one stretch of it marked."""
-    dots_ = "".join(f'<circle class="other" cx="{x(a)}%" cy="{100 - y(b)}%" r="1.5"/>' for a, b in cloud)
-    parts = [(points, "one"), *([(points[stretch[0] : stretch[1] + 1], "two")] if stretch else [])]
-    drawn = "".join(
-        f'<polyline class="{kind}" points="{" ".join(_corner(x(a), 100 - y(b), height) for a, b in some)}" '
-        'vector-effect="non-scaling-stroke"/>'
-        for some, kind in parts
-    )
+    """A path in a plane before a cloud of points, its start as a dot and one segment marked."""
+    behind = "".join(f'<circle class="other" cx="{x(a)}%" cy="{100 - y(b)}%" r="1.5"/>' for a, b in cloud)
+    drawn = Curve(points, "one").drawn(x, y, height)
+    if stretch is not None:
+        drawn += Curve(points[stretch[0] : stretch[1] + 1], "two").drawn(x, y, height)
     start = f'<circle class="one" cx="{x(points[0][0])}%" cy="{100 - y(points[0][1])}%" r="4.5"/>'
-    inner = f'<svg width="100%" height="100%" viewBox="0 0 {_WIDTH} {height}" preserveAspectRatio="none">{drawn}</svg>'
-    return f'<svg x="0" y="5" width="100%" height="{height}" overflow="visible">{dots_}{inner}{start}</svg>'
-
-
-def _corner(across: float, down: float, height: int) -> str:
-    return f"{across * _WIDTH / 100:.1f},{down * height / 100:.1f}"
-
-
-def legend(marks: Sequence[tuple[str, str]]) -> str:
-    """What each class of mark is, in words."""
-    if not marks:
-        return ""
-    items = "".join(
-        f'<li><svg width="22" height="12" aria-hidden="true">{_sign(kind)}</svg>{escape(words)}</li>'
-        for kind, words in marks
-    )
-    return f'<ul class="legend">{items}</ul>'
-
-
-def _sign(kind: str) -> str:
-    if kind == "one":
-        return '<line class="one" x1="1" x2="21" y1="6" y2="6"/><circle class="one" cx="11" cy="6" r="4.5"/>'
-    if kind == "two-square":
-        line = '<line class="two" x1="1" x2="21" y1="6" y2="6"/>'
-        return f'{line}<rect class="two" x="7" y="2" width="8" height="8"/>'
-    if kind == "known":
-        return '<path class="known" d="M11 0 17 6 11 12 5 6Z"/>'
-    if kind.startswith("dot-"):
-        return f'<circle class="{kind[4:]}" cx="11" cy="6" r="4.5"/>'
-    if kind == "reference":
-        return '<line class="reference" x1="11" x2="11" y1="0" y2="12"/>'
-    if kind in ("marked", "band", "h2", "h8"):
-        return f'<rect class="{kind}" x="1" y="1" width="20" height="10"/>'
-    return f'<line class="{kind}" x1="1" x2="21" y1="6" y2="6"/>'
-
-
-def _file_legend(marks: Sequence[tuple[str, str]]) -> str:
-    parts, x = [], 12
-    for kind, words in marks:
-        parts.append(f'<svg x="{x}" y="8" width="22" height="12">{_sign(kind)}</svg>')
-        parts.append(f'<text x="{x + 28}" y="18">{escape(words)}</text>')
-        x += 50 + 7 * len(words)
-    return "".join(parts)
-
-
-def _file(description: str, height: int, body: str) -> str:
-    """A drawing with the light colours, on white."""
-    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="ileed-figure" {size} role="img">'
-    return f"{head}<title>{escape(description)}</title><style>{_styles()}</style>{_WHITE}{body}</svg>\n"
-
-
-_WHITE = '<rect width="100%" height="100%" fill="#fff"/>'
-
-
-def _styles() -> str:
-    light = _LIGHT
-    rules = [f"text{{font:12px system-ui,Helvetica,Arial,sans-serif;fill:{light['ink']}}}"]
-    rules += [f".muted,.tick{{fill:{light['muted']}}}", "circle.one,circle.two,rect.two{stroke:#fff}"]
-    for kind in ("one", "two"):
-        rules.append(f"line.{kind},polyline.{kind}{{stroke:{light[kind]};stroke-width:2;fill:none}}")
-        rules.append(f"circle.{kind},rect.{kind}{{fill:{light[kind]}}}")
-    rules.append(f".grid,.axis,.reference{{stroke:{light['line']}}}")
-    rules.append(f".known{{fill:none;stroke:{light['two']};stroke-width:2}}")
-    rules.append(f"polyline.other,line.other{{fill:none;stroke:{light['line']}}}circle.other{{fill:{light['faint']}}}")
-    rules.append("polyline.dashed,line.dashed{fill:none;stroke:#0072b2;stroke-width:2;stroke-dasharray:5 3}")
-    rules.append(f".band{{fill:{light['one']};fill-opacity:.18}}.marked{{fill:{light['two']};fill-opacity:.16}}")
-    rules += [f".h{level}{{fill:{colour}}}" for level, colour in enumerate(HEAT)]
-    return "".join(rules)
+    inner = f'<svg width="100%" height="100%" viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none">{drawn}</svg>'
+    return f'<svg x="0" y="5" width="100%" height="{height}" overflow="visible">{behind}{inner}{start}</svg>'
 
 
 def _anchor(percent: float) -> str:

@@ -1,4 +1,4 @@
-"""Comparison of two runs: the order of people side by side, how their expertise changed, and the costs."""
+"""Comparison of two runs: both rankings side by side, how expertise changed, and the costs."""
 
 from __future__ import annotations
 
@@ -7,21 +7,39 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ileed.demonstrations import Array, Demonstrations, rules
-from ileed.fitted import Fitted
-from ileed.fitted.posterior import draws, tails
-from ileed.report.charts import Rows, Scale, axis, interval
-from ileed.report.layout import Page, Section, Top
+from ileed.data import Array, Demonstrations, rules
+from ileed.methods import Fitted
+from ileed.rating.posterior import draws, tails
+from ileed.report.charts import Scale, axis, interval
+from ileed.report.page import (
+    DEMONSTRATOR,
+    Cell,
+    Column,
+    Page,
+    Rows,
+    Section,
+    Table,
+    Top,
+    between,
+    decimal,
+    decimals,
+    enumerated,
+    escape,
+    in_words,
+    person_name,
+    rated,
+    say,
+    short,
+    words,
+)
 from ileed.report.people import SHOWN, Person, labels_of, people_of
-from ileed.report.small_print import differing_settings, settings_of
-from ileed.report.tables import Cell, Column, Table, decimals, person_name, rated, words
-from ileed.report.text import between, decimal, enumerated, escape, say, short
+from ileed.report.sections import differing_settings, settings_of
 
 _RESAMPLES = 2_000  # of episodes, for the interval of a difference of costs
 
 
 class Change(NamedTuple):
-    """A person of both runs: as each has them, and how much higher relative expertise is in the second run."""
+    """A demonstrator in both runs, and how much higher relative expertise is in the second."""
 
     one: Person
     other: Person
@@ -52,7 +70,7 @@ def comparison_page(
         title=title or f"Comparison of two runs: {first} and {second}",
         top=_top(one, other, changes, (first, second), same_data)._replace(advises="What changed"),
         tiles=[
-            ("people in both", f"{len(changes):,}"),
+            ("demonstrators in both", f"{len(changes):,}"),
             (f"nats per action, {first}", f"{one.nats_per_action:.3f}"),
             (f"nats per action, {second}", f"{other.nats_per_action:.3f}"),
         ],
@@ -64,17 +82,17 @@ def comparison_page(
 
 
 def changes_of(one: Fitted, other: Fitted) -> list[Change]:
-    """People of both runs, in the order of the first; intervals are NaN where a run has none."""
+    """Demonstrators in both runs, in the order of the first; intervals are NaN if a run has none."""
     people = {one.expertise.names[person.index]: person for person in people_of(one, {})}
     others = {other.expertise.names[person.index]: person for person in people_of(other, {})}
     shared = [name for name, person in people.items() if name in others and person.is_ranked and others[name].is_ranked]
-    drawn = [_draws(fitted, shared) for fitted in (one, other)]
+    before, after = (_draws(fitted, shared) for fitted in (one, other))
     found = []
     for place, name in enumerate(shared):
         value, low, high = others[name].expertise - people[name].expertise, np.nan, np.nan
-        if drawn[0] is not None and drawn[1] is not None:
-            chance = np.random.default_rng(place).permutation(len(drawn[1]))  # the draws of the two runs are apart
-            difference = drawn[1][chance, place] - drawn[0][:, place]
+        if before is not None and after is not None:
+            chance = np.random.default_rng(place).permutation(len(after))  # the draws of the two runs are apart
+            difference = after[chance, place] - before[:, place]
             value = float(difference.mean())
             low, high = (float(end) for end in np.quantile(difference, tails(0.95)))
         found.append(Change(people[name], others[name], value, low, high))
@@ -82,7 +100,7 @@ def changes_of(one: Fitted, other: Fitted) -> list[Change]:
 
 
 def _draws(fitted: Fitted, names: Sequence[str]) -> Array | None:
-    """(draw, person) relative expertise of these people; None where somebody has no rating, or very many have."""
+    """(draw, demonstrator) relative expertise of these; None if one has no rating, or if very many have."""
     ratings = fitted.expertise.ratings
     if ratings is None or ratings.shares is None or not set(names) <= set(ratings.names):
         return None
@@ -96,8 +114,8 @@ def _draws(fitted: Fitted, names: Sequence[str]) -> Array | None:
 
 def _top(one: Fitted, other: Fitted, changes: Sequence[Change], names: tuple[str, str], same_data: bool) -> Top:
     agree = _agreement(changes)
-    with_interval = [change for change in changes if not np.isnan(change.low)]
-    clear = [change for change in with_interval if change.is_clear]
+    with_interval = any(not np.isnan(change.low) for change in changes)
+    clear = [change for change in changes if change.is_clear]
     if len(changes) < 2:
         verdict = say("compare_nobody", count=len(changes))
     elif not with_interval:
@@ -106,8 +124,9 @@ def _top(one: Fitted, other: Fitted, changes: Sequence[Change], names: tuple[str
         verdict = say("compare_order_alike", percent=100 * agree)
     else:
         verdict = say("compare_order", percent=100 * agree, count=f"{len(clear):,}", all=f"{len(changes):,}")
-    up = [short(change.one.label) for change in sorted(clear, key=lambda each: -each.value) if change.value > 0]
-    down = [short(change.one.label) for change in sorted(clear, key=lambda each: each.value) if change.value < 0]
+    clear = sorted(clear, key=lambda each: each.value)
+    up = [short(change.one.label) for change in reversed(clear) if change.value > 0]
+    down = [short(change.one.label) for change in clear if change.value < 0]
     cheaper = names[0] if one.nats_per_action <= other.nats_per_action else names[1]
     gap = decimal(abs(one.nats_per_action - other.nats_per_action), 3)
     advice = [
@@ -127,7 +146,7 @@ def _top(one: Fitted, other: Fitted, changes: Sequence[Change], names: tuple[str
 
 
 def _agreement(changes: Sequence[Change]) -> float:
-    """The share of pairs of people who are in the same order in both runs."""
+    """The share of pairs of demonstrators that are in the same order in both runs."""
     rank = np.array([[change.one.rank, change.other.rank] for change in changes][:2000])
     above = [np.sign(rank[:, None, k] - rank[None, :, k]) for k in (0, 1)] if len(rank) else []
     pairs = len(rank) * (len(rank) - 1)
@@ -136,8 +155,8 @@ def _agreement(changes: Sequence[Change]) -> float:
 
 def _people(changes: Sequence[Change], first: str, second: str) -> Section:
     columns = [
-        Column("person", ("person",)),
-        Column("change", ("change", "low", "high"), f"{second} minus {first}; 95 % interval"),
+        DEMONSTRATOR,
+        Column("change", ("change", "low", "high"), f"{second} minus {first}; 95% interval"),
         Column("ranks", ("rank_first", "rank_second"), f"in {first}, then in {second}"),
         Column(first, ("first", "first_low", "first_high")),
         Column(second, ("second", "second_low", "second_high")),
@@ -146,40 +165,30 @@ def _people(changes: Sequence[Change], first: str, second: str) -> Section:
     for change in changes:
         ranks = (change.one.rank, change.other.rank)
         shown_ranks = Cell(f"{ranks[0]:,} \N{RIGHTWARDS ARROW} {ranks[1]:,}", ranks[0], ranks, "n")
-        estimates = [rated(*_estimate(person)) for person in change[:2]]
+        estimates = [rated(*person.estimate) for person in change[:2]]
         rows.append([person_name(change.one.label), rated(*change[2:]), shown_ranks, *estimates])
-    order = range(len(changes))
-    shown = list(order) if len(changes) <= 2 * SHOWN else _most_changed(changes)
-    ends = [end for k in shown for person in changes[k][:2] for end in _estimate(person)]
+    shown = sorted(sorted(range(len(changes)), key=lambda k: -abs(changes[k].value))[: 2 * SHOWN])
+    ends = [end for k in shown for person in changes[k][:2] for end in person.estimate]
     scale = Scale.of([0.0, 1.0, *ends])
     drawings = []
     for k in shown:
-        (value, *bounds), (later, *later_bounds) = (_estimate(person) for person in changes[k][:2])
+        (value, *bounds), (later, *later_bounds) = (person.estimate for person in changes[k][:2])
         one = interval(scale, value, (bounds[0], bounds[1]), reference=1.0)
         other = interval(scale, later, (later_bounds[0], later_bounds[1]), mark="two")
         drawings.append(f'<svg y="-5" overflow="visible">{one}</svg><svg y="5" overflow="visible">{other}</svg>')
-    labels, numbers = [changes[k].one.label for k in shown], [decimal(changes[k].value) for k in shown]
-    marks = [("one", first), ("two-square", second), ("reference", "mean over people")]
-    title = "expertise divided by its mean over people"
+    labels, numbers = zip(*((changes[k].one.label, decimal(changes[k].value)) for k in shown), strict=True)
+    marks = [("one", first), ("two-square", second), ("reference", "mean over demonstrators")]
+    title = "expertise divided by its mean over demonstrators"
     drawing = Rows("change", "Expertise in two runs", labels, drawings, numbers, axis(scale), title, marks)
-    table = Table("people", f"People, in the order of {first}", columns, rows, drawing, shown)
+    table = Table("people", f"Demonstrators, in the order of {first}", columns, rows, drawing, shown)
     notes = [say("compare_shown", count=2 * SHOWN)] if len(shown) < len(changes) else []
-    return Section("people", "People in both runs", [say("compare_people", second=second, first=first)], [table], notes)
-
-
-def _most_changed(changes: Sequence[Change]) -> list[int]:
-    order = sorted(range(len(changes)), key=lambda k: -abs(changes[k].value))
-    return sorted(order[: 2 * SHOWN])
-
-
-def _estimate(person: Person) -> tuple[float, float, float]:
-    if person.rated is None:
-        return person.expertise, person.low, person.high
-    return person.rated.expertise, person.rated.low, person.rated.high
+    return Section(
+        "people", "Demonstrators in both runs", [say("compare_people", second=second, first=first)], [table], notes
+    )
 
 
 def cost_change(one: Fitted, other: Fitted, data: Demonstrations) -> tuple[float, float, float]:
-    """The cost of an action of the data by the second run minus that by the first, with a 95 % interval by episodes."""
+    """The cost of an action of the data by the second run minus that by the first, with a 95% interval by episodes."""
     more = other.nats(data) - one.nats(data)
     total = np.bincount(data.episode, more, minlength=data.episode_count)
     steps = np.bincount(data.episode, minlength=data.episode_count)
@@ -190,7 +199,7 @@ def cost_change(one: Fitted, other: Fitted, data: Demonstrations) -> tuple[float
 
 
 def _costs(one: Fitted, other: Fitted, names: tuple[str, str], cost: tuple[float, float, float] | None) -> Section:
-    columns = [Column("run", ("run",)), *(Column(name, (name.replace(" ", "_"),)) for name in _COSTS)]
+    columns = [Column("run"), *(Column(name, (name.replace(" ", "_"),)) for name in _COSTS)]
     rows = []
     for name, fitted in zip(names, (one, other), strict=True):
         costs = fitted.restarts.nats_per_action
@@ -204,8 +213,7 @@ def _costs(one: Fitted, other: Fitted, names: tuple[str, str], cost: tuple[float
     table = Table("costs", "Costs of two runs", columns, rows)
     text = [say("compare_costs")]
     if cost is not None:
-        found = f"{decimal(cost[0], 3)} ({between(cost[1], cost[2], 3)})"
-        text.append(say("compare_cost_change", first=names[0], second=names[1], found=found))
+        text.append(say("compare_cost_change", first=names[0], second=names[1], found=in_words(*cost, 3)))
     return Section("costs", "Cost of the policies", text, [table])
 
 
@@ -213,11 +221,8 @@ _COSTS = ("nats per action", "range over restarts", "restarts", "outcome", "step
 
 
 def _differences(one: Fitted, other: Fitted, first: str, second: str) -> Section:
-    found = differing_settings(one, other)
-    if not found:
-        return Section("differences", "Settings that differ", [say("compare_no_setting")])
-    columns = [Column(name, (key,)) for name, key in (("setting", "setting"), (first, "first"), (second, "second"))]
-    rows = [[words(each) for each in row] for row in found]
-    return Section(
-        "differences", "Settings that differ", [], [Table("settings", "Settings that differ", columns, rows)]
-    )
+    title, rows = "Settings that differ", [[words(each) for each in row] for row in differing_settings(one, other)]
+    if not rows:
+        return Section("differences", title, [say("compare_no_setting")])
+    columns = [Column("setting"), Column(first, ("first",)), Column(second, ("second",))]
+    return Section("differences", title, [], [Table("settings", title, columns, rows)])

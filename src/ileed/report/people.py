@@ -1,4 +1,4 @@
-"""People: demonstrators in order of expertise, with intervals where there are any, and their labels in a report."""
+"""Demonstrators in order of expertise, with intervals where there are any, and their labels in a report."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from ileed.checking import is_finite
-from ileed.demonstrations import Demonstrations
-from ileed.errors import SettingsError, brief
-from ileed.fitted import Fitted
-from ileed.fitted.population import places_to_show
-from ileed.wording import printable
+from ileed.data import Demonstrations
+from ileed.errors import SettingsError, brief, is_finite, printable
+from ileed.methods import Fitted
+from ileed.rating.ratings import places_to_show
 
-SHOWN = 25  # of more people than twice as many, the first and the last so many are shown
-UNCERTAIN = 10  # and so many of those between them whose intervals are the widest
+SHOWN = 25  # demonstrators shown at either end of the ranking
+UNCERTAIN = 10  # demonstrators shown between the ends, those with the widest intervals
 
 
 class Rated(NamedTuple):
-    """Relative expertise and rank with their intervals, and the group of those who cannot be told apart."""
+    """Relative expertise and rank with their intervals, and the group of those who cannot be distinguished."""
 
     expertise: float
     low: float
@@ -35,7 +33,7 @@ class Rated(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Person:
-    """A demonstrator: a unique printable label, and expertise with its 10 to 90 % range over their own steps."""
+    """A demonstrator: a unique printable label, and expertise with its 10% to 90% range over their own steps."""
 
     index: int
     rank: int
@@ -53,14 +51,19 @@ class Person:
         return not math.isnan(self.expertise)
 
     @property
+    def estimate(self) -> tuple[float, float, float]:
+        """Relative expertise with its interval; without ratings the fit's own expertise with its range over steps."""
+        return (self.expertise, self.low, self.high) if self.rated is None else self.rated[:3]
+
+    @property
     def uncertainty(self) -> float:
         """The width of the interval, or of the range over steps."""
-        width = self.high - self.low if self.rated is None else self.rated.high - self.rated.low
-        return width if math.isfinite(width) else -1.0
+        _, low, high = self.estimate
+        return high - low if math.isfinite(high - low) else -1.0
 
 
 def shown_of(people: Sequence[Person]) -> list[int]:
-    """Places of the people to show: all, or the first, the last and the most uncertain between them."""
+    """Places of the demonstrators to show: all, or the first, the last and the most uncertain between them."""
     return places_to_show(np.array([person.uncertainty for person in people]), ends=SHOWN, between=UNCERTAIN)
 
 
@@ -96,29 +99,25 @@ def people_of(fitted: Fitted, truth: Mapping[str, float], data: Demonstrations |
 
 
 def _ratings(fitted: Fitted) -> dict[int, dict[str, Any]]:
-    """The row of each person in the table of ratings, with the number of their group; by the person's index."""
-    if not fitted.estimates_expertise or fitted.expertise.ratings is None:
+    """The row of each demonstrator in the table of ratings, with the number of the group; by index."""
+    ratings = fitted.expertise.ratings
+    if not fitted.estimates_expertise or ratings is None:
         return {}
-    numbers = {name: str(index) for index, name in enumerate(fitted.expertise.names)}  # a table holds no stray name
-    ratings = fitted.expertise.ratings.renamed(numbers)
-    group = {name: place for place, names in enumerate(ratings.groups(), start=1) for name in names}
-    rows = {
-        int(row["demonstrator"]): row | {"group": group[row["demonstrator"]]} for row in ratings.table().to_pylist()
-    }
-    return {index: row for index, row in rows.items() if math.isfinite(row["expertise"])}
+    place = {name: index for index, name in enumerate(fitted.expertise.names)}
+    group = {name: number for number, names in enumerate(ratings.groups(), start=1) for name in names}
+    rows = zip((ratings.names[k] for k in ratings.order), ratings.table().to_pylist(), strict=True)
+    return {place[name]: row | {"group": group[name]} for name, row in rows if math.isfinite(row["expertise"])}
 
 
 def _counts(
     fitted: Fitted, found: Mapping[int, Mapping[str, Any]], data: Demonstrations | None
 ) -> dict[int, tuple[int, int]]:
-    """Steps and episodes of each person, as far as the run or the data tell."""
+    """Steps and episodes of each demonstrator, as far as the run or the data have them."""
     if data is None:
         return {index: (row["steps"], row["episodes"]) for index, row in found.items()}
-    place = {name: index for index, name in enumerate(fitted.expertise.names)}
-    steps, episodes = data.steps_each.tolist(), [0] * len(data.names)
-    for who in data.episode_demonstrator.tolist():
-        episodes[who] += 1
-    return {place[name]: (steps[k], episodes[k]) for k, name in enumerate(data.names) if name in place}
+    counts = (data.steps_each.tolist(), np.bincount(data.episode_demonstrator, minlength=len(data.names)).tolist())
+    of = dict(zip(data.names, zip(*counts, strict=True), strict=True))
+    return {index: of[name] for index, name in enumerate(fitted.expertise.names) if name in of}
 
 
 def labels_of(names: Sequence[str]) -> list[str]:

@@ -1,26 +1,33 @@
-"""Run directories: JSON and safetensors files that are written atomically and that later versions can read.
+"""Run directories, which are written atomically and which later versions can read, and the provenance of results.
 
 Other files of the user in it are never touched. `ileed.runs.replacing` replaces a run, so that a process that is killed
-at any moment leaves one complete run, the old or the new. A run in an object store (`ileed.stores`) is written here
-first, and delivered with its settings last.
+at any moment leaves one complete run, the old or the new. A run in an object store (`ileed.runs.stores`) is written
+here first, and delivered with its settings last.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
+import subprocess
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Union, final, get_args, get_origin, get_type_hints
 
-from ileed import stores
-from ileed.deprecation import current_names
+import numpy as np
+
 from ileed.errors import IleedError, RunError, SettingsError, brief
+from ileed.runs import stores
 from ileed.runs.files import csv_bytes as csv_bytes
 from ileed.runs.files import parse_tensors, tensor_bytes
 from ileed.runs.files import read_head as read_head
@@ -28,23 +35,15 @@ from ileed.runs.files import read_tensors as read_tensors
 from ileed.runs.files import unreadable as unreadable
 from ileed.runs.files import write_file as write_file
 from ileed.runs.files import write_tensors as write_tensors
-from ileed.runs.provenance import FORMAT
-from ileed.runs.provenance import provenance as provenance
-from ileed.runs.replacing import (
-    PARTIAL,
-    REPLACEMENT,
-    Ours,
-    alone_in,
-    atomic_write,
-    finish_replacement,
-    replace_folder,
-)
+from ileed.runs.replacing import PARTIAL, REPLACEMENT, Ours, alone_in, atomic_write, finish_replacement, replace_folder
 from ileed.runs.replacing import remove_file as remove_file
 from ileed.runs.replacing import remove_partial as remove_partial
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+FORMAT = 1
+"""The format of run directories and result records."""
 _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
 _FILES = (_SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS)
 _REPORT = "report.html"
@@ -259,7 +258,6 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, or an empty one."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -292,9 +290,10 @@ def _named_path(path: Path) -> Path:
 
 
 def plain(value: Any) -> Any:
-    """Settings as JSON: a dataclass becomes its fields and its `kind`."""
+    """Settings as JSON: a dataclass becomes its `kind` and its fields, but for those whose metadata say otherwise."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {"kind": type(value).__name__} | {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+        kept = [item.name for item in fields(value) if item.metadata.get("saved", True)]
+        return {"kind": type(value).__name__} | {name: plain(getattr(value, name)) for name in kept}
     return [plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
@@ -304,7 +303,6 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
         return tuple(rebuilt(item, kinds) for item in value)
     if not isinstance(value, Mapping) or "kind" not in value:
         return value
-    value = current_names(value)
     kind = kinds.get(str(value.get("kind")))
     if kind is None:
         raise SettingsError(
@@ -349,3 +347,64 @@ def is_a(value: Any, hint: Any) -> bool:
 def type_name(hint: Any) -> str:
     """An annotated type in words."""
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else re.sub(r"\w+\.", "", str(hint))
+
+
+def provenance() -> dict[str, Any]:
+    """What is needed to reproduce a result: versions, commit, machine and date."""
+    import torch  # here, since readers of data need nothing else of it
+
+    return {
+        "format": FORMAT,
+        "ileed": _version(),
+        # ILEED_COMMIT is for copies without a history
+        "commit": os.environ.get("ILEED_COMMIT") or _describe_checkout(Path(__file__).parents[1]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    }
+
+
+def _version() -> str:
+    """The version of the installed distribution, or `source` where the package runs without one."""
+    try:
+        return metadata.version("ileed")
+    except metadata.PackageNotFoundError:
+        return "source"
+
+
+@cache
+def _describe_checkout(home: Path) -> str | None:
+    """What `git describe` prints for our checkout, once a process: a later commit is not the code that runs.
+
+    A package inside another repository, in an environment or as a copy, has no commit of its own. Changed files under
+    results/ do not make the commit "-dirty": experiments write them, and no measurement depends on them.
+    """
+    root = home.parent.parent
+    if not (root / ".git").exists() or not _is_our_project(root / "pyproject.toml"):
+        return None
+    if _git(root, "ls-files", "--error-unmatch", str(home / "__init__.py")) is None:
+        return None
+    described = _git(root, "describe", "--always", "--abbrev=12")
+    changes = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results")
+    return described if not described or changes == "" else f"{described}-dirty"
+
+
+def _is_our_project(file: Path) -> bool:
+    try:
+        return bool(tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"] == "ileed")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _git(root: Path, *words: str) -> str | None:
+    """The output of git for the repository at `root`, whatever the environment says; None where git fails."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"  # leave no lock behind, even on a full disk
+    words = ("git", "-C", str(root), *words)
+    try:
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=10, env=environment)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None

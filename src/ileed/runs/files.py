@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 from safetensors import SafetensorError
 
-from ileed import stores
-from ileed.errors import RunError, brief
+from ileed.errors import RunError, brief, cell_text
+from ileed.runs import stores
 from ileed.runs.replacing import atomic_write
-from ileed.wording import cell_text
 
 if TYPE_CHECKING:  # torch takes most of a second to import, and data are read without it
     from torch import Tensor

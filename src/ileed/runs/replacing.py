@@ -25,8 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from ileed import stores
 from ileed.errors import RunError
+from ileed.runs import stores
 
 try:
     import fcntl
@@ -367,7 +367,6 @@ def _entries(folder: Path) -> Iterator[str]:
 
 
 def _is_closed(folder: str) -> bool:
-    """Whether a folder is empty, or cannot be read."""
     try:
         return not os.listdir(folder)
     except OSError:

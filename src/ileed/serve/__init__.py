@@ -7,107 +7,31 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from threading import Lock
-from typing import Any, final
+from typing import final
 
-from ileed import stores
-from ileed.checking import whole_number
-from ileed.curation import Curated
-from ileed.curation.outputs import version
-from ileed.demonstrations import Demonstrations
-from ileed.errors import DemonstrationError, SettingsError, require_all
-from ileed.fitted import Fitted
-from ileed.report import page
-from ileed.report.evidence import data_of_run
-from ileed.report.layout import Live, Page
-from ileed.report.people import labels_of
-from ileed.report.sections import Content
-from ileed.serve.marks import Marks
-from ileed.serve.playback import Playback
+from ileed.errors import SettingsError, require, whole_number
+from ileed.serve.session import Destination, Marks, Session
 
 __all__ = ["Destination", "Marks", "Server", "Session", "require_server"]
 
-_HOME = Path(__file__).parent
 _LOOPBACK = "127.0.0.1"
 
 
 def require_server() -> None:
     """Refuse in one sentence where the server is not installed."""
-    require_all({"starlette": "serve", "uvicorn": "serve"})
-
-
-@final
-@dataclass(frozen=True)
-class Destination:
-    """Where the result is written and for which trainer, as `Curated.write` takes it."""
-
-    out: Path
-    format: str | None = None
-    source: Path | None = None
-    overwrite: bool = False
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Session:
-    """A run, its scored episodes, the marks that somebody gives them, and where the result goes."""
-
-    run: Path
-    fitted: Fitted
-    curated: Curated
-    marks: Marks
-    destination: Destination
-    _saving: Lock = field(default_factory=Lock)
-
-    @cached_property
-    def playback(self) -> Playback:
-        """The episodes, step by step."""
-        return Playback(self.fitted, self.curated)
-
-    def page(self) -> Page:
-        """The report of the run with the browser of episodes; without the data where they are not those of the run."""
-        data: Demonstrations | None
-        try:
-            data = data_of_run(self.fitted, self.curated.data)
-        except DemonstrationError:
-            data = None
-        title = f"Demonstrator report: {labels_of([stores.base_name(self.run)])[0]}"
-        live = Live(*((_HOME / f"live.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")))
-        return page(title, self.fitted, Content.of(self.fitted, {}, {}, data), command=None, live=live)
-
-    def save(self, *, replace: bool | str = False) -> Mapping[str, Any]:
-        """Write what is kept by the rule and the marks of this moment, as `ileed curate` does.
-
-        A folder of curated episodes that exists is replaced if `replace` is True, or if it is still the version of
-        that name, which an earlier call returned.
-        """
-        to = self.destination
-        with self._saving:
-            curated = self.curated.marked(self.marks.read().kept)
-            replace = replace is True or replace == version(to.out)
-            written = curated.write(to.out, format=to.format, source=to.source, overwrite=to.overwrite or replace)
-            saved = version(to.out)
-        files = [path.name for path in written]
-        return {"sentence": curated.sentence, "folder": str(to.out), "files": files, "version": saved}
+    for package in ("starlette", "uvicorn"):
+        require(package, extra="serve")
 
 
 @final
 class Server:
-    """Serves one session at `address`, which has the token that every request needs; needs the extra `serve`.
+    """Serves one session at `address`, which has the token that every request needs; needs the extra `serve`."""
 
-    A connection whose client sends no whole request, or does not read the response, for `patience` seconds is closed.
-    """
-
-    def __init__(self, session: Session, *, port: int = 0, patience: float = 10.0) -> None:
+    def __init__(self, session: Session, *, port: int = 0) -> None:
         require_server()
         import uvicorn
 
         from ileed.serve.application import application
-        from ileed.serve.connections import PatientProtocol
 
         port = whole_number("port", port, rule="pass a whole number, or 0 for any port that is free")
         if not 0 <= port < 1 << 16:
@@ -128,13 +52,11 @@ class Server:
         # no log of requests: it would hold the token
         settings = uvicorn.Config(
             answers,
-            http=PatientProtocol,
             access_log=False,
             log_level="warning",
             lifespan="off",
             ws="none",
             timeout_graceful_shutdown=3,
-            timeout_keep_alive=patience,  # type: ignore[arg-type]  # asyncio takes fractions of a second
         )
         self._server = uvicorn.Server(settings)
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
@@ -22,11 +21,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ileed.errors import IleedError
-from ileed.serve.marks import Mark, Marked
-
-if TYPE_CHECKING:
-    from ileed.report.layout import Page
-    from ileed.serve import Session
+from ileed.report.page import Page
+from ileed.serve.session import Session
 
 _LONGEST_BODY = 1_000  # bytes
 _READS = ("GET", "HEAD")
@@ -40,22 +36,6 @@ _HEADERS = {
 }
 
 
-@final
-class _Index(Convertor[int]):
-    """A number of an episode or step in an address, of so few digits that Python can convert them."""
-
-    regex = "[0-9]{1,18}"
-
-    def convert(self, value: str) -> int:
-        return int(value)
-
-    def to_string(self, value: int) -> str:
-        return str(value)
-
-
-register_url_convertor("index", _Index())
-
-
 def application(session: Session, page: Page, *, token: str, port: int) -> ASGIApp:
     """The application: the page, its data, marks and saving, behind the guard."""
     html, playback, marked = page.html(), session.playback, session.marks
@@ -67,12 +47,11 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
         return JSONResponse(playback.listing())
 
     def episode(request: Request) -> Response:
-        number = request.path_params["episode"]
+        number, start = _index(request.path_params["episode"]), _index(request.path_params["step"])
         if not 0 <= number < marked.episodes:
-            return _refusal(404, f"there is no episode {number}: they are numbered from 0")
-        start = request.path_params["step"]
+            return _refusal(404, "there is no such episode: they are numbered from 0")
         if not 0 <= start < playback.steps(number):
-            return _refusal(404, f"episode {number} has no step {start}: steps are numbered from 0")
+            return _refusal(404, f"episode {number} has no such step: steps are numbered from 0")
         if request.url.path.startswith("/episodes"):
             return JSONResponse(playback.part(number, start))
         image = playback.frame(number, start)
@@ -83,7 +62,7 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
     def marks(request: Request) -> Response:
         found = marked.read()
         is_known = request.query_params.get("after") == str(found.version)
-        return Response(status_code=204) if is_known else JSONResponse(_as_json(found))
+        return Response(status_code=204) if is_known else JSONResponse(found._asdict())
 
     async def mark(request: Request) -> Response:
         asked = await _body(request)
@@ -105,22 +84,22 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
     routes = [
         Route("/", show),
         Route("/episodes", episodes),
-        Route("/episodes/{episode:index}/{step:index}", episode),
-        Route("/frames/{episode:index}/{step:index}", episode),
+        Route("/episodes/{episode}/{step}", episode),
+        Route("/frames/{episode}/{step}", episode),
         Route("/marks", marks, methods=["GET"]),
         Route("/marks", mark, methods=["POST"]),
         Route("/save", save, methods=["POST"]),
     ]
     refusals: dict[Any, Any] = {
         IleedError: lambda request, error: _refusal(409, str(error)),
-        ClientDisconnect: lambda request, error: Response(status_code=400),  # which nobody receives
+        ClientDisconnect: lambda request, error: Response(status_code=400),  # which no client receives
     }
     return Guard(Starlette(routes=routes, exception_handlers=refusals), page.policy, token=token, port=port)
 
 
-def _as_json(found: Marked) -> dict[str, Any]:
-    marks: dict[int, Mark] = dict(found.marks)
-    return {"version": found.version, "marks": marks}
+def _index(text: str) -> int:
+    """The number of an episode or step in an address; -1 for other text, and for more digits than any number has."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else -1
 
 
 def _refusal(status: int, sentence: str) -> Response:
@@ -153,12 +132,6 @@ class Guard:
         self._headers = {**_HEADERS, "Content-Security-Policy": f"{policy}; frame-ancestors 'none'"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._inner(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(self._headers)

@@ -119,7 +119,7 @@ async function save(replace) {
 // --- the list
 
 const COLUMNS = [
-  ["mark", (e) => (markOf(e) || (data.keep[e] ? "z1" : "z2"))], ["episode", (e) => data.key[e]], ["person", (e) => data.person[e]],
+  ["mark", (e) => (markOf(e) || (data.keep[e] ? "z1" : "z2"))], ["episode", (e) => data.key[e]], ["demonstrator", (e) => data.person[e]],
   ["steps", (e) => data.steps[e]], ...SCORES.map((name) => [name, (e) => data.scores[name].estimate[e]]),
 ];
 const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : (a ?? -1) - (b ?? -1));
@@ -139,7 +139,7 @@ function drawRows() {
       element("td", { textContent: data.person[e], title: data.person[e] }), element("td", { className: "n", textContent: count(data.steps[e]) }));
     for (const name of SCORES) {
       const { estimate, low, high } = data.scores[name];
-      row.append(element("td", { className: "n", textContent: number(estimate[e]), title: `${name}: ${number(low[e])} to ${number(high[e])} (95 %)` }));
+      row.append(element("td", { className: "n", textContent: number(estimate[e]), title: `${name}: ${number(low[e])} to ${number(high[e])} (95%)` }));
     }
     row.dataset.episode = e;
     showMark(row);
@@ -250,9 +250,9 @@ function drawPart() {
   const top = Math.max(1.2, ...part.stretches.map((each) => each.high), ...expected.filter((value) => value !== null));
   const lines = [{ values: part.agreement.map(() => 1), kind: "reference" }, { values: expected, kind: "two" }];
   $("#along").replaceChildren(
-    figure("Expertise (1 is the mean over people)", [["", "of the stretch, by what was done, with 95 % interval"], ...(part.expected ? [["two dashed", "of the person in such states, by the model"]] : [])],
+    figure("Expertise (1 is the mean over demonstrators)", [["", "of the segment, by its actions, with 95% interval"], ...(part.expected ? [["two dashed", "of the demonstrator in such states, by the model"]] : [])],
       plot(lines, { low: 0, high: top, height: 110, band: part.stretches })),
-    figure("Agreement: an expert's step rather than the average person's", [["", "probability"]],
+    figure("Agreement: an expert's step rather than the average demonstrator's", [["", "probability"]],
       plot([{ values: part.agreement.map(() => 0.5), kind: "reference" }, { values: part.agreement, kind: "one" }], { low: 0, high: 1, height: 60 })));
   drawActions(part);
   const rows = part.features.map(({ name, values }) => [name, plot([{ values, kind: "one" }], { ...range(values), height: 30, labels: false }), values]);
@@ -273,7 +273,7 @@ function smallPlots(rows, heads) {
   return box;
 }
 function drawActions(part) {
-  if (data.discrete) { $("#actions").replaceChildren(); return; }
+  if (!data.action_size) { $("#actions").replaceChildren(); return; }
   const rows = data.actions.map((name, k) => {
     const taken = part.taken.map((each) => each[k]), chosen = part.chosen.map((each) => each[k]);
     const box = plot([{ values: chosen, kind: "two" }, { values: taken, kind: "one" }], { ...range(taken, chosen), height: 30, labels: false });
@@ -315,7 +315,7 @@ function showStep() {
   for (const move of moved) move(at);
   const stretch = part.stretches.find((each) => each.start <= state.step && state.step < each.end);
   const facts = [];
-  if (data.discrete) {
+  if (!data.action_size) {
     const taken = part.taken[at], chosen = part.chosen[at];
     facts.push(["action taken", `${data.actions[taken]}, to which the policy gives ${number(part.taken_probability[at])}`],
       ["the policy's choice", taken === chosen ? "the same" : `${data.actions[chosen]}, to which it gives ${number(part.chosen_probability[at])}`]);

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ileed.simulation import POPULATIONS
+from ileed.envs.simulation import POPULATIONS
 from ileed_lab.comparison import Records
 from ileed_lab.drawing import (
     GREEN,

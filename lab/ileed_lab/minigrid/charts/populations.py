@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from ileed.simulation import POPULATIONS
+from ileed.envs.simulation import POPULATIONS
 from ileed_lab.comparison import Records
 from ileed_lab.drawing import (
     BLUE,

@@ -16,17 +16,19 @@ Paper = Mapping[str, Any]
 """The published numbers by table, as `published.toml` has them."""
 
 Show = Callable[[str, str], str]
-"""From a figure's name and its description to Markdown; to nothing where there is no such figure."""
+"""From a figure's name and its description to Markdown; empty if there is no such figure."""
 
 
 @final
 @dataclass(frozen=True)
 class Section:
-    """A section of the page, and its comparisons with published numbers, by what is compared."""
+    """A section of the details page, and its comparisons with published numbers, by what is compared."""
 
     title: str
     paragraphs: Sequence[str]
     comparisons: Mapping[str, Sequence[Comparison]]
+    conclusions: Sequence[str] = ()
+    """What the result page leads with."""
 
 
 def task_title(task: str) -> str:

@@ -37,14 +37,14 @@ Trials = Mapping[int, Measured]
 
 
 def field_baselines(records: Records) -> list[str]:
-    """Paragraphs and tables; nothing where none of it was run."""
+    """Paragraphs and tables; empty if nothing was run."""
     if not records.cells(Baselines().name):
         return []
     return [
         "### Baselines of this field",
         f"On the demonstrations of the populations and of the low range of the ranking, over {Baselines().trials} "
         "trials and in the same episodes; paired intervals are over trials.",
-        *_order_of_people(records),
+        *_rank_losses(records),
         *_learned_policies(records),
     ]
 
@@ -68,7 +68,7 @@ def _formatted(values: Mapping[int, float]) -> str:
     return format_estimate(Estimate.over(values.values()), planned=Baselines().trials)
 
 
-def _order_of_people(records: Records) -> list[str]:
+def _rank_losses(records: Records) -> list[str]:
     rows, apart = [], dict[str, list[Estimate | None]]()
     for words, (setting, ileed, _) in _cells(records).items():
         if len(set(Baselines().skills(setting))) == 1:
@@ -81,11 +81,11 @@ def _order_of_people(records: Records) -> list[str]:
             row.append(_formatted(own))
         rows.append([*row, _formatted(reference)])
     return [
-        "Models of annotators as estimates of expertise: every distinct observation is a task, every person a worker, "
-        "and an action is a label, so that somebody who acts at an observation several times has answered as often. "
-        "*Dawid-Skene* (1979) has a matrix of confusion for each person, *GLAD* (Whitehill et al., 2009) an ability of "
-        "each person and an easiness of each observation. Neither knows what is in an observation, so neither has a "
-        "policy where nobody was. Rank loss (lower is better), where people differ in skill:",
+        "Annotator models as estimates of expertise: a unique observation is a task, a demonstrator a worker, and an "
+        "action a label, which may be repeated. *Dawid-Skene* (1979) has a confusion matrix for each demonstrator, "
+        "*GLAD* (Whitehill et al., 2009) an ability for each demonstrator and an easiness for each observation. "
+        "Neither uses the content of an observation, so neither has a policy for unseen observations. Rank loss (lower "
+        "is better), where demonstrators differ in skill:",
         markdown_table(["", *_ANNOTATORS.values(), "ILEED"], rows),
         " ".join(
             f"{name}'s rank loss minus ILEED's: {_sides(apart[method], 'cell')}."
@@ -114,16 +114,16 @@ def _learned_policies(records: Records) -> list[str]:
         for method, name in _LEARNERS.items()
     ]
     return [
-        "Policies, each the likeliest of 20 restarts of the paper's network. *Counter-BC* (Sagheb and Losey, 2025) "
-        "lets the policy choose among actions that a person may have meant, and minimises the cross-entropy of that "
-        "choice. Its sets are balls around continuous actions; names of actions have no distance, and a set of all "
-        "actions would not depend on the demonstrations. Ours have the demonstrated action and one other, or half of "
-        "the others (of three actions one, of seven three), any of them with equal probability, and the loss is its "
-        "mean over all such sets. *BC on half* clones half of the people: the best by ILEED's estimate, by the mean "
-        "return of their episodes, by their true skill, which nobody knows, or by chance. Reward:",
+        "Policies, each the most likely of 20 restarts of the paper's network. *Counter-BC* (Sagheb and Losey, 2025) "
+        "lets the policy choose among the actions that a demonstrator may have intended and minimises the "
+        "cross-entropy of that choice. Its sets are balls around continuous actions; discrete actions have no "
+        "distance. Our sets have the demonstrated action and one other, or half of the others (of three actions one, "
+        "of seven three), with equal probability, and the loss is the mean over all such sets. *BC on half* clones "
+        "half of the demonstrators: the best by ILEED's estimate, by mean return, by true skill (an oracle), or at "
+        "random. Reward:",
         markdown_table(["", "BC", *_LEARNERS.values(), "ILEED"], rows),
         "By the interval of the paired difference:\n\n" + "\n".join(lines),
-        f"Mean true skill of the people kept, over all cells: {join_words(skill)}." if skill else "",
+        f"Mean true skill of the demonstrators kept, over all cells: {join_words(skill)}." if skill else "",
     ]
 
 
@@ -152,7 +152,7 @@ _GAPS = {
 
 
 def gaps(records: Records, paper: Paper) -> list[str]:
-    """Paragraphs and a table; nothing where none of it was run."""
+    """Paragraphs and a table; empty if nothing was run."""
     experiment = Gaps()
     if not records.cells(experiment.name):
         return []
@@ -174,15 +174,15 @@ def gaps(records: Records, paper: Paper) -> list[str]:
         ]
         formatted = [format_comparison(cell, digits=3 - (place > 1), planned=100) for place, cell in enumerate(cells)]
         rows.append([name, *formatted])
-    heads = [f"{table}, {kind}" for table in ("many skills", "Unlock p") for kind in ("likeliest", "ensemble")]
+    heads = [f"{table}, {kind}" for table in ("many skills", "Unlock p") for kind in ("best restart", "ensemble")]
     return [
         "### Where the paper's numbers are higher",
         "Two numbers of the paper are well above ours with its own network: the reward in many skills at beta 0.01, "
-        "and the share p of trials in Unlock in which the policy earns at least the mean of its demonstrators. Here "
-        "are other settings in exactly these cells, on the same demonstrations and in the same episodes, by the "
-        f"likeliest restart and by an ensemble of the {experiment.plan['ensemble']} likeliest; the first two rows are "
-        "those of the tables above. Expertise depends on the state in many skills and is one number in Unlock, where "
-        "a row does not say otherwise. These settings are not the paper's, so they do not explain its numbers.",
+        "and the share p of trials in Unlock in which the policy earns at least the mean of its demonstrators. The "
+        "table has other settings in these cells, on the same demonstrations and in the same episodes, by the most "
+        f"likely restart and by an ensemble of the {experiment.plan['ensemble']} most likely; the first two rows are "
+        "those of the tables above. Unless a row says otherwise, expertise depends on the state in many skills and is "
+        "one number in Unlock. These settings are not the paper's, so they do not explain its numbers.",
         markdown_table(["", *heads], rows),
         _chosen(records, skills, unlock),
     ]
@@ -191,7 +191,7 @@ def gaps(records: Records, paper: Paper) -> list[str]:
 def _methods_of_gaps(
     records: Records, skills: Mapping[str, Any], unlock: Mapping[str, Any], most: str
 ) -> Mapping[str, tuple[Trials, Trials]]:
-    """By the words of a row: the trials in both cells, of the two methods that have been there and of the others."""
+    """By the label of a row: the trials in both cells."""
     found = {}
     for method, name in (("ileed", "the paper's network"), ("wider", "layers of 8 and 8 units")):
         restarts = records.trials("minigrid/restarts", method, task="minigrid/unlock")
@@ -214,7 +214,7 @@ def _share_ahead(rewards: Mapping[int, float], demonstrators: Mapping[int, float
 
 
 def _chosen(records: Records, skills: Mapping[str, Any], unlock: Mapping[str, Any]) -> str:
-    """What was chosen in the trials in which something was."""
+    """The choices of the trials that chose a width or a demonstrator model."""
     sentences = []
     for words, setting in (("many skills", skills), ("Unlock", unlock)):
         widths = Counter(

@@ -35,19 +35,18 @@ def _calibration(records: Records, show: Show) -> list[str]:
         ]
         rows.append([f"{beta:.2f}", *cells])
     return [
-        "### Is estimated expertise the true one, where it depends on the state?",
-        "The three demonstrators of the sequence of tasks: mean estimated expertise of each in each stage, over their "
-        "own steps there. The true expertise is 1 in the stage that a demonstrator is skilled in and beta in the "
-        "others, so the ratio should be beta. A best stage is found where the estimate is highest in the stage that "
-        "the demonstrator is skilled in (chance: one in three).",
+        "### Is expertise by state estimated correctly?",
+        "Mean estimated expertise of the three demonstrators of the sequence of tasks in each stage, over their own "
+        "steps. The true expertise is 1 in the stage of a demonstrator's skill and beta in the others, so the ratio "
+        "should be beta. The best stage is found if the estimate is highest there (chance: one in three).",
         show("calibration", "Estimated and true expertise by demonstrator and stage"),
         markdown_table(
             ["beta", "estimate at 1", "estimate at beta", "ratio of these", "absolute error", "best stage found"],
             rows,
         ),
-        "Only ratios of expertise are identified: scaling everybody's expertise and making the policy less "
-        "deterministic to match leaves the likelihood unchanged, and with a learned embedding each state may have its "
-        "own scale. The absolute level is right as far as the policy is deterministic.",
+        "Only ratios of expertise are identified: scaling all expertise and making the policy correspondingly less "
+        "deterministic leaves the likelihood unchanged, and with a learned embedding each state may have its own "
+        "scale. The absolute level is right if the policy is deterministic.",
     ]
 
 
@@ -93,7 +92,7 @@ def _how_much(records: Records, show: Show) -> list[str]:
         show("how-much", "Reward, rank loss and seconds by demonstrators, steps and restarts"),
         f"By demonstrators, with {usual['steps']:,} steps each:",
         markdown_table(["demonstrators", *head], _by_size(records, "demonstrators", usual)),
-        f"By steps of each demonstrator, with {usual['demonstrators']} demonstrators:",
+        f"By steps per demonstrator, with {usual['demonstrators']} demonstrators:",
         markdown_table(["steps", *head], _by_size(records, "steps", usual)),
         f"By restarts, with {usual['demonstrators']} demonstrators and {usual['steps']:,} steps each, all taken from "
         "the same fits:",
@@ -144,12 +143,12 @@ def _wrong_model(records: Records, show: Show) -> list[str]:
     )
     paragraphs = [
         "### What if the demonstrator model is wrong?",
-        f"The unif population, over {experiment.trials} trials where not stated, simulated in one way (columns) and "
-        "fitted with each demonstrator model (rows); reward, and the rank loss of the estimate under it. What a "
-        f"simulated demonstrator does when it does not follow the expert: {described}. *Auto* takes the simplest model "
-        "within one standard error of the best on held-out episodes. A first run of it had no one-versus-rest model "
-        "among the candidates, and chose confusion matrices for one-versus-rest people, at a reward of 0.54 in "
-        "Obstacles; the candidate was added, and the run repeated on the same trials.",
+        f"The unif population, over {experiment.trials} trials where not stated, with one kind of error (columns), "
+        "fitted with each demonstrator model (rows): reward, and below it the rank loss. When it does not follow the "
+        f"expert, a simulated demonstrator does this: {described}. *Auto* takes the simplest model within one standard "
+        "error of the best on held-out episodes. In a first run its candidates lacked the one-versus-rest model; it "
+        "chose confusion matrices for one-versus-rest errors, at a reward of 0.54 in Obstacles. The candidate was "
+        "added and the run repeated on the same trials.",
         show("wrong-noise", "Reward and rank loss for every simulated demonstrator and every demonstrator model"),
     ]
     for task in unique(setting["task"] for setting in settings):
@@ -175,9 +174,9 @@ def _wrong_model(records: Records, show: Show) -> list[str]:
 
 
 def _told_apart(records: Records) -> str:
-    """Whether more steps tell Boltzmann people from uniform ones."""
+    """Whether more steps distinguish Boltzmann errors from uniform ones."""
     experiment = EXPERIMENTS["minigrid/told-apart"]
-    told = []
+    parts = []
     for setting in experiment.settings():
         trials = list(records.trials(experiment.name, "auto", **setting).values())
         if not trials:
@@ -185,14 +184,14 @@ def _told_apart(records: Records) -> str:
         costs = {name: fmean(trial["models"][f"{name}()"] for trial in trials) for name in _NEAREST}
         of_models = ", ".join(f"{name} {cost:.4f}" for name, cost in costs.items())
         choice = _choice(setting["generator"], trials)
-        told.append(f"{task_title(setting['task'])}: {choice}, held-out nats per action {of_models}")
-    if not told:
+        parts.append(f"{task_title(setting['task'])}: {choice}, held-out nats per action {of_models}")
+    if not parts:
         return ""
     return (
-        "Boltzmann people are not recognised from 1,000 steps of each of ten: the models differ by a few thousandths "
-        "of a nat, and a policy that is learned from so few steps costs more than that above one learned from many. "
+        "Boltzmann errors are not recognised from 1,000 steps of each of ten demonstrators: the models differ by a few "
+        "thousandths of a nat, less than the cost of learning the policy from so few steps. "
         f"Chosen by auto from {experiment.plan['steps']:,} steps each, with two layers of 32 units and 300 "
-        f"optimisation steps, which were chosen on other trials: {'; '.join(told)}."
+        f"optimisation steps, which were chosen on other trials: {'; '.join(parts)}."
     )
 
 
@@ -206,28 +205,28 @@ _RIGHT = {
     "persistent": ("Persistent",),
     "biased": ("BiasedMixture", "Persistent(biased=True)"),
 }
-"""How the names of models begin that describe each kind of simulated demonstrator, those that contain it included."""
+"""Prefixes of the names of models that describe or contain each kind of simulated error."""
 
 
 def _differences(found: Mapping[str, Mapping[str, Mapping[int, Measured]]]) -> str:
     """The paired differences in reward of the matching model and of auto from the uniform model."""
-    told = []
+    parts = []
     for generator, row in found.items():
         for model in unique([generator, "auto"]):
             paired = row.get(model, {}).keys() & row.get("uniform", {}).keys()
             if model != "uniform" and paired:
                 apart = [row[model][trial]["reward"] - row["uniform"][trial]["reward"] for trial in sorted(paired)]
-                told.append(f"{generator}: {model} {format_estimate(Estimate.over(apart), signed=True)}")
-    return f"Reward above the uniform model's, paired by trial: {'; '.join(told)}." if told else ""
+                parts.append(f"{generator}: {model} {format_estimate(Estimate.over(apart), signed=True)}")
+    return f"Reward minus the uniform model's, paired by trial: {'; '.join(parts)}." if parts else ""
 
 
 def _choices(found: Mapping[str, Mapping[str, Mapping[int, Measured]]]) -> str:
     """What auto chose, and how often that was a right model."""
-    told = []
+    parts = []
     for generator, row in found.items():
         if trials := list(row.get("auto", {}).values()):
-            told.append(_choice(generator, trials))
-    return f"Chosen by auto: {'; '.join(told)}." if told else ""
+            parts.append(_choice(generator, trials))
+    return f"Chosen by auto: {'; '.join(parts)}." if parts else ""
 
 
 def _choice(generator: str, trials: Sequence[Measured]) -> str:
@@ -262,9 +261,9 @@ def _cost_of_uniform_model(found: Mapping[str, Mapping[str, Mapping[int, Measure
     losses = {generator: _mean("rank_loss", found[generator]["uniform"]) for generator in known}
     hardest = max(losses, key=lambda generator: losses[generator])
     return (
-        f"The reward of the uniform model, which is the paper's, is at most {shortfall[worst]:.3f} below that of the "
-        f"best of these models (simulated: {worst}) and above that of BC in {ahead} of {len(known)} columns; its rank "
-        f"loss is at most {losses[hardest]:.3f} ({hardest})."
+        f"The reward of the paper's uniform model is at most {shortfall[worst]:.3f} below the best of these models "
+        f"(errors: {worst}) and above BC in {ahead} of {len(known)} columns; its rank loss is at most "
+        f"{losses[hardest]:.3f} ({hardest})."
     )
 
 
@@ -287,11 +286,11 @@ def _majority(records: Records) -> list[str]:
         for model in models
     ]
     return [
-        "### What if the majority errs alike?",
-        f"Obstacles, over {experiment.trials} trials: four people follow the expert in 9 of 10 steps, and otherwise "
-        "take any action; six do in 2 of 10, and otherwise step forward, and the last two of them have the same steps. "
-        "Reward of the policy, and the share of pairs of one of the four and one of the six that are in the wrong "
-        "order: with nobody known to be expert, and with one of the four (`gold`).",
+        "### What if the majority makes the same mistake?",
+        f"Obstacles, over {experiment.trials} trials: four demonstrators follow the expert in 9 of 10 steps and "
+        "otherwise take any action; six do so in 2 of 10 steps and otherwise step forward, and the last two of them "
+        "have the same steps. Reward of the policy, and the share of pairs of one of the four and one of the six in "
+        "the wrong order, without gold demonstrators and with one of the four as `gold`.",
         markdown_table(["model", *(f"gold: {setting['gold']}" for setting in settings)], rows),
     ]
 

@@ -19,7 +19,7 @@ def experts(records: Records, paper: Paper) -> Section:
     rows.append(["Obstacles, random turns alone", *map(format_comparison, turning)])
     everywhere = [cell for cells in uniform.values() for cell in cells]
     paragraphs = [
-        "Mean episodic reward of a task's trained expert when it follows its policy with the probability in the "
+        "Mean episodic reward of a task's trained expert, which follows its policy with the probability in the "
         "column's heading and otherwise acts uniformly at random. Published over "
         f"{paper['episodes']['experts']:,} episodes, ours over "
         f"{EXPERIMENTS['minigrid/experts'].plan['episodes']:,}; our intervals are over episodes.",
@@ -45,8 +45,9 @@ def _about_obstacles(uniform: Sequence[Comparison], turning: Sequence[Comparison
     if None in farthest:
         return ""
     return (
-        "In Obstacles our expert with uniform random actions, which is what the paper's text describes, differs from "
-        f"the published numbers by up to {farthest[0]:.2f}, and with random turns left or right alone by up to "
-        f"{farthest[1]:.2f}. A random step forward into an obstacle or a wall ends the episode with a reward of -1; "
-        "the paper's demonstrators seem not to take such steps. Ours follow the text, so they earn less."
+        "In Obstacles our expert with uniform random actions, as in the paper's text, differs from the published "
+        f"numbers by up to {farthest[0]:.2f}; with random turns only, by up to {farthest[1]:.2f}. A random step "
+        "forward into an obstacle or a wall ends the episode with a reward of -1, and the paper's "
+        "demonstrators seem not to "
+        "take such steps. Ours follow the text, so they earn less."
     )

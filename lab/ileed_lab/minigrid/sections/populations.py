@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import final
 
 from ileed import Ileed
-from ileed.wording import counted
+from ileed.errors import counted
 from ileed_lab.catalogue import EXPERIMENTS
 from ileed_lab.comparison import (
     Comparison,
@@ -99,15 +99,14 @@ def populations(records: Records, paper: Paper, show: Show) -> Section:
         tables += [heading, markdown_table(["", *numbers], rows), f"ILEED: {count_verdicts(of_ileed)}"]
     paragraphs = [
         *_introduction(paper),
-        show("populations", "Mean reward of every method in every task and population, ours and published"),
-        "\n".join([*(_claim(label, compared[label]) for label in (_ILEED.label, _ENSEMBLE.label)), _minus_bc(gains)]),
         *tables,
         "### GAIL",
         "\n".join(f"- {row.label}: {count_verdicts(compared[row.label])}" for row in _GAIL),
         _sampled_actions(records),
         show("gail", "Training curves of GAIL with variable and with absorbing horizons"),
     ]
-    return Section("Populations", paragraphs, compared)
+    claims = [*(_claim(label, compared[label]) for label in (_ILEED.label, _ENSEMBLE.label)), _minus_bc(gains)]
+    return Section("Populations", paragraphs, compared, claims)
 
 
 def _introduction(paper: Paper) -> list[str]:
@@ -118,17 +117,15 @@ def _introduction(paper: Paper) -> list[str]:
         "all with 0.99; unif: 0.05, 0.15, ... 0.95. Mean episodic reward, published over "
         f"{paper['trials']['populations']} trials, ours over {experiment.trials} unless a cell says otherwise, with "
         f"{experiment.plan['episodes']} episodes in each.",
-        "*ILEED* is the paper's method: one number of expertise for each demonstrator, the likeliest of "
-        f"{Ileed().restarts} restarts. BC is chosen in the same way. The rows under ILEED have no published "
+        "*ILEED* is the paper's method: one number of expertise for each demonstrator, the most likely of "
+        f"{Ileed().usual_restarts} restarts; BC is selected in the same way. The rows under ILEED have no published "
         f"counterpart and are compared with the published ILEED: an *ensemble* of the {experiment.plan['ensemble']} "
-        "likeliest restarts of the same fit; expertise that depends on the state (*embedded*), without and with the "
-        "auxiliary loss of *latent dynamics*; and the *one-versus-rest* likelihood that the authors' public code has "
-        "in place of the paper's equation.",
-        "*GAIL* plays in the environment while it learns, which none of the others does, and has no restarts: a trial "
-        "is one run. With a variable horizon an episode ends where the task ends it, so that its length leaks reward; "
-        "with an absorbing horizon it is continued to a fixed length in an absorbing state. Its settings are the "
-        "paper's where the paper states them; some that it does not state were [tuned](decisions/gail.md) on Obstacles "
-        "beta-10.",
+        "most likely restarts of the same fit; expertise by state (*embedded*), without and with the auxiliary loss of "
+        "*latent dynamics*; and the *one-versus-rest* likelihood of the authors' public code.",
+        "*GAIL* is the only method that acts in the environment while it learns. It has no restarts: a trial is one "
+        "run. With a variable horizon the length of an episode leaks reward; with an absorbing horizon an episode is "
+        "continued to a fixed length in an absorbing state. Its settings are the paper's where the paper states them; "
+        "the others were [tuned](decisions/gail.md) on Obstacles beta-10.",
     ]
 
 
@@ -144,8 +141,8 @@ def _sampled_actions(records: Records) -> str:
     if not parts:
         return ""
     return (
-        "Like all methods GAIL is scored by its most likely actions; during training it samples them. Over all its "
-        f"cells the mean rewards of the two are {join_words(parts)}."
+        "GAIL is scored by its most likely actions, as all methods are, but samples actions during training. The mean "
+        f"rewards of the two over all cells are {join_words(parts)}."
     )
 
 
@@ -153,7 +150,7 @@ def _claim(label: str, comparisons: Sequence[Comparison]) -> str:
     means = [(round(each.ours.mean, 2), each.published) for each in comparisons if each.ours is not None]
     reached = sum(ours >= published for ours, published in means)
     return (
-        f"- {label} compared with the published ILEED: {count_verdicts(comparisons)} By the mean alone, rounded as the "
+        f"{label} compared with the published ILEED: {count_verdicts(comparisons)} By the mean alone, rounded as the "
         f"published numbers are, at or above in {reached} of {len(means)}."
     )
 
@@ -166,6 +163,6 @@ def _minus_bc(gains: Mapping[str, Estimate | None]) -> str:
         f"**below** it in {join_words(below)}" if below else "and below it in none, by the interval of the difference"
     )
     return (
-        "- ILEED compared with our own BC, on the same demonstrations and in the same episodes: above it in "
+        "ILEED compared with our own BC, on the same demonstrations and in the same episodes: above it in "
         f"{len(above)} of {len(known)} cells, {rest}."
     )

@@ -36,11 +36,13 @@ def ranking(records: Records, paper: Paper) -> Section:
         of_cloned = format_estimate(Estimate.over(trial["reward"] for trial in cloned), planned=planned)
         rows.append([spread, *(format_comparison(cell, planned=planned) for cell in cells), of_cloned])
     paragraphs = [
-        "Ten demonstrators in Obstacles, of the same mean skill, which lies between 0.15 and 0.85 (low range) or "
-        "between 0.05 and 0.95 (high range). Rank loss is the share of pairs of demonstrators that the estimate puts "
-        f"in the wrong order: 0 is perfect, 0.5 is chance. Ours over {planned} trials; the paper does not say over how "
+        "Ten demonstrators in Obstacles, whose skills lie between 0.15 and 0.85 (low range) or between 0.05 and 0.95 "
+        "(high range), with the same mean. Rank loss is the share of pairs of demonstrators in the wrong order: 0 is "
+        f"perfect, 0.5 is chance. Ours over {planned} trials; the paper does not say over how "
         "many.",
         markdown_table(["range", "ILEED, reward", "ILEED, rank loss", "ensemble, reward", "BC, reward"], rows),
         f"Reward: {count_verdicts(rewards)} Rank loss (lower is better): {count_verdicts(losses)}",
     ]
-    return Section("Ranking", paragraphs, {"reward": rewards, "rank loss (below is better)": losses})
+    conclusions = [f"Rank loss of estimated expertise in Obstacles (lower is better): {count_verdicts(losses)}"]
+    compared = {"reward": rewards, "rank loss (below is better)": losses}
+    return Section("Ranking", paragraphs, compared, conclusions)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import final
 
-from ileed.wording import counted
+from ileed.errors import counted
 from ileed_lab.catalogue import EXPERIMENTS
 from ileed_lab.comparison import (
     Comparison,
@@ -109,19 +109,26 @@ def restarts(records: Records, paper: Paper, show: Show) -> Section:
         ),
         _better_experts(records, paper),
     ]
-    return Section("Restarts", paragraphs, {f"p and p*, {words}": cells for words, cells in compared.items()})
+    chosen = (_choice_words(most), "ensemble")
+    conclusions = [
+        f"Share of trials that reach the demonstrators' mean (p) or best (p*) reward, {words}: "
+        f"{count_verdicts(compared[words])}"
+        for words in chosen
+    ]
+    comparisons = {f"p and p*, {words}": cells for words, cells in compared.items()}
+    return Section("Restarts", paragraphs, comparisons, conclusions)
 
 
 def _introduction(paper: Paper, most: str) -> str:
     experiment = EXPERIMENTS["minigrid/restarts"]
     return (
-        "Ten demonstrators act at random with a probability drawn from 0 to 0.5 for each, "
+        "Ten demonstrators, each with a probability of random actions drawn from 0 to 0.5, "
         f"{experiment.plan['steps']:,} steps each. p is the share of trials in which the policy earns at least the "
-        "mean of the demonstrators, p* at least what the best of them earns, all in the same "
+        "mean reward of the demonstrators, p* at least that of the best one, all in the same "
         f"{experiment.plan['episodes']} episodes. Published over {paper['trials']['restarts']} trials, ours over "
-        f"{experiment.trials}, with Wilson's 95 % intervals. Ensembles of the {experiment.plan['ensemble']} likeliest "
-        f"restarts, with the paper's policy and with a *wider* one of {' and '.join(map(str, WIDER.hidden))} units, "
-        f"are compared with the published {most}."
+        f"{experiment.trials}, with Wilson's 95% intervals. Ensembles of the {experiment.plan['ensemble']} most "
+        f"likely restarts, with the paper's policy and with a *wider* one of {' and '.join(map(str, WIDER.hidden))} "
+        f"units, are compared with the published {most}."
     )
 
 
@@ -130,16 +137,14 @@ def _choice_words(choice: str) -> str:
 
 
 def _rewards(trials: Sequence[Measured], most: str, planned: int) -> list[str]:
-    everybody = [trial["demonstrators"] for trial in trials]
+    demonstrators = [trial["demonstrators"] for trial in trials]
     learned = ([_reward(choice, trial) for trial in trials] for choice in (most, "ensemble"))
-    columns = ([fmean(rewards) for rewards in everybody], [max(rewards) for rewards in everybody], *learned)
+    columns = ([fmean(rewards) for rewards in demonstrators], [max(rewards) for rewards in demonstrators], *learned)
     return [format_estimate(Estimate.over(column), planned=planned) for column in columns]
 
 
 def _about_ties(shares: Sequence[_Share], most: str) -> str:
-    sentences = [
-        "The paper counts trials that exceed the best demonstrator; we count ties too, and show how many there are."
-    ]
+    sentences = ["The paper counts trials that exceed the best demonstrator; we count ties too, and show their number."]
     skills = {
         task_title(share.task): [max(trial["skills"]) for trial in share.ties]
         for share in shares
@@ -151,9 +156,8 @@ def _about_ties(shares: Sequence[_Share], most: str) -> str:
             for task, tied in skills.items()
         ]
         sentences.append(
-            "A tie occurs where the best demonstrator acts at random so rarely that it loses nothing in the scored "
-            f"episodes, or by chance; with {most} restarts those demonstrators follow the expert with probability "
-            f"{join_words(ranges)}."
+            "Ties occur when the best demonstrator hardly ever acts at random, or by chance; with "
+            f"{most} restarts these demonstrators follow the expert with probability {join_words(ranges)}."
         )
     strict = [
         f"{without.where} with {_choice_words(share.choice)} would be {format_estimate(without.ours, digits=2)}, "
@@ -168,7 +172,7 @@ def _about_ties(shares: Sequence[_Share], most: str) -> str:
 def _better_experts(records: Records, paper: Paper) -> str:
     better = [
         f"In {task_title(task)} our expert earns {ours.mean:.2f} without random actions, the paper's "
-        f"{numbers['1.0']:.2f}, so that demonstrators simulated from ours are harder to beat."
+        f"{numbers['1.0']:.2f}, so demonstrators simulated from ours are harder to beat."
         for task, numbers in paper["experts"].items()
         if (ours := expert_reward(records, task, 1.0, "uniform noise")) is not None
         and verdict(ours, numbers["1.0"]) is Verdict.ABOVE

@@ -69,45 +69,50 @@ def skills(records: Records, paper: Paper, show: Show) -> Section:
             ["beta", *_COLUMNS.values(), "ILEED minus our best demonstrator"],
             _by_beta(compared, planned, formatted_gains),
         ),
-        "\n".join([*(f"- {name}: {count_verdicts(compared[name])}" for name in _OURS), _minus_best(gains)]),
+        "\n".join([*(f"- {name}: {count_verdicts(compared[name])}" for name in _OURS), f"- {_minus_best(gains)}"]),
         show("trajectories", "Trajectories of the learned policy and of the demonstrators, successes framed"),
         "### Ablation",
-        "SInd has one number of expertise for each demonstrator (our `Constant()`), DInd an embedding of states and no "
-        f"identities (our `Embedded(shared=True)`). Published over {paper['trials']['ablation']} trials, ours over "
+        "SInd has one number of expertise for each demonstrator (our `Constant()`), DInd an embedding of states "
+        f"without identities (our `Embedded(shared=True)`). Published over {paper['trials']['ablation']} "
+        "trials, ours over "
         f"{planned}.",
         markdown_table(["beta", *_ABLATION.values()], _by_beta(ablated, planned)),
         "\n".join(f"- {name}: {count_verdicts(ablated[name])}" for name in ("BC", "SInd", "DInd")),
         "### ILEED by stage",
         markdown_table(["beta", *map(task_title, stages)], by_stage),
     ]
+    conclusions = [
+        f"Expertise by state in a sequence of tasks, ILEED: {count_verdicts(compared['ILEED'])}",
+        _minus_best(gains),
+    ]
     ablations = {f"ablation, {name}": ablated[name] for name in ("BC", "SInd", "DInd")}
-    return Section("Many skills", paragraphs, compared | ablations)
+    return Section("Many skills", paragraphs, compared | ablations, conclusions)
 
 
 def _introduction(paper: Paper) -> str:
     experiment = EXPERIMENTS["minigrid/skills"]
     return (
         "A sequence of three tasks, Unlock, Lava and Empty, whose rewards are averaged; three demonstrators, each "
-        "perfect in one of them and following the expert with probability beta in the others, "
+        "perfect in one task and following the expert with probability beta in the others, "
         f"{experiment.plan['steps']:,} steps each. ILEED has embedded expertise. Mean ± standard deviation over "
         f"trials, published over {paper['trials']['skills']}, ours over {experiment.trials} with "
-        f"{experiment.plan['episodes']} episodes each unless a cell says otherwise. An ensemble of the likeliest "
+        f"{experiment.plan['episodes']} episodes each unless a cell says otherwise. An ensemble of the most likely "
         f"restarts, and a *wider* policy with layers of {' and '.join(map(str, WIDER.hidden))} units, are compared "
         "with the published ILEED."
     )
 
 
 def _rewards(records: Records, beta: float) -> dict[str, dict[int, float]]:
-    """Rewards by trial of each method, of all demonstrators' mean, and of the one who is best over all trials."""
+    """Rewards by trial of each method, of the mean demonstrator, and of the best demonstrator over all trials."""
     found = {
         method: records.trials("minigrid/skills", method, beta=beta)
         for method in ("demonstrators", "ileed", "wider", "bc", "constant", "shared")
     }
-    everybody = {trial: measured["demonstrators"] for trial, measured in found.pop("demonstrators").items()}
-    names: Iterable[str] = next(iter(everybody.values()), {})
-    each = [{trial: rewards[name] for trial, rewards in everybody.items()} for name in names]
+    by_trial = {trial: measured["demonstrators"] for trial, measured in found.pop("demonstrators").items()}
+    names: Iterable[str] = next(iter(by_trial.values()), {})
+    each = [{trial: rewards[name] for trial, rewards in by_trial.items()} for name in names]
     return {
-        "all": {trial: fmean(rewards.values()) for trial, rewards in everybody.items()},
+        "all": {trial: fmean(rewards.values()) for trial, rewards in by_trial.items()},
         "best": max(each, key=lambda rewards: fmean(rewards.values()), default={}),
         "ensemble": {trial: measured["ensemble_reward"] for trial, measured in found["ileed"].items()},
         "wider ensemble": {trial: measured["ensemble_reward"] for trial, measured in found["wider"].items()},
@@ -133,4 +138,4 @@ def _minus_best(gains: Mapping[str, Estimate | None]) -> str:
         "**below**": [beta for beta, gain in known.items() if gain.high < 0],
     }
     words = [f"{side} at beta {join_words(betas)}" for side, betas in sides.items() if betas]
-    return f"- ILEED compared with our own best demonstrator: {'; '.join(words) or 'not run'}."
+    return f"ILEED compared with our own best demonstrator: {'; '.join(words) or 'not run'}."

@@ -1,1 +1,1 @@
-"""Hanabi: people who play with one of three computer players."""
+"""Hanabi: demonstrators who play with one of three computer players."""

@@ -1,4 +1,5 @@
-"""The experiment: does expertise of people in Hanabi go with their scores and their experience, which no model sees?"""
+"""The experiment: does expertise of demonstrators in Hanabi go with their scores and their experience, which no model
+sees?"""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from ileed import (
     UniformMixture,
 )
 from ileed.model.demonstrators import AbstractDemonstratorModel
-from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.grid import AbstractFileExperiment, Setting
 from ileed_lab.learners import Learner
 from ileed_lab.people.hanabi.games import Game, first_games, read_games
 from ileed_lab.people.hanabi.playing import positions
@@ -33,7 +34,7 @@ from ileed_lab.records import Measured
 __all__ = ["CAP", "Hanabi", "demonstrations"]
 
 CAP = 20
-"""Games of a person that count, the first ones: two people hold more than half of all games."""
+"""Games of a demonstrator that count, the first ones: two demonstrators hold more than half of all games."""
 MANY = 100
 """Games of each of those who are cloned alone."""
 PERSON, PARTNER = 1, 0
@@ -47,27 +48,24 @@ MODELS: Mapping[str, AbstractDemonstratorModel[Any]] = {
     "confusion": Confusion(),
 }
 COMPARED = (UniformMixture(), BiasedMixture(shared=True), Persistent(), BiasedMixture())
-"""Of these models the cost of held-out games is compared; the others take long with so many people."""
+"""Of these models the cost of held-out games is compared; the others take long with so many demonstrators."""
 
 
 @final
 @dataclass(frozen=True)
-class Hanabi(AbstractExperiment):
-    """People who played with one of three computer players; trials differ in the seeds of fits, folds and resampling.
+class Hanabi(AbstractFileExperiment):
+    """Demonstrators who played with one of three computer players; trials differ in the seeds of fits, folds and
+    resampling.
 
-    In "people" nobody is told which moves are legal, since most models cannot use it; "legal" is the same with
-    it. In "partners" the computer players are demonstrators like everybody, with as many games as a person may
-    have. In "alone" the three of them and the two people with most games are cloned, each alone.
+    In "people" nobody is told which moves are legal, since most models cannot use it; "legal" is the same with it. In
+    "partners" the computer players are demonstrators like all others, with as many games as a demonstrator may
+    have. In "alone" the three of them and the two demonstrators with most games are cloned, each alone.
     """
 
-    data: Path | None = None
     name: str = "people/hanabi"
     trials: int = 2
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "hanabi.tar.xz"
-
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
 
     @property
     def plan(self) -> Mapping[str, Any]:
@@ -140,7 +138,7 @@ def _games(path: Path) -> list[Game]:
 
 @cache
 def _fingerprint(path: Path) -> str:
-    return _data(path, "people").fingerprint()
+    return _data(path, "people").fingerprint
 
 
 @cache

@@ -1,8 +1,8 @@
-"""Games of Hanabi that people played with computer players, read from the published archive.
+"""Games of Hanabi that demonstrators played with computer players, read from the published archive.
 
 Eger, Martens and Alfaro Cordoba, *An Intentional AI for Hanabi*, IEEE Conference on Computational Intelligence and
-Games 2017; CC BY 4.0. Each game is a log; games of one person are chained by the `Old GID` of each, and the first of
-them has answers to a survey.
+Games 2017; CC BY 4.0. Each game is a log; games of one demonstrator are chained by the `Old GID` of each, and the first
+of them has answers to a survey.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _COPIES = (3, 2, 2, 2, 1)
 @final
 @dataclass(frozen=True)
 class Game:
-    """A finished game; player 0 is the computer and begins, player 1 is the person."""
+    """A finished game; player 0 is the computer and begins, player 1 is the demonstrator."""
 
     key: str
     """The log's own identifier."""
     person: str
-    """The identifier of the person's first game."""
+    """The identifier of the demonstrator's first game."""
     partner: str
     """The computer player: full, intentional or outer."""
     seed: int
@@ -49,7 +49,7 @@ class Game:
     time: float
     """When it was played, in seconds since 1970."""
     experience: int | None
-    """What the person answered, as a number in `EXPERIENCE`."""
+    """What the demonstrator answered, as a number in `EXPERIENCE`."""
 
 
 def read_games(path: Path) -> list[Game]:
@@ -84,7 +84,7 @@ def read_games(path: Path) -> list[Game]:
 
 
 def first_games(games: Sequence[Game], most: int) -> list[Game]:
-    """The first `most` games of each person."""
+    """The first `most` games of each demonstrator."""
     kept: dict[str, int] = {}
     found = []
     for game in games:
@@ -135,7 +135,7 @@ def _first_game(key: str, previous: Mapping[str, str | None]) -> str:
 
 
 def _times(table: str) -> dict[tuple[str, str, int, int], list[float]]:
-    """When the games of a person with a partner, deck and score were played, earliest first."""
+    """When the games of a demonstrator with a partner, deck and score were played, earliest first."""
     found: dict[tuple[str, str, int, int], list[float]] = {}
     for row in csv.DictReader(io.StringIO(table), skipinitialspace=True):
         found.setdefault((row["id"], row["ai"], int(row["deck"]), int(row["score"])), []).append(float(row["time"]))

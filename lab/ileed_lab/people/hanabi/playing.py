@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from ileed import DemonstrationError
-from ileed.demonstrations import Array
+from ileed.data import Array
 
 __all__ = ["COPIES", "Card", "Move", "Position", "positions"]
 

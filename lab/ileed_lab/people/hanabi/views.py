@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ileed.demonstrations import Array
+from ileed.data import Array
 from ileed_lab.people.hanabi.playing import CLUES, COPIES, HAND, LIVES, Held, Move, Position
 
 __all__ = ["ACTIONS", "FEATURES", "View", "view"]
@@ -79,7 +79,7 @@ def _action(move: Move, order: Array) -> int:
 
 
 def _chances(held: Held, count: Array, kinds: Iterable[Array]) -> list[float]:
-    """The probability that a card is of each kind, for somebody who cannot see it and counts the others."""
+    """The probability that a card is of each kind, for a demonstrator who cannot see it and counts the others."""
     weight = held.possible * count
     total = weight.sum()
     return [float((weight * kind).sum() / total) if total else 0.0 for kind in kinds]

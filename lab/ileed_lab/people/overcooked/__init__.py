@@ -1,1 +1,1 @@
-"""Overcooked: pairs of people who cook together in five kitchens."""
+"""Overcooked: pairs of demonstrators who cook together in five kitchens."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from ileed import (
     SettingsError,
     UniformMixture,
 )
-from ileed.fitting import ProgressCallback
 from ileed.model.demonstrators import AbstractDemonstratorModel
-from ileed_lab.grid import AbstractExperiment, Setting
+from ileed_lab.grid import AbstractFileExperiment, Setting
 from ileed_lab.learners import Learner
 from ileed_lab.people import learners
 from ileed_lab.people.learners import Agreement, Agreements, Compared, CrossFitted
@@ -48,25 +47,21 @@ MODELS: Mapping[str, AbstractDemonstratorModel[Any]] = {
 
 @final
 @dataclass(frozen=True)
-class Overcooked(AbstractExperiment):
-    """Pairs of people in five kitchens; a demonstrator is a pair, and an episode one of its games.
+class Overcooked(AbstractFileExperiment):
+    """Pairs of demonstrators in five kitchens; a demonstrator is a pair, and an episode one of its games.
 
     The score belongs to the pair, so both players' steps are the pair's. Trials of the experiment differ in the seeds
     of fits, folds and resampling.
     """
 
-    data: Path | None = None
     name: str = "people/overcooked"
     trials: int = 1
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "overcooked_ai-1.1.0.tar.gz"
 
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
-
     @property
     def plan(self) -> Mapping[str, Any]:
-        return {} if self.data is None else {"data": pairs_of(self.data).fingerprint()}
+        return {} if self.data is None else {"data": pairs_of(self.data).fingerprint}
 
     def settings(self) -> Sequence[Setting]:
         return [{"demonstrators": "pairs"}]
@@ -94,20 +89,13 @@ class Overcooked(AbstractExperiment):
 class Pace:
     """An index that looks at no action: how many steps of a game have one, whatever it is."""
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         began, made = time.monotonic(), np.bincount(demonstrations.episode)
         return Agreements(made, np.ones(len(made)), 0.0, time.monotonic() - began)
 
 
 def demonstrations(trials: Sequence[Trial]) -> Demonstrations:
-    """The steps in which somebody did something: in more than half of them a player presses no key."""
+    """The steps in which a demonstrator did something: in more than half of them a player presses no key."""
     rows = [(trial, number, *step) for number, trial in enumerate(trials) for step in steps(trial)]
     return Demonstrations(
         observations=np.stack([row[2] for row in rows]),

@@ -14,7 +14,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from ileed import IleedError
-from ileed.demonstrations import Array
+from ileed.data import Array
 from ileed_lab.people.overcooked.trials import Trial
 from ileed_lab.people.overcooked.views import view
 
@@ -22,7 +22,7 @@ __all__ = ["ENVIRONMENT", "RULES", "Simulator", "play"]
 
 ENVIRONMENT = Path(__file__).parents[4] / ".cache" / "overcooked"
 RULES = ("2019", "1.1.0")
-"""Those that people played by, and those of the package."""
+"""Those that demonstrators played by, and those of the package."""
 SOUP = 20
 """The package's reward for a soup of three onions."""
 _SCRIPT = Path(__file__).with_name("simulator.py")

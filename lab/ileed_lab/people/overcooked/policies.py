@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from ileed import Demonstrations, Perfect
-from ileed.runtime import stream
-from ileed_lab.grid import AbstractExperiment, Setting
+from ileed.parallel.runtime import stream
+from ileed_lab.grid import AbstractFileExperiment, Setting
 from ileed_lab.learners import Learner, likeliest
 from ileed_lab.people.overcooked.experiment import (
     METHOD,
@@ -39,26 +39,22 @@ BETTER = "better half"
 
 @final
 @dataclass(frozen=True)
-class OvercookedPolicies(AbstractExperiment):
+class OvercookedPolicies(AbstractFileExperiment):
     """One policy learned from all pairs plays both players in each of the five kitchens.
 
     Trials differ in the seeds of fits and of play. In "better half" the learner is given the games of each kitchen
     that score at least the median there, which no other learner is told.
     """
 
-    data: Path | None = None
     name: str = "people/overcooked-policies"
     trials: int = 5
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "overcooked_ai-1.1.0.tar.gz"
 
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
-
     @property
     def plan(self) -> Mapping[str, Any]:
         plan = {"steps": STEPS, "games": GAMES}
-        return plan if self.data is None else plan | {"data": pairs_of(self.data).fingerprint()}
+        return plan if self.data is None else plan | {"data": pairs_of(self.data).fingerprint}
 
     def settings(self) -> Sequence[Setting]:
         return [{"demonstrators": "pairs"}, {"demonstrators": BETTER}]
@@ -113,7 +109,8 @@ def better_half(trials: Sequence[Trial]) -> list[Trial]:
 
 @cache
 def _recorded(path: Path) -> Measured:
-    """What people delivered, and whether the simulator makes of their actions what was recorded, by each of the rules.
+    """What demonstrators delivered, and whether the simulator makes of their actions what was recorded, by each of the
+    rules.
 
     It is the same in all trials.
     """

@@ -9,10 +9,11 @@ It reads one JSON object a line and answers each with one:
 
 Maps are rows of letters, states those of the published trials, and actions [dx, dy] or "INTERACT".
 
-What happens in a step is the package's `get_state_transition`. Its release 1.1.0 has changed one rule since people
-played: there a pot begins to cook when somebody with empty hands interacts with it, and in 2019 it began by itself with
-the third onion. Rules "2019" restore that: such an interaction does nothing, and full pots are told to begin, as the
-package's own interaction would tell them. `check` counts the recorded steps that come out as they were recorded.
+What happens in a step is the package's `get_state_transition`. Its release 1.1.0 has changed one rule since
+demonstrators played: there a pot begins to cook when a demonstrator with empty hands interacts with it, and in 2019 it
+began by itself with the third onion. Rules "2019" restore that: such an interaction does nothing, and full pots are
+told to begin, as the package's own interaction would tell them. `check` counts the recorded steps that come out as they
+were recorded.
 """
 
 from __future__ import annotations

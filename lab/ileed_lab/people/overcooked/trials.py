@@ -19,7 +19,7 @@ from typing import Any, final
 import numpy as np
 
 from ileed import DemonstrationError
-from ileed.demonstrations import Array
+from ileed.data import Array
 
 __all__ = ["Trial", "read_table", "read_trials"]
 
@@ -34,7 +34,7 @@ class Trial:
     person: str
     """The pair."""
     partner: str
-    """The kitchen: it changes the score for everybody."""
+    """The kitchen: it changes the score for all demonstrators."""
     tiles: tuple[str, ...]
     """Its map: X counter, O onions, D dishes, P pot, S serving, anything else floor."""
     states: tuple[str, ...]

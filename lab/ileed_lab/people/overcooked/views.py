@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ileed.demonstrations import Array
+from ileed.data import Array
 from ileed_lab.people.overcooked.trials import Trial
 
 __all__ = ["ACTIONS", "steps", "view"]

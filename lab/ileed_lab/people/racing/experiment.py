@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 from ileed import Demonstrations, Embedded, Ileed, MixtureMLP, SettingsError, VarianceScaling
-from ileed_lab.grid import AbstractExperiment, Setting
-from ileed_lab.learners import Learner
+from ileed_lab.grid import AbstractFileExperiment, Setting
+from ileed_lab.learners import PAPERS_STEPS, Learner
 from ileed_lab.people.racing.laps import RacingLaps, racing_laps
 from ileed_lab.people.racing.measures import DRAWS, lap_measures, segment_measures, simple_measure
 from ileed_lab.people.racing.scoring import ExpertiseLearner, FullThrottle, LapScores, QualityLearner
@@ -33,7 +33,13 @@ HORIZON = 12
 """Actions of a chunk, 120 m or about 2 s, where a method embeds several of them together."""
 METHODS: Mapping[str, Ileed] = {
     "default": Ileed(),
-    "paper": Ileed(policy=MixtureMLP(hidden=(32, 32)), demonstrator=VarianceScaling(), expertise=Embedded()),
+    "paper": Ileed(
+        policy=MixtureMLP(hidden=(32, 32)),
+        demonstrator=VarianceScaling(),
+        expertise=Embedded(),
+        restarts=20,
+        **PAPERS_STEPS,
+    ),
 }
 QUALITIES: Mapping[str, AbstractQuality] = {
     "mutual-information": MutualInformation(),
@@ -51,22 +57,19 @@ QUALITIES: Mapping[str, AbstractQuality] = {
 
 @final
 @dataclass(frozen=True)
-class Racing(AbstractExperiment):
+class Racing(AbstractFileExperiment):
     """Laps of 13 drivers in a racing simulator; trials differ in the seeds of fits, scores and resampling."""
 
-    data: Path | None = None
     name: str = "people/racing"
     trials: int = 3
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "laps.parquet"
-
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
+    has_continuous_actions: ClassVar[bool] = True
 
     @property
     def plan(self) -> Mapping[str, Any]:
         plan = {"draws": DRAWS}
-        return plan if self.data is None else plan | {"data": laps_of(self.data, self.name).data.fingerprint()}
+        return plan if self.data is None else plan | {"data": laps_of(self.data, self.name).data.fingerprint}
 
     def settings(self) -> Sequence[Setting]:
         return [{"demonstrators": "drivers"}]

@@ -26,7 +26,7 @@ def drivers_figure(results: Path) -> bytes:
     scores = FoundScores.of(Records(results, family="people"))
     if missing := [name for name in _PANELS if name not in scores.trials]:
         raise SettingsError(f"{results} has no record of {missing[0]!r}: run `ileed reproduce people/racing` first")
-    alt = require("altair", extra="report")
+    alt = require("altair", package="ileed-lab")
     panels = [_panel(alt, scores, name) for name in _PANELS]
     caption = (
         "Expertise divided by its mean over drivers, with 95% intervals; first of several seeds. No model sees a lap "

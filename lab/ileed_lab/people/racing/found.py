@@ -9,8 +9,8 @@ from typing import final
 
 import numpy as np
 
-from ileed.demonstrations import Array
-from ileed.runtime import stream
+from ileed.data import Array
+from ileed.parallel.runtime import stream
 from ileed_lab.comparison import Records
 from ileed_lab.people.racing.policies import ADVANTAGE, LEFT_OUT, TRAINED
 from ileed_lab.records import Measured

@@ -17,13 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ileed import DemonstrationError, Demonstrations
-from ileed.demonstrations import Array
-from ileed.demonstrations.findings import first_copies
+from ileed.data import Array
+from ileed.data.findings import first_copies
 
 __all__ = [
     "AI_DRIVER",
     "SEGMENTS",
-    "STEP_METRES",
     "RacingLaps",
     "full_throttle",
     "lap_times",
@@ -47,7 +46,6 @@ SEGMENTS: Mapping[str, float] = {
     "C14": 3840,
 }
 """Segments of the circuit by the distance at which each starts, in metres: straights (S) and corners (C)."""
-STEP_METRES = 10
 FOURIER_PAIRS = 4
 _FULL = 0.995  # of the greatest value of the pedal
 _COLUMNS = ("driver", "lap", "distance", "time", "speed", "steer", "throttle", "brake", "x", "z")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ileed.demonstrations import Array
-from ileed.runtime import stream
+from ileed.data import Array
+from ileed.parallel.runtime import stream
 from ileed_lab.people.racing.laps import SEGMENTS, RacingLaps
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured

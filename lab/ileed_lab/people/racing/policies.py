@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from ileed import Demonstrations, Fitted, Ileed, MixtureMLP, curate
-from ileed.demonstrations import Array
-from ileed.fitted.crossfit import RESTARTS
-from ileed.fitting import ProgressCallback
-from ileed_lab.grid import AbstractExperiment, Setting
+from ileed.data import Array
+from ileed_lab.grid import AbstractFileExperiment, Setting
 from ileed_lab.learners import Learner
 from ileed_lab.outcome_weights import outcome_weights
 from ileed_lab.people.racing.experiment import laps_of
@@ -37,9 +34,8 @@ ADVANTAGE = "advantage weights"
 """The weights of laps by which a fit with lap times learns its own policy: rules of curation do not use them."""
 OWN = "own policy"
 TRAINED = "trained"
-METHOD = Ileed(policy=MixtureMLP(hidden=(128, 128), standard_deviation_floor=0.05), restarts=RESTARTS)
-"""`Ileed()` with fewer restarts, as many as each fold has, which changes no rating; and at one width, that which it
-chose without the two fastest drivers."""
+METHOD = Ileed(policy=MixtureMLP(hidden=(128, 128), modes=1, standard_deviation_floor=0.05))
+"""`Ileed()` at one width, that which it chose without the two fastest drivers."""
 
 
 @final
@@ -74,14 +70,7 @@ class PlainTraining:
     fastest: int | None = None
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         data, began, weights = demonstrations, time.monotonic(), None
         if self.fastest is not None:
             weights = np.isin(data.demonstrator, fastest_drivers(data)[: self.fastest]).astype(np.float64)
@@ -101,17 +90,10 @@ class CuratedTraining:
     """Whether the fit is told the lap times, as `outcome`."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         data, began = demonstrations, time.monotonic()
         outcome: Mapping[str, Any] = {"outcome": lap_times(data), "better": "lower"} if self.is_told_times else {}
-        fitted = self.method.fit(data, seed=seed, device="cpu", progress=progress, **outcome)
+        fitted = self.method.fit(data, seed=seed, device="cpu", **outcome)
         each = {name: curate(fitted, data, **rule) for name, rule in RULES.items()}
         weights = {name: (own if RULES[name] else own.recommended()).step_weights for name, own in each.items()}
         if self.is_told_times:
@@ -127,22 +109,19 @@ class CuratedTraining:
 
 @final
 @dataclass(frozen=True)
-class RacingPolicies(AbstractExperiment):
+class RacingPolicies(AbstractFileExperiment):
     """Policies that learn without the fastest drivers, and predict these; a trial is a network of each policy."""
 
-    data: Path | None = None
     name: str = "people/racing-policies"
     trials: int = 3
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "laps.parquet"
-
-    def with_data(self, data: Path | None) -> Self:
-        return replace(self, data=data)
+    has_continuous_actions: ClassVar[bool] = True
 
     @property
     def plan(self) -> Mapping[str, Any]:
         plan = {"rules": {name: dict(rule) for name, rule in RULES.items()}}
-        return plan if self.data is None else plan | {"data": laps_of(self.data, self.name).data.fingerprint()}
+        return plan if self.data is None else plan | {"data": laps_of(self.data, self.name).data.fingerprint}
 
     def settings(self) -> Sequence[Setting]:
         return [{"left_out": count} for count in LEFT_OUT]

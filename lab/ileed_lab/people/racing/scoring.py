@@ -11,8 +11,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from ileed import Demonstrations, Fitted, Ileed, curate
-from ileed.demonstrations import Array
-from ileed.fitting import ProgressCallback
+from ileed.data import Array
 from ileed_lab.people.racing.laps import SEGMENTS, full_throttle, lap_times
 from ileed_lab.quality import AbstractQuality
 from ileed_lab.records import Measured
@@ -62,14 +61,7 @@ class QualityLearner:
     quality: AbstractQuality
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         data, began = demonstrations, time.monotonic()
         own = self.quality.scores(data, seed=seed)
         seconds = time.monotonic() - began
@@ -97,17 +89,10 @@ class ExpertiseLearner:
     is_told_times: bool = False
     """Whether the fit is told the lap times, as `outcome`; the demonstrations need rewards then."""
 
-    def fit(
-        self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        device: str = "auto",
-        progress: ProgressCallback | None = None,
-    ) -> Any:
+    def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         data, began = demonstrations, time.monotonic()
         outcome: Mapping[str, Any] = {"outcome": lap_times(data), "better": "lower"} if self.is_told_times else {}
-        fitted = self.method.fit(data, seed=seed, device=device, progress=progress, **outcome)
+        fitted = self.method.fit(data, seed=seed, device=device, **outcome)
         seconds = time.monotonic() - began
         by_name = dict(fitted.expertise.ranking())
         return LapScores(

@@ -1,0 +1,344 @@
+"""The interface of a format: what callers ask about one, and labellers, which say where it names its demonstrators."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, final
+
+from ileed.data import Demonstrations
+from ileed.data.rules import listed
+from ileed.errors import DemonstrationError, SettingsError, brief, did_you_mean, path_of, refuse_damage, text
+
+_EPISODE = "episode"
+
+
+class Candidate(NamedTuple):
+    """A place in a file that may name the demonstrators, and the option of the command that selects it.
+
+    `values` counts the distinct values and `episodes` the episodes that have one.
+    """
+
+    place: str
+    values: int
+    episodes: int
+    option: str
+
+
+class Labeller:
+    """Says who demonstrated each episode, or where the data set says so; each format accepts some kinds."""
+
+    is_by_step: ClassVar[bool] = False
+    """Whether the data set names the demonstrator of each step, and not of each episode."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            text(name, value, error=DemonstrationError)
+
+    def labels(self, episodes: Sequence[str]) -> list[str] | None:
+        """The demonstrator of each episode, or None if the data set has to be asked."""
+        return None
+
+    @property
+    def place(self) -> str | None:
+        """The name of the column, feature or entry of metadata to look up, if there is one."""
+        return None
+
+
+def accept(labeller: Labeller | None, *kinds: type[Labeller], title: str, use: str) -> None:
+    """Refuse a labeller that a format cannot follow; `use` names one that it can."""
+    if labeller is not None and not isinstance(labeller, kinds):
+        raise DemonstrationError(f"{labeller!r} does not apply to {title}: use {use}")
+
+
+@final
+@dataclass(frozen=True)
+class by_column(Labeller):  # noqa: N801 (reads as a phrase: read(..., demonstrator=by_column("operator")))
+    """A column of the data set names the demonstrator of each step."""
+
+    is_by_step: ClassVar[bool] = True
+    column: str
+
+    @property
+    def place(self) -> str:
+        return self.column
+
+
+@final
+@dataclass(frozen=True)
+class by_one(Labeller):  # noqa: N801
+    """One demonstrator, of this name, did everything in the data set."""
+
+    name: str
+
+    def labels(self, episodes: Sequence[str]) -> list[str]:
+        return [self.name] * len(episodes)
+
+
+@final
+@dataclass(frozen=True)
+class by_episode_metadata(Labeller):  # noqa: N801
+    """The metadata of each episode name its demonstrator under this key, as in Minari's data sets."""
+
+    name: str
+
+    @property
+    def place(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, init=False)
+class by_mask(Labeller):  # noqa: N801
+    """Each named mask of a robomimic file lists the episodes of one demonstrator, who takes the mask's name.
+
+    Without names, robomimic's own operators: every mask called `{better,okay,worse}_operator_N`. An episode in none of
+    the masks is an error, or is left out with `unmatched="drop"`.
+
+    >>> by_mask("better_operator_1", "worse_operator_1", unmatched="drop")
+    by_mask(names=('better_operator_1', 'worse_operator_1'), unmatched='drop')
+    """
+
+    names: tuple[str, ...]
+    unmatched: Literal["error", "drop"]
+
+    def __init__(self, *names: str, unmatched: Literal["error", "drop"] = "error") -> None:
+        if not isinstance(unmatched, str) or unmatched not in ("error", "drop"):
+            raise DemonstrationError(f"unmatched is {brief(unmatched)}: pass 'error' or 'drop'")
+        for name in names:
+            text("name", name, error=DemonstrationError)
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise DemonstrationError(f"mask {repeated[0]!r} is named twice: name each once")
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "unmatched", unmatched)
+
+
+@final
+@dataclass(frozen=True)
+class by_episode_table(Labeller):  # noqa: N801
+    """A CSV file with the columns `episode` and `operator` names the demonstrator of each episode.
+
+    An episode is named as in the data: by its number, or as a robomimic file calls it (`demo_17`). `column` is the name
+    of the second column, where it is not `operator`. Other columns and rows of other episodes are ignored.
+    """
+
+    path: str | os.PathLike[str]
+    column: str = "operator"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.path, os.PathLike):
+            object.__setattr__(self, "path", os.fspath(self.path))
+        super().__post_init__()
+
+    def labels(self, episodes: Sequence[str]) -> list[str]:
+        found: dict[str, str] = {}
+        for episode, name in self._rows():
+            if found.setdefault(episode, name) != name:
+                both = f"{found[episode]!r} and {name!r}"
+                raise DemonstrationError(f"{self.path} gives episode {episode} to {both}: each episode belongs to one")
+        if absent := [episode for episode in episodes if not found.get(episode)]:
+            count = f"{len(absent):,} of {len(episodes):,} episodes"
+            raise DemonstrationError(
+                f"{count} have no {self.column} in {self.path} (first: {absent[0]}): add a row for each episode, by "
+                "the name or number that it has in the data"
+            )
+        return [found[episode] for episode in episodes]
+
+    def _rows(self) -> list[tuple[str, str]]:
+        path = path_of("path", self.path, error=DemonstrationError)
+        if not os.path.isfile(path):
+            raise DemonstrationError(f"there is no file {brief(str(path))}: check the path")
+        with refuse_damage(path, "CSV", csv.Error, advice="save it as UTF-8, with a header"):
+            content = path.read_text("utf-8-sig")
+            first = content.partition("\n")[0]
+            separator = max(",", ";", "\t", key=first.count)
+            header, *rows = list(csv.reader(content.splitlines(), delimiter=separator)) or [[]]
+        for name in (_EPISODE, self.column):
+            if header.count(name) != 1:
+                twice = "has the column twice" if name in header else f"has no column {name!r}"
+                raise DemonstrationError(
+                    f"{path} {twice}{did_you_mean(name, header)}: it has {listed(header, most=12)}, and needs "
+                    f"{_EPISODE!r} and {self.column!r} once each"
+                )
+        places = header.index(_EPISODE), header.index(self.column)
+        if short := next((row for row in rows if row and len(row) <= max(places)), None):
+            raise DemonstrationError(f"{path} has the row {brief(short)}: give every row as many values as the header")
+        return [(row[places[0]].strip(), row[places[1]].strip()) for row in rows if row]
+
+
+def episode_tables(folder: Path) -> list[Candidate]:
+    """The CSV files in a folder whose header has `episode` and `operator`."""
+    found = []
+    for path in sorted(folder.glob("*.csv")):
+        with suppress(DemonstrationError):
+            rows = by_episode_table(path)._rows()
+            names = {name for _, name in rows if name}
+            found.append(Candidate(f"table {path.name}", len(names), len(rows), f"--episode-table {path}"))
+    return found
+
+
+def candidates(kind: str, labels: dict[str, list[str | int]]) -> list[Candidate]:
+    """The candidates among places of one kind, by name, each with the labels that its episodes have."""
+    return [
+        Candidate(kind.format(name), len(set(each)), len(each), f"--demonstrator {name}")
+        for name, each in sorted(labels.items())
+        if each
+    ]
+
+
+# --- the interface
+
+
+@final
+@dataclass(frozen=True)
+class Option:
+    """An option of a format as the command offers it: the name of the keyword argument, the type, one line of help.
+
+    `parse` converts the value at the command to the one that the format takes. `flag` is `--name` unless it is given.
+    """
+
+    name: str
+    kind: Any
+    help: str
+    flag: str = ""
+    parse: Callable[[Any], Any] = lambda value: value
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flag", self.flag or f"--{self.name.replace('_', '-')}")
+
+
+def _part(word: str) -> tuple[str, int]:
+    name, _, count = word.rpartition("=")
+    if not name or not count.isdecimal() or len(count) > 9:
+        raise SettingsError(f"--divide is {word!r}: give a name and a number, as in observation.state=9")
+    return name, int(count)
+
+
+OBSERVATIONS = Option(
+    "observations",
+    tuple[str, ...],
+    "Keys or features of the observations to concatenate, in this order; by default the low-dimensional ones.",
+    parse=list,
+)
+DIVIDE = Option(
+    "observations",
+    tuple[str, ...],
+    "How many numbers of an observation each feature takes (robomimic, lerobot), as in observation.state=9 ....",
+    flag="--divide",
+    parse=lambda words: dict(map(_part, words)),
+)
+
+
+class AbstractFormat(ABC):
+    """A format of data sets, on disk as a file or a folder.
+
+    `name` is what `ileed.write(format=...)` takes, `suffixes` are the endings of its files in small letters ("" for a
+    folder), `title` is what messages call such data sets, and `extra` is the extra of ileed that reading or writing
+    needs. `reading` and `writing` describe options that the command offers.
+
+    `write(data, path, *, ...)` writes what `read` reads back; it is None for formats that are only read. A keyword
+    argument `progress` of `read` is called with the number of bytes read and their total.
+
+    Laws, which `ileed.testing.check_format` checks:
+
+    - `read` returns the same demonstrations every time, and changes no file.
+    - `write` writes a data set completely or not at all, and refuses data that the format cannot hold.
+    - `read` returns exactly what was written, and `can_read` is true of it.
+    - A damaged file raises an `IleedError` of one line.
+    - Options are keyword-only, and None by default.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    title: str = ""
+    extra: str | None = None
+    reading: tuple[Option, ...] = ()
+    writing: tuple[Option, ...] = ()
+    write: Callable[..., None] | None = None
+
+    def __init_subclass__(cls) -> None:
+        text("name", cls.name, error=DemonstrationError)
+        if not isinstance(cls.suffixes, tuple) or not all(map(_is_suffix, cls.suffixes)):
+            rule = "it must be a tuple of endings in small letters, as in ('.steps',), with '' for a folder"
+            raise DemonstrationError(f"suffixes of {cls.__name__} is {brief(cls.suffixes)}: {rule}")
+
+    @abstractmethod
+    def read(self, path: Path, *args: Any, **options: Any) -> Demonstrations:
+        """The demonstrations of a data set.
+
+        The keyword argument `demonstrator` is a `Labeller`, or None for the place where the format keeps the
+        demonstrators; further keyword arguments are options of the format.
+        """
+
+    @abstractmethod
+    def columns(self, path: Path) -> Sequence[str]:
+        """The names of the columns of a data set, from as little of it as possible."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a path with one of the suffixes holds this format, where others have the same suffix."""
+        return True
+
+    def candidates(self, path: Path) -> Sequence[Candidate]:
+        """The places that may name the demonstrators, for a user who has to choose one."""
+        return ()
+
+    def labeller(self, demonstrator: Labeller | str | None) -> Labeller | None:
+        """The labeller that a caller of `ileed.read` means; text is ambiguous unless every place is a column."""
+        if isinstance(demonstrator, str):
+            rule = f"pass where it stands, as in by_column({demonstrator!r})"
+            raise DemonstrationError(f"demonstrator is {brief(demonstrator)}: {rule}")
+        return demonstrator
+
+    def resolve(self, data: Demonstrations, **options: Any) -> dict[str, float]:
+        """Settings that `write` derives from the data where its options leave them open."""
+        return {}
+
+    @final
+    def can_read(self, path: Path) -> bool:
+        """Whether a path is of this format."""
+        suffix = "" if path.is_dir() else path.suffix.lower()  # a folder may be called square.v3
+        return suffix in self.suffixes and self.recognises(path)
+
+    def can_read_with(self, path: Path, options: Collection[str]) -> bool:
+        """Whether a path is of this format when these options are given, which may tell it from another format."""
+        return self.can_read(path)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The names of the options of `read`."""
+        return _options(self.read, ("path", "demonstrator", "progress"))
+
+    @property
+    def write_options(self) -> tuple[str, ...]:
+        """The names of the options of `write`."""
+        return () if self.write is None else _options(self.write, ("data", "path"))
+
+
+def check_options(given: Collection[str], known: Sequence[str], what: str) -> None:
+    """Refuse an option that a reader or writer does not have, with the names of those that it has."""
+    if unknown := next((name for name in given if name not in known), None):
+        there = f"the options of these are {', '.join(known)}" if known else "leave it out"
+        raise DemonstrationError(f"{unknown} does not apply to {what}{did_you_mean(unknown, known)}: {there}")
+
+
+def _is_suffix(value: object) -> bool:
+    return value == "" or (isinstance(value, str) and value.startswith(".") and value == value.lower())
+
+
+def _options(function: Callable[..., Any], own: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in inspect.signature(function).parameters if name not in own)
+
+
+def flat_table(path: Path, names: Sequence[str]) -> DemonstrationError:
+    """The error for a table that was given without the roles of its columns."""
+    return DemonstrationError(
+        f"{path} is a flat table with the columns {listed(names, most=20)}: say which is the action and which "
+        "names the demonstrator, with --action and --demonstrator, or in Python with "
+        "ileed.read(path, action=..., demonstrator=...), which is ileed.from_table"
+    )
