@@ -137,6 +137,18 @@ def test_a_file_that_was_replaced_in_the_store_is_read_anew(store, people):
         assert ileed.read(address).fingerprint == data.fingerprint
 
 
+def test_versions_of_equal_size_within_one_second_are_told_apart(store, monkeypatch):
+    path, now, listed = Path(f"{store}/settings.json"), int(time.time()), stores._files
+
+    def in_whole_seconds(*place):
+        return {name: fs.FileInfo(i.path, i.type, size=i.size, mtime=now) for name, i in listed(*place).items()}
+
+    monkeypatch.setattr(stores, "_files", in_whole_seconds)
+    for text in (b"old", b"new"):
+        stores.put(path, text)
+        assert stores.fetched(path).read_bytes() == text
+
+
 def test_a_key_may_have_spaces_and_letters_beyond_ascii(store, people):
     ileed.write(people, f"{store}/Zoë & Ann/round 1.parquet")
     assert ileed.read(f"{store}/Zoë & Ann/round 1.parquet").fingerprint == people.fingerprint

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -36,6 +37,8 @@ _OTHERS = ("file", "hf", "http", "https")
 """The hub is not a file system of fsspec here; the web is no store."""
 _GOOGLE_LIMIT = "retry_limit_seconds=8"
 """After so many seconds Google's client gives up: without a limit it tries for minutes where there is no network."""
+_RECENT = 10
+"""Seconds after which a file is no longer expected to change within the second of its modification time."""
 
 
 def address_of(path: Any) -> str | None:
@@ -103,7 +106,7 @@ def fetched(path: Path) -> Path:
         files = {name: every[name] for name in every if not any(map(PurePosixPath(name).match, NOT_READ))}
         if not files:
             raise RunError(f"there is nothing at {brief(address)}: check the bucket and the key")
-        versions = [(name, info.size, info.mtime_ns or _digest(store, info)) for name, info in sorted(files.items())]
+        versions = [(name, info.size, _version(store, info)) for name, info in sorted(files.items())]
         copy = _cache(repr((address, versions))) / base_name(path)
         if not copy.exists():
             _fetch(store, files, copy)
@@ -242,8 +245,14 @@ def _files(store: Any, place: str) -> dict[str, Any]:
     return {each.path.lstrip("/").removeprefix(f"{place.strip('/')}/"): each for each in files}
 
 
-def _digest(store: Any, info: Any) -> str:
-    """Of the content of a file in a store that does not say when it was written."""
+def _version(store: Any, info: Any) -> int | str:
+    """The modification time of a file, or a digest of its content where the time cannot tell two versions apart.
+
+    Some stores report no time, and S3 reports whole seconds: two versions of the same size within a second look alike.
+    """
+    written = info.mtime_ns
+    if written and (written % 10**9 or time.time_ns() - written > _RECENT * 10**9):
+        return int(written)
     with store.open_input_stream(info.path, compression=None) as opened:
         return hashlib.file_digest(opened, "blake2b").hexdigest()
 
