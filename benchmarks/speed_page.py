@@ -99,7 +99,7 @@ MANY_PEOPLE = """
 `Ileed().fit` with all defaults on simulated demonstrators who have 20 steps on average, lognormally distributed, in
 episodes of ten (`benchmarks/many_people.py`), each size in its own process. Skills are uniform. Rank correlations are
 between estimated expertise and skill, over demonstrators with 50 steps or more (their number in brackets) and over all.
-Beyond 5,000 demonstrators the [optimisation uses mini-batches of demonstrators](howto/many-people.md).
+Beyond 5,000 demonstrators the [optimisation uses mini-batches of demonstrators](howto/scale.md#very-many-demonstrators).
 
 """
 
@@ -292,7 +292,7 @@ def _larger_than_memory(path: Path) -> str:
     made, settings, fits = record["provenance"], record["settings"], record["fits"]
     lines = [
         "\n## Larger than memory\n",
-        f"Fits to [a folder](howto/larger-than-memory.md) of {settings['people']:,} demonstrators and "
+        f"Fits to [a folder](howto/scale.md#data-larger-than-memory) of {settings['people']:,} demonstrators and "
         f"{settings['features']} features whose observations do not repeat, with `memory_gib` "
         f"{settings['memory_gib']:g} (`benchmarks/larger_than_memory.py`); {made['machine']}; torch {made['torch']}; "
         f"commit {made['commit']}, {made['date'][:10]}. Anonymous memory is the process's own; "
