@@ -29,7 +29,7 @@ from ileed.errors import SettingsError, counted
 from ileed.selection import ModelComparison
 from ileed.selection.candidates import WIDTH_RESTARTS
 from ileed_lab.catalogue import EXPERIMENTS
-from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table, unique
+from ileed_lab.comparison import Estimate, Records, csv_table, format_estimate, join_words, markdown_table, unique
 from ileed_lab.grid import Setting, cells, scoring_seed
 from ileed_lab.records import Measured
 from ileed_lab.result_pages import ResultPage
@@ -247,13 +247,23 @@ def page() -> ResultPage:
         _origin(record),
         *cells_below,
         "## Cells of the tables",
-        "The ensemble of ten minus the single most likely restart, by method. Cells of different tables with the same "
-        "demonstrations and the same method have the same fits.",
+        "[ensemble-cells.csv](details/ensemble-cells.csv) has the reward of the ensemble of ten minus that of the "
+        "single most likely restart in every cell. Cells of different tables with the same demonstrations and the same method "
+        "have the same fits.",
     ]
-    for experiment in unique(each.experiment for each in found):
-        own = [each for each in found if each.experiment == experiment]
-        details += [f"### {experiment}, {_trials(own)}", _by_method(own)]
-    return ResultPage("ensemble", "An ensemble of restarts as the policy", SOURCE, [QUESTION, *verdict], details)
+    rows = [
+        [each.experiment, each.setting, each.method, f"{each.estimate.trials}", _in_bold_below(each.estimate)]
+        for each in found
+    ]
+    cells = csv_table(["experiment", "setting", "method", "trials", "difference"], rows)
+    return ResultPage(
+        "ensemble",
+        "An ensemble of restarts as the policy",
+        SOURCE,
+        [QUESTION, *verdict],
+        details,
+        {"ensemble-cells.csv": cells},
+    )
 
 
 def _verdict(found: Sequence[Difference], measured: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
@@ -350,20 +360,6 @@ def _origin(record: Mapping[str, Any]) -> str:
     seconds = fmean(trial["fit_seconds"] for cell in record["cells"] for trial in cell["trials"])
     origin = f"Fitted on {join_words(places)}, commit {join_words(commits)}"
     return f"{origin}; a fit took {seconds:.0f} s on average on a shared core."
-
-
-def _trials(own: Sequence[Difference]) -> str:
-    return join_words([f"{count} trials" for count in sorted({each.estimate.trials for each in own})])
-
-
-def _by_method(own: Sequence[Difference]) -> str:
-    methods = unique(each.method for each in own)
-    known = {(each.setting, each.method): _in_bold_below(each.estimate) for each in own}
-    rows = [
-        [setting, *(known.get((setting, method), "") for method in methods)]
-        for setting in unique(each.setting for each in own)
-    ]
-    return markdown_table(["setting", *methods], rows)
 
 
 def main() -> None:

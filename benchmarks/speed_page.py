@@ -99,7 +99,8 @@ MANY_PEOPLE = """
 `Ileed().fit` with all defaults on simulated demonstrators who have 20 steps on average, lognormally distributed, in
 episodes of ten (`benchmarks/many_people.py`), each size in its own process. Skills are uniform. Rank correlations are
 between estimated expertise and skill, over demonstrators with 50 steps or more (their number in brackets) and over all.
-Beyond 5,000 demonstrators the [optimisation uses mini-batches of demonstrators](howto/scale.md#very-many-demonstrators).
+Beyond 5,000 demonstrators the
+[optimisation uses mini-batches of demonstrators](howto/scale.md#very-many-demonstrators).
 
 """
 

@@ -133,3 +133,5 @@ def test_a_generated_page_is_what_the_records_say(name, monkeypatch):
     made = maker.page()
     assert maker.PAGE.read_text() == made.text
     assert (maker.PAGE.parent / "details" / maker.PAGE.name).read_text() == made.details_text
+    for name, content in made.downloads.items():
+        assert (maker.PAGE.parent / "details" / name).read_text() == content

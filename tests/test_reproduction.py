@@ -107,6 +107,8 @@ def test_a_page_and_its_details_are_what_the_results_say(name, made):
     assert (ROOT / "docs" / f"{name}.md").read_text() == expected.text, f"docs/{name}.md {STALE}"
     details = ROOT / "docs" / "details" / f"{name}.md"
     assert details.read_text() == expected.details_text, f"docs/details/{name}.md {STALE}"
+    for download, content in expected.downloads.items():
+        assert (details.parent / download).read_text() == content, f"docs/details/{download} {STALE}"
 
 
 def test_every_published_number_about_square_stands_on_its_page():
@@ -363,9 +365,9 @@ GENERATED = [
     ROOT / "docs" / "robot.md",
     ROOT / "docs" / "chess.md",
     ROOT / "docs" / "speed.md",
-    *(ROOT / "docs" / "details").glob("*.md"),
+    *(ROOT / "docs" / "details").iterdir(),
     *(DECISIONS / f"{name}.md" for name in ("width", "ensemble")),
-    *(DECISIONS / "details").glob("*.md"),
+    *(DECISIONS / "details").iterdir(),
 ]
 WRITTEN = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*GENERATED})
 NOT_MEASURED = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +27,7 @@ __all__ = [
     "Records",
     "Verdict",
     "count_verdicts",
+    "csv_table",
     "difference",
     "format_comparison",
     "format_estimate",
@@ -218,6 +221,13 @@ def join_words(words: Sequence[str]) -> str:
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+def csv_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The same table as CSV, without the marks of bold text."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([each.replace("**", "") for each in row] for row in (head, *rows))
+    return text.getvalue()
 
 
 def _number(value: float, digits: int, signed: bool = False) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
@@ -18,7 +18,9 @@ _RELATIVE_LINK = re.compile(r"\]\((?=[^)#:\s]+[)#])")
 @final
 @dataclass(frozen=True)
 class ResultPage:
-    """The conclusion with its figures, and on a second page the method, every table and the provenance.
+    """The conclusion with its figures, and on a second page the method, the tables and the provenance.
+
+    Tables with a row for each trial or cell are files beside the details page, which links to them.
 
     All paragraphs are written for the first page; relative links of the second one are adapted.
     """
@@ -30,6 +32,8 @@ class ResultPage:
     """The comment below the title: where the numbers come from and what to edit."""
     lead: Sequence[str]
     details: Sequence[str]
+    downloads: Mapping[str, str] = field(default_factory=dict)
+    """The content of each file in the folder `details`, by its name."""
 
     @property
     def text(self) -> str:
@@ -49,7 +53,8 @@ class ResultPage:
         runs.write_file(path, self.text.encode())
         details = path.parent / "details" / f"{self.name}.md"
         details.parent.mkdir(parents=True, exist_ok=True)
-        runs.write_file(details, self.details_text.encode())
+        for name, content in {details.name: self.details_text, **self.downloads}.items():
+            runs.write_file(details.parent / name, content.encode())
 
 
 def _join(paragraphs: Sequence[str]) -> str:

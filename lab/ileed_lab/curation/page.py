@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from ileed.errors import counted
-from ileed_lab.comparison import Estimate, Records, format_estimate, join_words, markdown_table, unique
+from ileed_lab.comparison import Records, csv_table, format_estimate, join_words, markdown_table, unique
 from ileed_lab.curation.differences import OPEN, VERDICTS, Row, over_trials, paired, rows_of
 from ileed_lab.curation.square_section import square_section
 from ileed_lab.curation.subsets import OTHERS, RULES
@@ -40,11 +40,9 @@ def curation_page(results: Path) -> ResultPage:
         *_exceptions(rows),
         "## Differences",
         _DIFFERENCES,
-        *(part for rule in RULES for part in (f"### {_RULES[rule]}", _differences(rows, rule))),
         "## Every selection",
         _SELECTIONS,
         *_pictures(rows)[1:],
-        *(part for rule in RULES for part in (f"### As many episodes as {_RULES[rule]}", _rewards(rows, rule))),
         "## Episodes kept, and their length",
         _LENGTH,
         _kept(rows),
@@ -53,7 +51,8 @@ def curation_page(results: Path) -> ResultPage:
         *_releases(rows),
         *(provenance(records) if records.experiments else ["Nothing was run."]),
     ]
-    return ResultPage("curation", "Curation: does it help the trainer?", _SOURCE, lead, details)
+    downloads = {"curation-differences.csv": _differences(rows), "curation-rewards.csv": _rewards(rows)}
+    return ResultPage("curation", "Curation: does it help the trainer?", _SOURCE, lead, details, downloads)
 
 
 _SOURCE = (
@@ -87,9 +86,9 @@ their 95% CI is Student's over trials. *Better* and *worse*: the interval exclud
 zero, one would be called better by chance, and one worse. *Nothing to gain*: the interval includes zero and the other
 policy earns at least 0.99 of the expert's reward; this label was added after the first results."""
 _DIFFERENCES = (
-    "Mean differences of episodic reward over trials between policies of the same trainer: trained on the rule's "
-    "episodes minus trained on other selections, and minus ILEED's own policy and the best demonstrator. Bold: the 95% "
-    "CI excludes zero."
+    "[curation-differences.csv](details/curation-differences.csv) has mean differences of episodic reward over trials, "
+    "with 95% CI, between policies of the same trainer: trained on the rule's episodes minus trained on other "
+    "selections, and minus ILEED's own policy and the best demonstrator."
 )
 _ALIKE = (
     "In beta-10 all demonstrators are equally good. Hardly any episode is above the mean with that probability, and "
@@ -97,7 +96,10 @@ _ALIKE = (
     "best half* does not have this problem. `fitted.expertise.table()` shows in advance whether demonstrators can be "
     "distinguished; if not, keep all episodes."
 )
-_SELECTIONS = "Mean episodic reward over trials with 95% CI. The best demonstrator plays with their own errors."
+_SELECTIONS = (
+    "[curation-rewards.csv](details/curation-rewards.csv) has the mean episodic reward over trials with 95% CI. The "
+    "best demonstrator plays with their own errors."
+)
 _LENGTH = (
     "Episodes and steps that each rule keeps, mean over trials, with the mean true skill over these steps; and "
     "Spearman's correlation of expertise, by which the rules select, with episode length: a score that merely "
@@ -183,32 +185,19 @@ def _where(row: Row) -> str:
     return f"{task_title(row.task)} {row.population}"
 
 
-def _differences(rows: Sequence[Row], rule: str) -> str:
-    against = ["everything", *(f"{rule}-{other}" for other in OTHERS), "ileed", "demonstrator"]
+def _differences(rows: Sequence[Row]) -> str:
     lines = []
-    for row in rows:
-        own = row.rewards(rule)
+    for rule, row in product(RULES, rows):
         if rule not in row.selections:
             continue
-        each = [paired(own, row.rewards(other)) for other in against]
-        trials = "not run" if not own else str(len(own))
+        own = row.rewards(rule)
+        against = ["everything", *(f"{rule}-{other}" for other in OTHERS), "ileed", "demonstrator"]
+        each = [format_estimate(paired(own, row.rewards(other)), signed=True) for other in against]
         competent = {True: "yes", False: "no", None: "?"}[row.competent]
-        lines.append([NAMES[row.trainer], _where(row), competent, trials, *(_signed(one) for one in each)])
-    head = [
-        "trainer",
-        "population",
-        "competent",
-        "trials",
-        *(f"minus {_SHORT.get(_last(name), _last(name))}" for name in against),
-    ]
-    return markdown_table(head, lines)
-
-
-def _signed(difference: Estimate | None) -> str:
-    """In bold if the interval excludes zero and the difference is not zero to three decimals."""
-    words = format_estimate(difference, signed=True)
-    is_clear = difference is not None and not difference.low <= 0 <= difference.high and round(difference.mean, 3) != 0
-    return f"**{words}**" if is_clear else words
+        trials = str(len(own)) if own else "not run"
+        lines.append([_RULES[rule].lower(), NAMES[row.trainer], _where(row), competent, trials, *each])
+    minus = (f"minus {_SHORT.get(other, other)}" for other in ("everything", *OTHERS, "ileed", "demonstrator"))
+    return csv_table(["rule", "trainer", "population", "competent", "trials", *minus], lines)
 
 
 _SHORT = {"length": "short", "ileed": "ILEED", "demonstrator": "best demonstrator"}
@@ -218,23 +207,18 @@ def _last(name: str) -> str:
     return name.rpartition("-")[2]
 
 
-def _rewards(rows: Sequence[Row], rule: str) -> str:
-    names = [
-        "everything",
-        "weighted",
-        rule,
-        *(f"{rule}-{other}" for other in OTHERS),
-        "ileed",
-        "demonstrator",
-        "expert",
-    ]
+def _rewards(rows: Sequence[Row]) -> str:
     lines = []
-    for row in rows:
+    for rule, row in product(RULES, rows):
         if rule in row.selections:
+            others = [f"{rule}-{other}" for other in OTHERS]
             trials = count_range(len(row.rewards(name)) for name in ("everything", rule, f"{rule}-random"))
-            lines.append([NAMES[row.trainer], _where(row), trials, *(_reward(row, name) for name in names)])
-    head = ["everything", "weighted", _RULES[rule].lower(), *(_SHORT.get(other, other) for other in OTHERS)]
-    return markdown_table(["trainer", "population", "trials", *head, "ILEED", "best demonstrator", "expert"], lines)
+            names = ["everything", "weighted", rule, *others, "ileed", "demonstrator", "expert"]
+            earned = (_reward(row, name) for name in names)
+            lines.append([_RULES[rule].lower(), NAMES[row.trainer], _where(row), trials, *earned])
+    selections = ["everything", "weighted", "by the rule", *(_SHORT.get(other, other) for other in OTHERS)]
+    head = ["rule", "trainer", "population", "trials", *selections, "ILEED", "best demonstrator", "expert"]
+    return csv_table(head, lines)
 
 
 def _reward(row: Row, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ileed.errors import counted
-from ileed_lab.comparison import Records, markdown_table
+from ileed_lab.comparison import Records, csv_table, markdown_table
 from ileed_lab.people.racing.found import POLICIES, RACING, RACING_POLICIES, SCORES, FoundPolicies, FoundScores
 from ileed_lab.people.racing.laps import SEGMENTS
 from ileed_lab.people.racing.policies import ADVANTAGE, LEFT_OUT
@@ -54,7 +54,12 @@ def operators_page(results: Path) -> ResultPage:
         *(provenance(records, ran) if ran else ["Nothing was run."]),
     ]
     return ResultPage(
-        "real-operators", "Real operators: racing drivers with measured lap times", _SOURCE, lead, details
+        "real-operators",
+        "Real operators: racing drivers with measured lap times",
+        _SOURCE,
+        lead,
+        details,
+        {"real-operators-seeds.csv": _seeds(scores)},
     )
 
 
@@ -133,7 +138,7 @@ def _score_sections(scores: FoundScores) -> list[str]:
         markdown_table(["score", *_PARTIAL.values()], partial),
         *_segment_section(scores),
         *_ai_section(scores),
-        *_seed_section(scores),
+        "Every score for every seed: [real-operators-seeds.csv](details/real-operators-seeds.csv).",
     ]
 
 
@@ -169,13 +174,13 @@ def _ai_section(scores: FoundScores) -> list[str]:
     ]
 
 
-def _seed_section(scores: FoundScores) -> list[str]:
+def _seeds(scores: FoundScores) -> str:
     rows = [
         [SCORES[name], str(seed), *(f"{trial['correlations'][column]['correlation']:.2f}" for column in _COLUMNS)]
         for name, trials in scores.trials.items()
         for seed, trial in sorted(trials.items())
     ]
-    return ["## Every seed", markdown_table(["score", "seed", *_COLUMNS.values()], rows)]
+    return csv_table(["score", "seed", *_COLUMNS.values()], rows)
 
 
 def _policy_section(policies: FoundPolicies) -> list[str]:
