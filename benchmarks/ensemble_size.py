@@ -248,8 +248,8 @@ def page() -> ResultPage:
         *cells_below,
         "## Cells of the tables",
         "[ensemble-cells.csv](details/ensemble-cells.csv) has the reward of the ensemble of ten minus that of the "
-        "single most likely restart in every cell. Cells of different tables with the same demonstrations and the same method "
-        "have the same fits.",
+        "single most likely restart in every cell. Cells of different tables with the same demonstrations and the same "
+        "method have the same fits.",
     ]
     rows = [
         [each.experiment, each.setting, each.method, f"{each.estimate.trials}", _in_bold_below(each.estimate)]
