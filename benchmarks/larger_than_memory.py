@@ -347,7 +347,7 @@ def with_paces(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def pace_summaries(turns: np.ndarray) -> list[dict[str, Any]]:
     """Median and mean of each row of turns (size, round), and its ratio to the first row: the median over rounds.
 
-    The ratio is taken within a round, where the machine has nearly one speed. Its 95 % interval is by a bootstrap of
+    The ratio is taken within a round, where the machine has nearly one speed. Its 95% interval is by a bootstrap of
     rounds.
     """
     rounds = turns.shape[1]

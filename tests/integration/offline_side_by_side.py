@@ -114,11 +114,11 @@ def theirs(library: str) -> dict[str, Any]:
 
 
 def share(hits: int, trials: int) -> str:
-    """In percent, with Wilson's interval of 95 %."""
+    """In percent, with Wilson's 95% interval."""
     z, rate = 1.959964, hits / trials
     centre = (rate + z**2 / (2 * trials)) / (1 + z**2 / trials)
     reach = z / (1 + z**2 / trials) * math.sqrt(rate * (1 - rate) / trials + z**2 / (4 * trials**2))
-    return f"{100 * rate:.0f} % ({100 * (centre - reach):.0f} to {100 * (centre + reach):.0f})"
+    return f"{100 * rate:.0f}% [{100 * (centre - reach):.0f}, {100 * (centre + reach):.0f}]"
 
 
 def table(record: dict[str, Any]) -> str:

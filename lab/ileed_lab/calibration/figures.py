@@ -52,7 +52,7 @@ def _chart(alt: ModuleType, rows: list[Row]) -> Any:
         base.mark_point(filled=True, size=45, opacity=1).encode(y=y("share:Q")),
     ).properties(width=560, height=340)
     caption = (
-        "Dashed: as many as stated. Bars: 95 % intervals over populations. Wrong noise has errors no model describes."
+        "Dashed: as many as stated. Bars: 95% intervals over populations. Wrong noise has errors no model describes."
     )
     return with_title(alt, chart, "Do intervals hold the truth as often as they say?", caption)
 

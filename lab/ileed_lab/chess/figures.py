@@ -76,8 +76,8 @@ def _calibration(alt: ModuleType, measured: Row) -> Any:
         alt,
         chart,
         "Do moves predict how strong a player is?",
-        "Blue: all moves in ten groups of similar rating, with 95 % intervals from resampled games. Grey: "
-        f"{len(players)} single players with {LEAST} moves or more, with 95 % intervals of the likelihood. Rank "
+        "Blue: all moves in ten groups of similar rating, with 95% intervals from resampled games. Grey: "
+        f"{len(players)} single players with {LEAST} moves or more, with 95% intervals of the likelihood. Rank "
         f"correlation of players' expertise with their ratings: {measured['rank_correlation']:.2f} "
         f"({measured['low']:.2f} to {measured['high']:.2f}).",
     )

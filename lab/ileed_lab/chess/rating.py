@@ -280,7 +280,7 @@ def _engine_choice(table: pa.Table, engine: pa.Table) -> Array:
 
 
 def _correlation(pairs: Array) -> Measured:
-    """Spearman's rank correlation of two columns, and its 95 % interval from resampled rows."""
+    """Spearman's rank correlation of two columns, and its 95% interval from resampled rows."""
     random = np.random.default_rng(stream(0, "rank correlation").initial_seed())
     resampled = random.integers(len(pairs), size=(_RESAMPLES, len(pairs)))
     low, high = np.quantile([rank_correlation(*pairs[rows].T) for rows in resampled], (0.025, 0.975))

@@ -130,7 +130,7 @@ class Rate:
 def _players_table(found: Sequence[PlayerRating]) -> Table:
     """Players best first, with their expertise and their rating."""
     table = Table("player", title="expertise by play, best first (relative: it has no unit)")
-    for words in ("expertise", "95 % interval", "moves", "games", "rating"):
+    for words in ("expertise", "95% interval", "moves", "games", "rating"):
         table.add_column(words, justify="right")
     for each in found:
         interval = f"{each.low:.2f} to {each.high:.2f}"

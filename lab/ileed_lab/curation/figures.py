@@ -56,7 +56,7 @@ def differences_figure(results: Path) -> bytes:
                 drawn.append(_fields(row) | {"kind": name} | estimate_row(found))
     alt = require("altair", package="ileed-lab")
     caption = (
-        "Mean difference of episodic reward over trials, with Student's 95 % interval: what the rule above the mean "
+        "Mean difference of episodic reward over trials, with Student's 95% interval: what the rule above the mean "
         "keeps, less everything (blue) and less as many random episodes (orange)."
     )
     return _drawn(alt, drawn, _AGAINST, "difference of reward", "Do curated episodes make better policies?", caption)
@@ -72,7 +72,7 @@ def rewards_figure(results: Path) -> bytes:
                 drawn.append(_fields(row) | {"kind": words} | estimate_row(found))
     alt = require("altair", package="ileed-lab")
     words = "; ".join(f"{_COLOURS[colour]}: {name}" for name, colour in _SELECTIONS.values())
-    caption = f"Mean episodic reward over trials, with Student's 95 % interval. Marks are {words}."
+    caption = f"Mean episodic reward over trials, with Student's 95% interval. Marks are {words}."
     return _drawn(alt, drawn, dict(_SELECTIONS.values()), "reward", "Which episodes make the best policy?", caption)
 
 
@@ -87,7 +87,7 @@ def square_figure(results: Path) -> bytes:
     if not drawn:
         raise SettingsError(f"{results} has no curation in Square: `ileed reproduce curation/square` measures it")
     alt = require("altair", package="ileed-lab")
-    caption = "Percent of episodes that succeeded, mean over trials, with Student's 95 % interval."
+    caption = "Percent of episodes that succeeded, mean over trials, with Student's 95% interval."
     question = "Which episodes make the best policy in Square?"
     return _drawn(alt, drawn, {"success": BLUE}, "percent succeeded", question, caption)
 

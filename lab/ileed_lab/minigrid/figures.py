@@ -2,7 +2,7 @@
 
     python -m ileed_lab.minigrid.figures --results results --out docs/images
 
-Filled marks are ours, hollow ones are published, bars and bands are 95 % intervals of a mean over trials.
+Filled marks are ours, hollow ones are published, bars and bands are 95% intervals of a mean over trials.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _success(alt: ModuleType, rows: list[Row]) -> Any:
         alt,
         alt.hconcat(*panels, spacing=12),
         "Which method learns most from operators of unknown skill?",
-        "Percent of episodes in which the nut is put on the peg, pooled over trials, with Wilson's 95 % interval. "
+        "Percent of episodes in which the nut is put on the peg, pooled over trials, with Wilson's 95% interval. "
         "Small marks: single trials, each a fit of its own. Hollow: published, for people's data instead of ours. "
         "Columns: the operators whose demonstrations were used. Shared: one standard deviation for all states.",
     )

@@ -78,7 +78,7 @@ def how_much(alt: ModuleType, records: Records) -> Any:
         alt.concat(*panels, columns=len(columns), spacing={"row": 14, "column": 14}),
         "How much data and how many restarts are enough, and how long does a fit take?",
         "Obstacles, demonstrators of evenly spread skill from 0.05 to 0.95. Mean over "
-        f"{count_range(row['trials'] for rows in columns.values() for row in rows)} trials, with a 95 % bootstrap "
+        f"{count_range(row['trials'] for rows in columns.values() for row in rows)} trials, with a 95% bootstrap "
         f"interval. Seconds: one trial's share of the time in which many were fitted side by side{on}; the likeliest "
         "of fewer restarts is taken from the same fit, so there is one time for all of them. BC ranks nobody.",
     )
@@ -159,7 +159,7 @@ def wrong_model(alt: ModuleType, records: Records) -> Any:
         "What does a wrong demonstrator model cost?",
         "Rows: what simulated demonstrators do when they do not follow the expert. Columns: the demonstrator model of "
         "the fit; framed where it is the right one. Darker is worse. Mean over "
-        f"{count_range(row['trials'] for row in rows)} trials ± half of its 95 % bootstrap interval. Rank loss: share "
+        f"{count_range(row['trials'] for row in rows)} trials ± half of its 95% bootstrap interval. Rank loss: share "
         "of pairs put in the wrong order; 0 is best, 0.5 is chance.",
     )
 

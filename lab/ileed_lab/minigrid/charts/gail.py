@@ -68,7 +68,7 @@ def gail(alt: ModuleType, records: Records) -> Any:
         alt,
         alt.concat(*panels, columns=len(tasks), spacing={"row": 12, "column": 10}),
         "How does GAIL learn while it plays in the environment?",
-        f"Episodic reward during training: mean over {count_range(row['trials'] for row in rows)} trials, with a 95 % "
+        f"Episodic reward during training: mean over {count_range(row['trials'] for row in rows)} trials, with a 95% "
         "bootstrap interval. Variable (green): episodes end when the task ends them. Absorbing (purple, dashed): they "
         "continue in an absorbing state to a fixed length. Thin line: the expert.",
     )

@@ -72,7 +72,7 @@ def populations(alt: ModuleType, records: Records) -> Any:
         alt,
         alt.hconcat(*panels, spacing=14),
         "Does ILEED learn more than behaviour cloning from demonstrators of mixed skill?",
-        f"Filled: ours, mean over {counts} trials, with a 95 % bootstrap interval. Hollow: published. Dashed line: the "
+        f"Filled: ours, mean over {counts} trials, with a 95% bootstrap interval. Hollow: published. Dashed line: the "
         "expert. Ten demonstrators in each population; a good one follows the expert with probability 0.99, a random "
         "one with 0.01.",
     )
