@@ -42,7 +42,7 @@ fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/campaign.py --files $(or $(FILES),10000) --seed $(or $(SEED),0) \
 	  --out results/robustness/fuzz.json
 
-# What the documents show, made anew.
+# The pictures of the documents.
 pictures: $(READY) browser
 	$(BIN)/ileed demo --figures docs/images
 	$(BIN)/python docs/report_pictures.py

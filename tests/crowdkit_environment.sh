@@ -1,6 +1,6 @@
 #!/bin/sh
 # An environment of crowd-kit's own, in .cache/crowdkit, with what its classical methods import and neither torch nor
-# transformers, which it names for its networks. Run again to repair; remove it to begin anew.
+# transformers, which it names for its networks. Run again to repair; remove it to start again.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 home=$root/.cache/crowdkit

@@ -1,6 +1,6 @@
 #!/bin/sh
 # An environment of d3rlpy's own, in .cache/d3rlpy: it pins gymnasium, so it never meets ours. `make bench` uses it.
-# Run again to repair; remove it to begin anew.
+# Run again to repair; remove it to start again.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 home=$root/.cache/d3rlpy

@@ -1,6 +1,6 @@
 #!/bin/sh
 # An environment of imitation's own, in .cache/imitation: it pins gymnasium and stable-baselines3, so it never meets ours.
-# Run again to repair; remove it to begin anew.
+# Run again to repair; remove it to start again.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 home=$root/.cache/imitation

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Environments of lerobot's own: its pins fight the present, so it never meets ours. Run again to repair; remove the
-# folder to begin anew.
+# folder to start again.
 #   tests/lerobot_environment.sh [0.6.1]   .cache/lerobot: writes and reads folders of v3.0. It needs Python 3.12 and a torch
 #       below 2.12, which on Linux comes with CUDA: 4.6 GB. Where PyTorch's own index can be reached, UV_TORCH_BACKEND=cpu
 #       makes that 1.5 GB. PYTHON312 names the interpreter where it is not found.

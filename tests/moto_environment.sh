@@ -1,6 +1,6 @@
 #!/bin/sh
 # An environment of moto's own, in .cache/moto: a server on this machine that answers as S3 does. Run again to repair;
-# remove it to begin anew.
+# remove it to start again.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 home=$root/.cache/moto

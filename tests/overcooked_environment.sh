@@ -1,6 +1,6 @@
 #!/bin/sh
 # An environment of overcooked-ai's own, in .cache/overcooked, with what its simulator imports and nothing that draws
-# pictures or plans. Run again to repair; remove it to begin anew.
+# pictures or plans. Run again to repair; remove it to start again.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 home=$root/.cache/overcooked

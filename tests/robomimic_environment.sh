@@ -1,7 +1,7 @@
 #!/bin/sh
 # An environment of robomimic's own, in .cache/robomimic: its pins fight the present, so it never meets ours.
 # robomimic and robosuite come without their dependencies (they would replace torch by another build and hold numpy
-# below 2); what their import, training and rollouts need is named here. Run again to repair; remove it to begin anew.
+# below 2); what their import, training and rollouts need is named here. Run again to repair; remove it to start again.
 #   tests/robomimic_environment.sh [training | rollouts]      (rollouts, the default, adds robosuite and mujoco)
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -377,7 +377,7 @@ def test_the_page_leads_with_the_conclusion_and_shows_every_score_and_policy(tmp
     assert "worse than everyone, by its interval, in 0 of 3 cases." in page
     assert "advantage weights reach 0.90 of the oracle's gain." in page
     assert "within 0.57 of zero" in page
-    assert "Expertise does not tell where each driver is good, beyond how good the driver is from chance" in page
+    assert "For where each driver is good, beyond how good the driver is, expertise is not distinguishable" in page
 
 
 def test_the_page_says_where_expertise_is_beaten(tmp_path, few_draws):

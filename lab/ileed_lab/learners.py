@@ -113,7 +113,7 @@ def likeliest(found: Ensemble, *, among: int | None = None, count: int = 1) -> F
 @final
 @dataclass(frozen=True)
 class Rated:
-    """A method of the library with so many folds, each population fitted for itself."""
+    """A method of the library with a given number of folds; each population is fitted separately."""
 
     method: Ileed
     folds: int = 5
@@ -126,7 +126,7 @@ class Rated:
 @final
 @dataclass(frozen=True)
 class Told:
-    """A method of the library that is told who is expert, each data set fitted for itself."""
+    """A method of the library with gold demonstrators; each data set is fitted separately."""
 
     method: Ileed
     gold: tuple[str, ...] = ()

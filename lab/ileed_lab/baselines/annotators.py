@@ -71,13 +71,13 @@ class DawidSkene(AbstractInTurn):
     """
 
     iterations: int = 1000
-    """At most so many."""
+    """Maximum number of iterations."""
     tolerance: float = 1e-7
     """It has converged where an iteration gains fewer nats an answer."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Annotated:
-        """There is nothing random in it, so that the seed does not matter."""
+        """Deterministic: the seed does not matter."""
         began = time.monotonic()
         answers = counted_answers(demonstrations)
         people, actions = answers.shape[1:]
@@ -114,11 +114,11 @@ class Glad(AbstractInTurn):
     """
 
     iterations: int = 500
-    """At most so many, of L-BFGS."""
+    """Maximum number of iterations of L-BFGS."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Annotated:
-        """There is nothing random in it, so that the seed does not matter."""
+        """Deterministic: the seed does not matter."""
         began = time.monotonic()
         answers = torch.from_numpy(counted_answers(demonstrations))
         ability = torch.ones(answers.shape[1], dtype=torch.float64, requires_grad=True)

@@ -10,7 +10,7 @@ With the set {a} it is behaviour cloning. As in the authors' public code, the gr
 
 What the paper leaves open here: its actions are continuous, and its sets are balls around them. Names of actions have
 no distance, so that a ball holds one action, which is BC, or all of them, under which the loss is the policy's entropy
-whatever was demonstrated. We take the demonstrated action and so many others, any of them with equal probability, and
+whatever was demonstrated. We take the demonstrated action and a fixed number of others, drawn uniformly, and
 the mean of the loss over all such sets.
 """
 
@@ -40,7 +40,7 @@ __all__ = ["CounterfactualSets", "counter_bc", "counterfactual_loss"]
 class CounterfactualSets(AbstractDemonstratorModel[Choice]):
     """The loss of Counter-BC in the place of a demonstrator model's likelihood, which it is not.
 
-    Demonstrators are not told apart, and every demonstrator's expertise is one. What a fit calls nats per action is
+    Demonstrators are not distinguished, and every demonstrator's expertise is one. What a fit calls nats per action is
     this loss.
     """
 
@@ -70,7 +70,7 @@ class CounterfactualSets(AbstractDemonstratorModel[Choice]):
 
 
 def counter_bc(*, counterfactuals: int = 1, **settings: Any) -> Ileed:
-    """Counter-BC with as many restarts as BC has, of which the one of the least loss is taken."""
+    """Counter-BC with as many restarts as BC; the restart of lowest loss is used."""
     return Ileed(expertise=Constant(), demonstrator=CounterfactualSets(counterfactuals=counterfactuals), **settings)
 
 

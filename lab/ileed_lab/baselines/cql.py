@@ -1,4 +1,4 @@
-"""Conservative Q-learning: a soft actor-critic whose critics underestimate actions that nobody demonstrated."""
+"""Conservative Q-learning: a soft actor-critic whose critics underestimate actions that were not demonstrated."""
 
 from __future__ import annotations
 

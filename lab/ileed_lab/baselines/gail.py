@@ -306,7 +306,7 @@ def _demonstrated_behaviour(demonstrations: Demonstrations, *, limit: int | None
     """All demonstrations together, each episode that the task ended padded up to `limit` if there is one.
 
     An episode that was truncated, by the task's limit or where a demonstrator's steps were used up, is not padded:
-    nobody knows when it would have ended. Its steps count like all others.
+    its end is unknown. Its steps count like all others.
     """
     flat = demonstrations.observations.reshape(len(demonstrations), -1)
     observations = flat.astype(np.uint8)

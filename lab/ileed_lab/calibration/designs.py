@@ -104,15 +104,15 @@ class AbstractDesign(ABC):
         """Demonstrators, expert and states drawn from a seed."""
 
     @property
-    def everybody(self) -> int:
+    def count(self) -> int:
         """Demonstrators and newcomers."""
         return self.people + len(NEWCOMERS)
 
     def _episodes(self, chance: np.random.Generator) -> tuple[Array, Array]:
         """(step,) demonstrator and episode of every step; episodes of one demonstrator follow each other."""
-        counts = chance.integers(self.episodes[0], self.episodes[1] + 1, size=self.everybody)
+        counts = chance.integers(self.episodes[0], self.episodes[1] + 1, size=self.count)
         counts[self.people :] = -(-np.array(NEWCOMERS) // self.length)
-        owner = np.repeat(np.arange(self.everybody), counts)
+        owner = np.repeat(np.arange(self.count), counts)
         return np.repeat(owner, self.length), np.repeat(np.arange(len(owner)), self.length)
 
     def _population(
@@ -183,12 +183,12 @@ class Tabular(AbstractDesign):
         who, episode = self._episodes(chance)
         features = chance.normal(size=(self.states, self.features)).astype(np.float32)
         preferences = chance.normal(size=(self.states, self.actions)) * 2
-        level = chance.uniform(LOWEST, HIGHEST, size=self.everybody)
-        slope = chance.normal(size=self.everybody) * self.by_state
+        level = chance.uniform(LOWEST, HIGHEST, size=self.count)
+        slope = chance.normal(size=self.count) * self.by_state
         state = chance.integers(self.states, size=len(who))
         logit = np.log(level / (1 - level))[who] + slope[who] * features[state, 0]
         if self.drift:
-            change = self.drift * chance.normal(0.5, 1, size=self.everybody)
+            change = self.drift * chance.normal(0.5, 1, size=self.count)
             logit += change[who] * np.log1p(_own_number(who, episode)) / np.log(self.episodes[1])
         expertise = true = 1 / (1 + np.exp(-logit))
         if self.variation:
@@ -226,12 +226,12 @@ class Tabular(AbstractDesign):
     def _errors(self, chance: np.random.Generator, who: Array) -> Array:
         """(step,) what each step's demonstrator does when they err."""
         uniform = chance.integers(self.actions, size=len(who))
-        favourite = chance.integers(self.actions, size=self.everybody)[who]
+        favourite = chance.integers(self.actions, size=self.count)[who]
         return np.where(chance.random(len(who)) < self.bias, favourite, uniform)
 
     def _mistakes(self, chance: np.random.Generator, who: Array, best: Array) -> Array:
         """(step,) another action than the best: one of the demonstrator's own for it, or any."""
-        own = chance.integers(1, self.actions, size=(self.everybody, self.actions))[who, best]
+        own = chance.integers(1, self.actions, size=(self.count, self.actions))[who, best]
         other = chance.integers(1, self.actions, size=len(who))
         return (best + np.where(chance.random(len(who)) < self.mistakes, own, other)) % self.actions
 
@@ -280,10 +280,10 @@ class Continuous(AbstractDesign):
         offset = chance.normal(size=(1, self.actions))
         first, second = np.tanh(seen @ slopes[0] + offset), np.tanh(seen @ slopes[1] - offset)
         chosen = np.where(chance.random((len(who), 1)) < 0.5, first, second)
-        level = chance.uniform(LOWEST, HIGHEST, size=self.everybody)
+        level = chance.uniform(LOWEST, HIGHEST, size=self.count)
         deviation = self.standard_deviation / np.sqrt(level[who])[:, None]
         noise = _lasting(chance.normal(size=chosen.shape), episode, self.correlation)
-        gain, offset = (chance.normal(size=(self.everybody, self.actions)) * size for size in (self.gain, self.offset))
+        gain, offset = (chance.normal(size=(self.count, self.actions)) * size for size in (self.gain, self.offset))
         action = np.exp(gain[who]) * chosen + offset[who] + deviation * noise
         return self._population(
             level[who], observations=seen, actions=action.astype(np.float32), demonstrator=who, episode=episode
@@ -331,7 +331,7 @@ class Recurrent(AbstractDesign):
         seen[:, 0] = np.where(np.arange(len(who)) % self.length == 0, cue[episode], 0)
         slope = chance.normal(size=self.observations - 1)
         mean = cue[episode] * np.tanh(seen[:, 1:] @ slope)
-        level = chance.uniform(LOWEST, HIGHEST, size=self.everybody)
+        level = chance.uniform(LOWEST, HIGHEST, size=self.count)
         action = mean + self.standard_deviation / np.sqrt(level[who]) * chance.normal(size=len(who))
         actions = action[:, None].astype(np.float32)
         return self._population(level[who], observations=seen, actions=actions, demonstrator=who, episode=episode)
@@ -371,12 +371,12 @@ class Signal(AbstractDesign):
         slopes = chance.normal(size=(self.observations, self.actions)) / np.sqrt(self.observations)
         mean = np.sin(state @ slopes)
         signal = float(self._signal(mean).mean())
-        level = chance.uniform(0.3, HIGHEST, size=self.everybody)
+        level = chance.uniform(0.3, HIGHEST, size=self.count)
         # independent noise of variance v has v / horizon over a horizon
         noise = np.sqrt(signal * (1 - level) / level * self.horizon)
         own = np.exp(chance.normal(size=(count, 1, 1)) * self.variation)
         by_episode = who[np.searchsorted(episode, np.arange(count))]
-        gain = np.exp(chance.normal(size=(self.everybody, self.actions)) * self.gain)
+        gain = np.exp(chance.normal(size=(self.count, self.actions)) * self.gain)
         drawn = noise[by_episode][:, None, None] * own * chance.normal(size=mean.shape)
         action = gain[by_episode][:, None] * (mean + drawn)
         other = chance.normal(size=(2, OTHER_EPISODES, 1, self.observations))

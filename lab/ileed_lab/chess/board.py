@@ -183,7 +183,7 @@ def moves_of(fens: Sequence[str], actions: Sequence[int] | Array) -> list[str]:
 
 
 def mirror(encoded: Encoded) -> Encoded:
-    """The same positions with left and right exchanged, which are equivalent since nobody may castle."""
+    """The same positions with left and right exchanged, which are equivalent since castling is impossible."""
     return Encoded(encoded.observations[:, _FLIPPED_FEATURES], encoded.legal[:, _FLIPPED_ACTIONS])
 
 

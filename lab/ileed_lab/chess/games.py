@@ -180,7 +180,7 @@ def _fens(boards: NDArray[np.uint8], white: NDArray[np.bool_], pushed: NDArray[n
     """The first four fields, for White or Black to move; `pushed` is the file of a pawn just moved two squares, or -1.
 
     The en-passant square is stated if a pawn can capture there, as python-chess does. With kings and pawns alone
-    nothing is pinned, so a pawn on the neighbouring file can. Without rooks nobody may castle.
+    nothing is pinned, so a pawn on the neighbouring file can. Without rooks there is no castling.
     """
     ranks, which = np.unique(np.ascontiguousarray(boards[:, ::-1]).view(np.uint64), return_inverse=True)
     words = [_rank(rank) for rank in ranks.view(np.uint8).reshape(-1, 8).tolist()]

@@ -38,7 +38,7 @@ OPENING = 10
 """Moves of each player that count as the opening."""
 POINTS = GRID[::8]
 """Points of expertise at which the likelihood of a game is kept."""
-_KEPT = 3  # of so many games one is for development
+_KEPT = 3  # one game in this many is for development
 LEARNED_BEFORE = "is gold in another game"
 
 
@@ -217,7 +217,7 @@ class GameFolds:
     """Every demonstrator rated by policies that have not seen their games: games are dealt into folds.
 
     The policies learn from gold moves alone ("gold"); from as many moves of all demonstrators ("people"); or from
-    those, told softly who is gold, by `fit(gold=)` ("told").
+    those with soft gold labels, by `fit(gold=)` ("told").
     """
 
     method: Ileed

@@ -80,7 +80,7 @@ STRONGEST = Player(name=ENGINE, thinking=Thinking(nodes=100_000))
 
 
 def starting_positions(count: int, *, seed: int, judge: Judge | None = None) -> list[str]:
-    """Random king-and-pawn positions, two to five pawns a side, in which nobody is ahead by more than 1.5 pawns.
+    """Random king-and-pawn positions, two to five pawns a side, in which neither side is ahead by more than 1.5 pawns.
 
     Pawns are on the four ranks nearest to their own side, and no king is in check. The judge decides which of the
     positions are balanced; None is one with 5,000 nodes.
@@ -171,7 +171,7 @@ _SHIPPED = {"strengths": ("chess-strengths.parquet", STRENGTHS, 2_000), "twenty"
 
 
 def _random_position(generator: torch.Generator) -> str:
-    """A random valid position with kings and a few pawns, in which nobody is in check."""
+    """A random valid position with kings and a few pawns, without a check."""
     chess = require("chess", package="ileed-lab")
     while True:
         pawns, white_moves = _integer(generator, 2, 6), _integer(generator, 0, 2)

@@ -201,7 +201,7 @@ def by_player(table: pa.Table, *, least: int = 1) -> pa.Table:
     if not len(enough):
         most = pc.max(counts.field("counts")).as_py() or 0
         raise DemonstrationError(
-            f"nobody has {least:,} moves (the most is {most:,}): lower least", code="moves-too-few"
+            f"no player has {least:,} moves (the most is {most:,}): lower least", code="moves-too-few"
         )
     return table.filter(pc.is_in(table.column("player"), value_set=enough))
 

@@ -106,9 +106,7 @@ def rate_players(
             )
         table = table.filter(pc.is_in(table.column("player"), value_set=pa.array(players, pa.string())))
     if not len(table):
-        raise DemonstrationError(
-            "nobody made a move with kings and pawns alone in these games: add games", code="moves-missing"
-        )
+        raise DemonstrationError("these games have no move with kings and pawns alone: add games", code="moves-missing")
     table = _in_order(by_player(table, least=least))
     points = expected_points(table.column("fen").to_pylist(), nodes=nodes, workers=workers, progress=progress)
     ratings = _rate(table, table.column("player").to_pylist(), points / TEMPERATURE, confidence_level=confidence_level)
@@ -194,7 +192,7 @@ def _cannot_be_won(position: Any, move: Any) -> bool:
 
 
 GROUPS = {"bins": 5, "deciles": 10}
-"""Players of similar rating are also rated together, in so many groups."""
+"""Number of groups of players of similar rating, which are also rated together."""
 _DETERMINISTIC = 50.0
 """Logit of the engine's move where only that move is known."""
 _RESAMPLES = 2_000

@@ -122,7 +122,7 @@ def _public(records: Records) -> tuple[list[str], list[str]]:
             words = f"{_NAMES[method]}, {len(trials)} seeds" if len(trials) > 1 else _NAMES[method]
             rows.append([words, format_estimate(_resampled(right)), difference, f"{rank:.3f}", f"{seconds:.2f}"])
         head = ["", "accuracy of labels", "ours minus this", "rank correlation of workers", "seconds"]
-        verdicts.append(f"**{name.capitalize()}.** {_verdict(found)}")
+        verdicts += [f"**{name.capitalize()}**", _verdict(found)]
         paragraphs += [f"### {name.capitalize()}", markdown_table(head, rows), _control(records, name)]
     return verdicts, paragraphs
 
@@ -141,28 +141,27 @@ def _verdict(found: Mapping[str, Mapping[int, Measured]]) -> str:
         alone = _right({0: first}) - others[best]
         counts = f"{(alone > 0).sum()} of {len(alone)} tasks are gained and {(alone < 0).sum()} are lost"
         interval = format_estimate(_resampled(alone), digits=4, signed=True)
-        sentences.append(f"With the default seed {counts}: {interval}.")
+        sentences.append(f"With the default seed, {counts}: {interval}.")
     if "MajorityVote" in others:
         gap = _resampled(ours - others["MajorityVote"])
         words = "above" if gap.mean > 0 else "**not above**"
         end = "" if gap.low > 0 else ", and the interval includes zero"
-        sentences.append(f"It is {words} that of majority vote{end}.")
+        sentences.append(f"Our accuracy is {words} that of majority vote{end}.")
     if "GLAD" in found:
         gap = _rank_difference(found["ileed"], found["GLAD"])
         words = "at least" if gap.mean >= 0 else "**below**"
         sentences.append(
-            f"The rank correlation of workers is {words} that of GLAD, difference {format_estimate(gap, signed=True)} "
-            f"with an interval over workers; by `expertise` in place of `accuracy` it is "
-            f"{first['rank_of_expertise']:.3f}."
+            f"The rank correlation of workers is {words} that of GLAD: {format_estimate(gap, signed=True)}, with an "
+            f"interval over workers. With `expertise` in place of `accuracy` it is {first['rank_of_expertise']:.3f}."
         )
     nats = sorted(first["log_evidence"].values(), reverse=True)
     gap_words = f", {nats[0] - nats[1]:,.0f} nats ahead of the next" if len(nats) > 1 else ""
     sentences.append(
         f"The evidence chose `{first['model']}`{gap_words}. **Label probabilities are overconfident**: their mean is "
-        f"{first['stated']:.3f} and {ours.mean():.3f} of the labels are right, because workers err on the same tasks, "
+        f"{first['stated']:.3f}, but {ours.mean():.3f} of the labels are right, because workers err on the same tasks, "
         "which no model here describes."
     )
-    return " ".join(sentences)
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def _control(records: Records, name: str) -> str:

@@ -71,7 +71,7 @@ class Row:
 
     @property
     def competent(self) -> bool | None:
-        """Whether a demonstrator earns nearly what the expert does; None where nobody was measured."""
+        """Whether a demonstrator earns nearly what the expert does; None where none was measured."""
         best, expert = over_trials(self.rewards("demonstrator")), over_trials(self.rewards("expert"))
         return None if best is None or expert is None else best.mean >= COMPETENT * expert.mean
 

@@ -24,7 +24,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
 """Two rules of `ileed.curate`, fixed before any of them was tried in these populations.
 
 The first follows the data: an episode is kept where its expertise is above the mean over demonstrators with probability
-0.9. The second is a stated share. Both keep at least five episodes of each of eight kinds of state."""
+0.9. The second is a stated share. Both keep at least five episodes of each of eight state clusters."""
 OTHERS = ("random", "length", "reward", "oracle")
 """Ways to choose as many episodes as a rule keeps, without a fit."""
 SELECTIONS = ("everything", "weighted", *(name for rule in RULES for name in (rule, *(f"{rule}-{o}" for o in OTHERS))))

@@ -205,14 +205,14 @@ class Restarts(AbstractExperiment):
             if fitted.restarts.chosen not in rewards:
                 reward = mean_reward(fitted.policy, task, trial=trial, episodes=self.episodes)
                 rewards[fitted.restarts.chosen] = reward
-        everybody = [
+        demonstrators = [
             demonstrator_reward(task, skill, episodes=self.episodes, trial=trial)["reward"] for skill in skills
         ]
         ensemble = likeliest(fit, count=ENSEMBLE).policy
         return {
             "best_of": {among: rewards[fitted.restarts.chosen] for among, fitted in choices.items()},
             "ensemble": mean_reward(ensemble, task, trial=trial, episodes=self.episodes),
-            "demonstrators": everybody,
+            "demonstrators": demonstrators,
             "skills": list(skills),
         }
 

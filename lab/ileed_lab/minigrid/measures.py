@@ -45,10 +45,10 @@ def demonstrations_of_trials(
     here the trial is part of the name, so that each trial comes out as it would alone.
     """
     named = {trial: _by_name(people) for trial, people in skills.items()}
-    everybody = {f"{name}, trial {trial}": skill for trial, own in named.items() for name, skill in own.items()}
+    by_name = {f"{name}, trial {trial}": skill for trial, own in named.items() for name, skill in own.items()}
     world = tasks.task(task)
     policy = tasks.expert(task) if task in tasks.names() else actor_by_stage(experts(world), world)
-    played = demonstrate(world, policy, skill=everybody, steps=steps, seed=0, **simulation)
+    played = demonstrate(world, policy, skill=by_name, steps=steps, seed=0, **simulation)
     return [
         replace(played.by(*(f"{name}, trial {trial}" for name in own)), names=tuple(own))
         for trial, own in named.items()

@@ -51,7 +51,7 @@ class TaskSequence(AbstractTask):
         if not self.stages:
             raise SettingsError(f"{self.name} has no stages; a sequence needs at least one task")
         if len({stage.name for stage in self.stages}) < len(self.stages):
-            raise SettingsError(f"{self} has the same stage twice; skill is told by stage, so each may occur once")
+            raise SettingsError(f"{self} has the same stage twice; skill is given by stage, so each may occur once")
         for what in ("observation_size", "action_count"):
             found = {stage.name: getattr(stage, what) for stage in self.stages}
             if len(set(found.values())) > 1:
@@ -150,7 +150,7 @@ def stages_of(task: AbstractTask) -> tuple[AbstractTask, ...]:
 
 
 def stage_seed(task: AbstractTask, stage: AbstractTask, seed: int) -> int:
-    """The seed that `score` gives a stage, so that chance in one stage of a sequence tells nothing about another."""
+    """The seed that `score` gives a stage, so that random numbers of different stages are independent."""
     # The records were scored with streams of this name.
     return stream(seed, "part", stage.name).initial_seed() if isinstance(task, TaskSequence) else seed
 
@@ -228,5 +228,5 @@ def demonstrator_rewards(
 
 
 def _share(progress: Progress, number: int, count: int) -> Progress:
-    """Progress within one of `count` equal pieces of work, told as progress of the whole."""
+    """Progress within one of `count` equal pieces of work, reported as progress of the whole."""
     return lambda done, total: progress(number * total + done, count * total)

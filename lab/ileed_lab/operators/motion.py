@@ -50,7 +50,7 @@ class Teleoperator:
     offset: tuple[float, float] = (0.0, 0.0)
     """Constant horizontal error of every aim."""
     sloppiness: float = 0.0
-    """Standard deviation of a horizontal error of aim that is drawn for each attempt."""
+    """Standard deviation of a horizontal aiming error, drawn for each attempt."""
     overshoot: float = 0.0
     """How far beyond the aim each movement goes in the plane, relative to its length. So does each correction."""
     pauses: float = 0.0

@@ -117,7 +117,7 @@ def final_errors(recording: Recording) -> Array:
 @final
 @dataclass(frozen=True)
 class Skill:
-    """What an operator achieved in so many rollouts."""
+    """An operator's outcomes in a number of rollouts."""
 
     success: float
     """Share of episodes."""
@@ -134,7 +134,7 @@ class Skill:
         return share * (1 - share) / self.episodes
 
     def is_clearly_above(self, other: Skill, *, errors: float = 3.0) -> bool:
-        """Whether success is higher by more than so many standard errors of the difference."""
+        """Whether success is higher by more than this many standard errors of the difference."""
         return self.success - other.success > errors * (self.variance + other.variance) ** 0.5
 
 

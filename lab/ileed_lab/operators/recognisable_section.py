@@ -211,8 +211,7 @@ def misordered_pairs(found: FoundRecognisable) -> list[str]:
         "## What actions alone cannot tell",
         "Pairs that the default ranks against a clear difference in success: in how many populations, and in how many "
         "of these the sentence at the top says so. An operator who is always beside the target, or always late, acts "
-        "as predictably as an exact one. With `outcome=` the two are told apart "
-        "([how](howto/outcomes.md)).",
+        "as predictably as an exact one. `outcome=` distinguishes the two ([how](howto/outcomes.md)).",
         markdown_table(["ranked above", "more successful", "populations", "of which in the sentence"], rows),
     ]
 

@@ -80,7 +80,7 @@ class Agreements:
 class Agreement:
     """The naive index: how often a demonstrator does what a policy that is cloned from other demonstrators would do.
 
-    Demonstrators are dealt into folds, and each fold is judged by a policy that has not seen any of its demonstrators.
+    Demonstrators are split into folds, and each fold is rated by a policy that has not seen any of its demonstrators.
     """
 
     method: Ileed

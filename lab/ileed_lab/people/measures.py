@@ -26,7 +26,7 @@ DRAWS = 1_000
 FEWEST_PEOPLE = 3
 _THIN = 8  # of the points of expertise at which curves are known
 FEW_GAMES = 5
-"""Demonstrators with so many games or more are measured for themselves, too."""
+"""Demonstrators with at least this many games are also measured separately."""
 
 
 class Played(Protocol):

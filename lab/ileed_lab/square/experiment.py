@@ -57,7 +57,7 @@ ROLLOUTS_OF_OTHERS = 50
 CHECKPOINTS = (4_000, 6_000)
 """Steps after which BC-RNN and ILEED are also scored, with as many episodes as the other baselines.
 
-A fit of so many steps is the same fit, stopped there: a step depends on the seed and on its number alone."""
+A shorter fit is the same fit, stopped early: a step depends on the seed and its number alone."""
 ENVIRONMENTS = 20
 """Episodes played side by side in a process, which saves half of the time."""
 BASELINES: Mapping[str, type[Hbc | Iris | Bcq | Cql]] = {"hbc": Hbc, "iris": Iris, "bcq": Bcq, "cql": Cql}

@@ -1,6 +1,6 @@
 """robomimic's recurrent behaviour cloning (BC-RNN), by the function that its training script runs.
 
-Its defaults are 200,000 batches of 100 stretches of 10 steps for an LSTM of two layers of 400, and a learning rate of
+Its defaults are 200,000 batches of 100 windows of 10 steps for an LSTM of two layers of 400, and a learning rate of
 1e-4. Here that rate is 1e-3, and there are no further layers. Where actions are continuous it is an LSTM of two layers
 of 100 and 4,000 batches, with a mixture of Gaussians as its head, as in robomimic's study, and observations are
 normalised in the file (robomimic 0.3's own option stops with a recurrent policy at a mismatch of shapes). Where they
@@ -100,7 +100,7 @@ def _config(lesson: Lesson) -> Any:
 class _Rows:
     """Rows that begin their episodes at different times; each does what robomimic's rollouts do.
 
-    robomimic begins with an empty memory every `HORIZON` steps of an episode, for all rows of a batch at once. Here
+    robomimic resets the hidden state every `HORIZON` steps of an episode, for all rows of a batch at once. Here
     each row has its own count of steps.
     """
 
@@ -119,8 +119,8 @@ class _Rows:
         if len(self._steps) != rows:
             self._steps, self._memory = np.zeros(rows, dtype=np.int64), empty
         self._steps[starts] = 0
-        anew = torch.from_numpy(self._steps % HORIZON == 0)[None, :, None]
-        memory = tuple(torch.where(anew, new, old) for new, old in zip(empty, self._memory, strict=True))
+        resets = torch.from_numpy(self._steps % HORIZON == 0)[None, :, None]
+        memory = tuple(torch.where(resets, new, old) for new, old in zip(empty, self._memory, strict=True))
         with torch.no_grad():
             normal = (observations - self._shift) / self._scale
             seen = {KEY: torch.from_numpy(normal.astype(np.float32))}

@@ -80,7 +80,7 @@ def how_much(alt: ModuleType, records: Records) -> Any:
         "Obstacles, demonstrators of evenly spread skill from 0.05 to 0.95. Mean over "
         f"{count_range(row['trials'] for rows in columns.values() for row in rows)} trials, with a 95% bootstrap "
         f"interval. Seconds: one trial's share of the time in which many were fitted side by side{on}; the likeliest "
-        "of fewer restarts is taken from the same fit, so there is one time for all of them. BC ranks nobody.",
+        "of fewer restarts is taken from the same fit, so there is one time for all of them. BC gives no ranking.",
     )
 
 

@@ -34,7 +34,7 @@ __all__ = ["gail"]
 
 _HORIZONS = {"variable": GREEN, "absorbing": PURPLE}
 _POINTS = 40
-"""Of a training curve, about so many are drawn."""
+"""Approximate number of points of a training curve that are drawn."""
 
 
 def gail(alt: ModuleType, records: Records) -> Any:

@@ -52,7 +52,7 @@ def restarts(alt: ModuleType, records: Records) -> Any:
         alt.concat(*rewards, *shares, columns=len(found), spacing={"row": 16, "column": 10}),
         "How many restarts does it take to reach the demonstrators?",
         f"{count_range(map(len, found.values()))} trials; ten demonstrators who act at random with a probability drawn "
-        "from 0 to 0.5. The likeliest of so many restarts acts alone; in the ensemble the ten likeliest of 20 act "
+        "from 0 to 0.5. The likeliest restart acts alone; in the ensemble the ten likeliest of 20 act "
         "together. Top: mean reward of the policy (blue), of the mean and of the best demonstrator, with 95% "
         "bootstrap intervals. Bottom: share of trials in which the policy earns at least as much, with Wilson's 95% "
         "interval; filled is ours, hollow is published.",

@@ -271,6 +271,9 @@ def _mean(field: str, trials: Mapping[int, Measured]) -> float:
     return fmean(trial[field] for trial in trials.values())
 
 
+_GOLD = {"nobody": "without gold", "one person": "one gold demonstrator"}
+
+
 def _majority(records: Records) -> list[str]:
     experiment = EXPERIMENTS["minigrid/majority"]
     settings = experiment.settings()
@@ -291,7 +294,7 @@ def _majority(records: Records) -> list[str]:
         "otherwise take any action; six do so in 2 of 10 steps and otherwise step forward, and the last two of them "
         "have the same steps. Reward of the policy, and the share of pairs of one of the four and one of the six in "
         "the wrong order, without gold demonstrators and with one of the four as `gold`.",
-        markdown_table(["model", *(f"gold: {setting['gold']}" for setting in settings)], rows),
+        markdown_table(["model", *(_GOLD[setting["gold"]] for setting in settings)], rows),
     ]
 
 

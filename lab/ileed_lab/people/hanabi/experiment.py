@@ -1,5 +1,4 @@
-"""The experiment: does expertise of demonstrators in Hanabi go with their scores and their experience, which no model
-sees?"""
+"""The experiment: does expertise in Hanabi correlate with scores and experience, which no model sees?"""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ MODELS: Mapping[str, AbstractDemonstratorModel[Any]] = {
     "confusion": Confusion(),
 }
 COMPARED = (UniformMixture(), BiasedMixture(shared=True), Persistent(), BiasedMixture())
-"""Of these models the cost of held-out games is compared; the others take long with so many demonstrators."""
+"""Of these models the cost of held-out games is compared; the others are slow with this many demonstrators."""
 
 
 @final
@@ -57,7 +56,7 @@ class Hanabi(AbstractFileExperiment):
     """Demonstrators who played with one of three computer players; trials differ in the seeds of fits, folds and
     resampling.
 
-    In "people" nobody is told which moves are legal, since most models cannot use it; "legal" is the same with it. In
+    In "people" legal moves are not given, since most models cannot use them; "legal" is the same with it. In
     "partners" the computer players are demonstrators like all others, with as many games as a demonstrator may
     have. In "alone" the three of them and the two demonstrators with most games are cloned, each alone.
     """

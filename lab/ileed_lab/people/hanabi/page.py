@@ -73,7 +73,7 @@ than one person.
 The settings, the cap, the seeds and the measures were committed before any correlation was computed. The network width
 and the number of steps are the best of four by held-out games, without scores. Two later changes affect no correlation:
 clones of one demonstrator stop early, and `ileed compare` covers four models instead of all, because `Confusion` is
-slow with so many players."""
+slow with this many players."""
 
 
 def _sections(indices: Indices, records: Records, comparison: Sequence[str]) -> list[str]:

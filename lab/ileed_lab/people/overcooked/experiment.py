@@ -1,4 +1,4 @@
-"""The experiment: does expertise of pairs in Overcooked go with their scores, which no model sees?"""
+"""The experiment: does expertise of pairs in Overcooked correlate with their scores, which no model sees?"""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def play(
     steps: int,
     noise: np.random.Generator | None,
 ) -> Array:
-    """(game,) soups delivered where both players follow a policy, in the kitchens of some trials, for so many steps.
+    """(game,) soups delivered where both players follow a policy, in the kitchens of some trials, for `steps` steps.
 
     Actions are drawn from the policy with `noise`, and are the likeliest ones without.
     """

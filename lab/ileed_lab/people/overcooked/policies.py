@@ -43,7 +43,7 @@ class OvercookedPolicies(AbstractFileExperiment):
     """One policy learned from all pairs plays both players in each of the five kitchens.
 
     Trials differ in the seeds of fits and of play. In "better half" the learner is given the games of each kitchen
-    that score at least the median there, which no other learner is told.
+    that score at least the median there; other learners do not see scores.
     """
 
     name: str = "people/overcooked-policies"

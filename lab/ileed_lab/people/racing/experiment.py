@@ -1,4 +1,4 @@
-"""The experiment: does expertise go with measured skill in racing, where no model sees a lap time?"""
+"""The experiment: does expertise correlate with measured skill in racing, where no model sees a lap time?"""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class RacingLaps:
 
     @property
     def rewarded(self) -> Demonstrations:
-        """`data` with `rewards`, for methods that are told outcomes; `lap_times` reads them."""
+        """`data` with `rewards`, for methods that use outcomes; `lap_times` reads them."""
         return replace(self.data, rewards=self.rewards)
 
     @cached_property

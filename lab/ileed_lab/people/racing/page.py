@@ -239,8 +239,8 @@ def _limits(scores: FoundScores) -> list[str]:
     return [
         f"## What {count} drivers can and cannot show",
         f"With {count} drivers, a score that is unrelated to skill lies within {1.96 / (count - 1) ** 0.5:.2f} of zero "
-        "in 95% of cases. That suffices to tell a right order from a backward one, and hardly to tell two good scores "
-        "from each other: compare the intervals. All drivers drove one car on one circuit. The definition of expertise "
+        "in 95% of cases. This distinguishes a right order from a reversed one, but hardly two good scores: compare "
+        "the intervals. All drivers drove one car on one circuit. The definition of expertise "
         "was developed on these laps, so they are not an independent test of it. Lap time is skill by the rules of the "
         "sport; other tasks have other outcomes.",
         "## Where it fails",
@@ -249,20 +249,20 @@ def _limits(scores: FoundScores) -> list[str]:
 
 
 def _failures(scores: FoundScores) -> list[str]:
-    """Where the default cannot be told from chance, and which simpler scores do better."""
+    """Where the default is no better than chance, and which simpler scores are better."""
     lines = []
     for (part, name), words in _DECIDED.items():
         found = scores.over_seeds("default", part, name)
         if found.high < 0:
             lines.append(f"- Expertise contradicts {words}: {found}.")
         elif found.low <= 0:
-            lines.append(f"- Expertise does not tell {words} from chance: {found}.")
+            lines.append(f"- For {words}, expertise is not distinguishable from chance: {found}.")
         above = scores.above("default", part, name)
         if above:
             shown = [f"{SCORES[other]}: {scores.over_seeds(other, part, name).value:.2f}" for other in above[:_MOST]]
             more = f"; and {len(above) - _MOST} more" if len(above) > _MOST else ""
             lines.append(
-                f"- {len(above)} of the other {len(scores.trials) - 1} scores reach a higher correlation with {words} "
+                f"- For {words}, {len(above)} of the other {len(scores.trials) - 1} scores have a higher correlation "
                 f"than expertise ({found.value:.2f}): {'; '.join(shown)}{more}."
             )
     return ["\n".join(lines) or "By none of these measures.", _REASONS]

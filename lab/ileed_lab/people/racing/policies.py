@@ -87,7 +87,7 @@ class CuratedTraining:
     method: Ileed
     trainer: Regression = Regression()  # noqa: RUF009 (frozen)
     is_told_times: bool = False
-    """Whether the fit is told the lap times, as `outcome`."""
+    """Whether the fit takes the lap times as `outcome`."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
 
     def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:

@@ -87,7 +87,7 @@ class ExpertiseLearner:
 
     method: Ileed
     is_told_times: bool = False
-    """Whether the fit is told the lap times, as `outcome`; the demonstrations need rewards then."""
+    """Whether the fit takes the lap times as `outcome`; the demonstrations need rewards then."""
 
     def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Any:
         data, began = demonstrations, time.monotonic()
