@@ -189,11 +189,11 @@ def test_filtered_bc_is_bc_on_the_better_half_of_the_people(by):
     assert found.seconds > 0
 
 
-def test_filtered_bc_by_chance_keeps_others_with_another_seed_and_an_oracle_needs_everybodys_skill():
-    by_chance = FilteredBC("chance", trainer=ileed.bc(restarts=1, steps=1))
+def test_filtered_bc_breaks_ties_by_its_seed_and_an_oracle_needs_every_skill():
+    by_chance = FilteredBC("skill", (0.5,) * 5, trainer=ileed.bc(restarts=1, steps=1))
     kept = {frozenset(by_chance.fit(DATA, seed=seed, device="cpu").kept) for seed in range(6)}
     assert len(kept) > 1
-    with pytest.raises(ileed.SettingsError, match="2 skills but 5 people"):
+    with pytest.raises(ileed.SettingsError, match="2 skills for 5 demonstrators"):
         FilteredBC("skill", (0.1, 0.2)).fit(DATA, seed=0, device="cpu")
 
 

@@ -1,5 +1,4 @@
-"""Filtered behaviour cloning: BC on the better part of the demonstrators, by an estimate, their rewards or an
-oracle."""
+"""Filtered behaviour cloning: BC on the better demonstrators, by an estimate, their rewards or an oracle."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ Array = npt.NDArray[Any]
 @final
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """Every restart of the fit, and the demonstrators whom it was fitted to."""
+    """Every restart of the fit, and the demonstrators that it was fitted to."""
 
     ensemble: Ensemble
     kept: tuple[str, ...]
@@ -42,11 +41,10 @@ class Filtered:
 @final
 @dataclass(frozen=True)
 class FilteredBC(AbstractSideBySide):
-    """BC on the steps of a share of the demonstrators: those who are best by `by`, and where demonstrators are equal,
-    by chance."""
+    """BC on the steps of the best demonstrators by `by`; ties are broken at random."""
 
-    by: Literal["ileed", "reward", "skill", "chance"]
-    """Expertise under `rater`; the mean return of a demonstrator's episodes; true `skills`; nothing."""
+    by: Literal["ileed", "reward", "skill"]
+    """Expertise under `rater`; the mean return of a demonstrator's episodes; or true `skills`."""
     skills: tuple[float, ...] = ()
     """Of the demonstrators in their order; seen where `by` is "skill" alone."""
     share: float = 0.5
@@ -69,7 +67,7 @@ class FilteredBC(AbstractSideBySide):
         return [Filtered(each, names, seconds) for each, names in zip(found, kept, strict=True)]
 
     def _ratings(self, datasets: Sequence[Demonstrations], seeds: Sequence[int], device: str) -> list[Array]:
-        """(person,) of each data set; higher is better."""
+        """(demonstrator,) rating in each data set; higher is better."""
         if self.by == "ileed":
             found = self.rater.fit_each(datasets, seeds=seeds, device=device)
             return [np.array(list(each.top(1).fitted().expertise.by_demonstrator().values())) for each in found]
@@ -78,12 +76,10 @@ class FilteredBC(AbstractSideBySide):
     def _rating(self, data: Demonstrations) -> Array:
         if self.by == "skill":
             if len(self.skills) != len(data.names):
-                raise SettingsError(f"{len(self.skills)} skills but {len(data.names)} people: pass one of each person")
+                raise SettingsError(f"{len(self.skills)} skills for {len(data.names)} demonstrators: pass one for each")
             return np.array(self.skills)
-        if self.by == "chance":
-            return np.zeros(len(data.names))
         if data.rewards is None:
-            raise SettingsError("the data have no rewards to choose people by: choose by expertise")
+            raise SettingsError("the data have no rewards: choose by expertise")
         returns = np.bincount(data.demonstrator, data.rewards, minlength=len(data.names))
         return np.asarray(returns / np.bincount(data.episode_demonstrator, minlength=len(data.names)))
 

@@ -50,7 +50,6 @@ class Baselines(AbstractExperiment):
             "top-ileed": FilteredBC("ileed"),
             "top-reward": FilteredBC("reward"),
             "top-skill": FilteredBC("skill", self.skills(setting)),
-            "top-chance": FilteredBC("chance"),
         }
 
     def skills(self, setting: Setting) -> tuple[float, ...]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ileed_lab.comparison import Records, Verdict, markdown_table
 from ileed_lab.minigrid.sections import Paper, Section
-from ileed_lab.minigrid.sections.baselines import field_baselines, gaps
-from ileed_lab.minigrid.sections.beyond import beyond_the_paper
+from ileed_lab.minigrid.sections.baselines import baseline_tables, field_baselines, gaps
+from ileed_lab.minigrid.sections.beyond import beyond_the_paper, wrong_model_table
 from ileed_lab.minigrid.sections.experts import experts
 from ileed_lab.minigrid.sections.populations import populations
 from ileed_lab.minigrid.sections.ranking import ranking
@@ -60,7 +60,8 @@ def reproduction_page(results: Path, *, images: Path, paper: Paper | None = None
         *("## Beyond the paper", *beyond_the_paper(records, show), *field_baselines(records), *gaps(records, paper)),
         *("## Where the numbers come from", *provenance(records)),
     ]
-    return ResultPage("reproduction", "Reproduction: MiniGrid", _SOURCE, lead, details)
+    downloads = {"reproduction-wrong-noise.csv": wrong_model_table(records), **baseline_tables(records)}
+    return ResultPage("reproduction", "Reproduction: MiniGrid", _SOURCE, lead, details, downloads)
 
 
 _SOURCE = (

@@ -11,6 +11,7 @@ from ileed_lab.comparison import (
     Comparison,
     Estimate,
     Records,
+    csv_table,
     difference,
     format_comparison,
     format_estimate,
@@ -22,7 +23,7 @@ from ileed_lab.minigrid.experiment import WIDER
 from ileed_lab.minigrid.sections import Paper, task_title
 from ileed_lab.records import Measured
 
-__all__ = ["field_baselines", "gaps"]
+__all__ = ["baseline_tables", "field_baselines", "gaps"]
 
 _ANNOTATORS = {"dawid-skene": "Dawid-Skene", "glad": "GLAD"}
 _LEARNERS = {
@@ -31,7 +32,6 @@ _LEARNERS = {
     "top-ileed": "BC on half, by ILEED",
     "top-reward": "BC on half, by reward",
     "top-skill": "BC on half, by true skill",
-    "top-chance": "BC on half, by chance",
 }
 Trials = Mapping[int, Measured]
 
@@ -68,25 +68,38 @@ def _formatted(values: Mapping[int, float]) -> str:
     return format_estimate(Estimate.over(values.values()), planned=Baselines().trials)
 
 
+def baseline_tables(records: Records) -> Mapping[str, str]:
+    """The files with the rank loss and the reward of every method in every cell; none if nothing was run."""
+    if not records.cells(Baselines().name):
+        return {}
+    losses, rewards = [], []
+    for words, (setting, ileed, bc) in _cells(records).items():
+        found = {method: records.trials(Baselines().name, method, **setting) for method in (*_ANNOTATORS, *_LEARNERS)}
+        if len(set(Baselines().skills(setting))) > 1:
+            losses.append([words, *(_formatted(_values(found[method], "rank_loss")) for method in _ANNOTATORS)])
+            losses[-1].append(_formatted(_values(ileed, "rank_loss")))
+        trials = (bc, *(found[method] for method in _LEARNERS), ileed)
+        rewards.append([words, *(_formatted(_values(each, "reward")) for each in trials)])
+    return {
+        "reproduction-rank-losses.csv": csv_table(["cell", *_ANNOTATORS.values(), "ILEED"], losses),
+        "reproduction-baselines.csv": csv_table(["cell", "BC", *_LEARNERS.values(), "ILEED"], rewards),
+    }
+
+
 def _rank_losses(records: Records) -> list[str]:
-    rows, apart = [], dict[str, list[Estimate | None]]()
-    for words, (setting, ileed, _) in _cells(records).items():
-        if len(set(Baselines().skills(setting))) == 1:
-            continue
-        reference = _values(ileed, "rank_loss")
-        row = [words]
-        for method in _ANNOTATORS:
-            own = _values(records.trials(Baselines().name, method, **setting), "rank_loss")
-            apart.setdefault(method, []).append(difference(own, reference))
-            row.append(_formatted(own))
-        rows.append([*row, _formatted(reference)])
+    apart = dict[str, list[Estimate | None]]()
+    for setting, ileed, _ in _cells(records).values():
+        if len(set(Baselines().skills(setting))) > 1:
+            for method in _ANNOTATORS:
+                own = _values(records.trials(Baselines().name, method, **setting), "rank_loss")
+                apart.setdefault(method, []).append(difference(own, _values(ileed, "rank_loss")))
     return [
         "Annotator models as estimates of expertise: a unique observation is a task, a demonstrator a worker, and an "
         "action a label, which may be repeated. *Dawid-Skene* (1979) has a confusion matrix for each demonstrator, "
         "*GLAD* (Whitehill et al., 2009) an ability for each demonstrator and an easiness for each observation. "
-        "Neither uses the content of an observation, so neither has a policy for unseen observations. Rank loss (lower "
-        "is better), where demonstrators differ in skill:",
-        markdown_table(["", *_ANNOTATORS.values(), "ILEED"], rows),
+        "Neither uses the content of an observation, so neither has a policy for unseen observations. Rank losses "
+        "(lower is better) are in [reproduction-rank-losses.csv](details/reproduction-rank-losses.csv), where demonstrators "
+        "differ in skill.",
         " ".join(
             f"{name}'s rank loss minus ILEED's: {_sides(apart[method], 'cell')}."
             for method, name in _ANNOTATORS.items()
@@ -95,19 +108,16 @@ def _rank_losses(records: Records) -> list[str]:
 
 
 def _learned_policies(records: Records) -> list[str]:
-    rows, kept = [], dict[str, list[float]]()
+    kept = dict[str, list[float]]()
     from_ileed, from_bc = (dict[str, list[Estimate | None]]() for _ in range(2))
-    for words, (setting, ileed, bc) in _cells(records).items():
+    for setting, ileed, bc in _cells(records).values():
         rewards = {"ileed": _values(ileed, "reward"), "bc": _values(bc, "reward")}
-        row = [words, _formatted(rewards["bc"])]
         for method in _LEARNERS:
             trials = records.trials(Baselines().name, method, **setting)
             own = _values(trials, "reward")
             from_ileed.setdefault(method, []).append(difference(own, rewards["ileed"]))
             from_bc.setdefault(method, []).append(difference(own, rewards["bc"]))
             kept.setdefault(method, []).extend(fmean(trial["kept"]) for trial in trials.values() if "kept" in trial)
-            row.append(_formatted(own))
-        rows.append([*row, _formatted(rewards["ileed"])])
     skill = [f"{fmean(values):.3f} ({_LEARNERS[method]})" for method, values in kept.items() if values]
     lines = [
         f"- {name}: minus BC {_sides(from_bc[method], 'cell')}; minus ILEED {_sides(from_ileed[method], 'cell')}."
@@ -119,9 +129,8 @@ def _learned_policies(records: Records) -> list[str]:
         "cross-entropy of that choice. Its sets are balls around continuous actions; discrete actions have no "
         "distance. Our sets have the demonstrated action and one other, or half of the others (of three actions one, "
         "of seven three), with equal probability, and the loss is the mean over all such sets. *BC on half* clones "
-        "half of the demonstrators: the best by ILEED's estimate, by mean return, by true skill (an oracle), or at "
-        "random. Reward:",
-        markdown_table(["", "BC", *_LEARNERS.values(), "ILEED"], rows),
+        "half of the demonstrators: the best by ILEED's estimate, by mean return, or by true skill (an "
+        "oracle). The rewards are in [reproduction-baselines.csv](details/reproduction-baselines.csv).",
         "By the interval of the paired difference:\n\n" + "\n".join(lines),
         f"Mean true skill of the demonstrators kept, over all cells: {join_words(skill)}." if skill else "",
     ]
