@@ -1,8 +1,8 @@
 """From images to expertise: a small convolutional encoder turns frames into features, and these are the observations.
 
 The encoder is plain torch and learns in a few seconds to predict the actions from the frames; any other will do, and a
-pretrained one is better. The file holds one genuine episode of robomimic's Lift, so the two people here are made up:
-one acts as recorded and the other with noise, on the same frames. What matters is the way from frames to a ranking.
+pretrained one is better. The file has one real episode of robomimic's Lift, so the two demonstrators are made up: one
+acts as recorded, the other with noise, on the same frames. The example shows the way from frames to a ranking.
 
     python examples/image_features.py [FILE.hdf5]
 """
@@ -21,7 +21,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "robomimic" /
 FILE = Path(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1].endswith(".hdf5") else SHARED
 CAMERAS = ("agentview_image", "robot0_eye_in_hand_image")
 FEATURES = 16
-STRETCH = 8  # steps; the one episode is cut into stretches of so many, so that some can be held out
+SEGMENT = 8  # steps; the episode is split into segments, so that some can be held out
 
 
 class Encoder(nn.Module):
@@ -40,7 +40,7 @@ class Encoder(nn.Module):
 
 
 def trained(frames: Tensor, actions: Tensor, *, steps: int = 150, seed: int = 0) -> Encoder:
-    """An encoder whose features predict the actions by one linear layer; it never learns who acted."""
+    """An encoder whose features predict the actions by one linear layer; it does not see who acted."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         encoder, head = Encoder(frames.shape[1], FEATURES), nn.Linear(FEATURES, actions.shape[1])
@@ -75,7 +75,7 @@ def main() -> None:
         observations=np.concatenate([features, features]),
         actions=np.concatenate([actions, actions + noise]),
         demonstrator=np.repeat(["recorded", "shaky"], steps),
-        episode=np.arange(2 * steps) // STRETCH,
+        episode=np.arange(2 * steps) // SEGMENT,
     )
     print(data)
     fitted = ileed.Ileed(restarts=2, steps=300, folds=2).fit(data, seed=0, device="cpu")

@@ -1,7 +1,7 @@
 """The paper's worked example: two demonstrators, each perfect where the other is poor.
 
 With the state embedding given, the optimal policy comes out exactly. With a learned one the likelihood is the same, but
-a state in which nobody's level is pinned has a free scale: sharper policies with humbler demonstrators fit as well.
+a state in which no expertise is known has a free scale: sharper policies with lower expertise fit as well.
 """
 
 import numpy as np

@@ -387,7 +387,7 @@ def test_the_page_says_where_expertise_is_beaten(tmp_path, few_draws):
     for trial in trials:
         trial["correlations"]["laps"] = measured(0.9)
     cell.write(tmp_path, trials, cell.origins(tmp_path))
-    said = f"1 of the other {len(QUALITIES) + 1} scores reach a higher correlation with the order of laps"
+    said = f"For the order of laps, 1 of the other {len(QUALITIES) + 1} scores have a higher correlation"
     assert said in whole_page(tmp_path)
 
 

@@ -98,8 +98,8 @@ def _rank_losses(records: Records) -> list[str]:
         "action a label, which may be repeated. *Dawid-Skene* (1979) has a confusion matrix for each demonstrator, "
         "*GLAD* (Whitehill et al., 2009) an ability for each demonstrator and an easiness for each observation. "
         "Neither uses the content of an observation, so neither has a policy for unseen observations. Rank losses "
-        "(lower is better) are in [reproduction-rank-losses.csv](details/reproduction-rank-losses.csv), where demonstrators "
-        "differ in skill.",
+        "(lower is better) are in [reproduction-rank-losses.csv](details/reproduction-rank-losses.csv), where "
+        "demonstrators differ in skill.",
         " ".join(
             f"{name}'s rank loss minus ILEED's: {_sides(apart[method], 'cell')}."
             for method, name in _ANNOTATORS.items()

@@ -143,12 +143,12 @@ def _wrong_model(records: Records, show: Show) -> list[str]:
     )
     paragraphs = [
         "### What if the demonstrator model is wrong?",
-        f"The unif population, over {experiment.trials} trials where not stated, with one kind of error, fitted with "
-        "each demonstrator model. [reproduction-wrong-noise.csv](details/reproduction-wrong-noise.csv) has every reward and "
-        f"rank loss. When it does not follow the expert, a simulated demonstrator does this: {described}. *Auto* takes "
-        "the simplest model within one standard error of the best on held-out episodes. In a first run its candidates "
-        "lacked the one-versus-rest model; it chose confusion matrices for one-versus-rest errors, at a reward of 0.54 in Obstacles. The candidate was "
-        "added and the run repeated on the same trials.",
+        f"The unif population, over {experiment.trials} trials where not stated, with one kind of error, fitted "
+        "with each demonstrator model. [reproduction-wrong-noise.csv](details/reproduction-wrong-noise.csv) has "
+        "every reward and rank loss. When it does not follow the expert, a simulated demonstrator does this: "
+        f"{described}. *Auto* takes the simplest model within one standard error of the best on held-out episodes. In "
+        "a first run its candidates lacked the one-versus-rest model; it chose confusion matrices for one-versus-rest "
+        "errors, at a reward of 0.54 in Obstacles. The candidate was added and the run repeated on the same trials.",
         show("wrong-noise", "Reward and rank loss for every simulated demonstrator and every demonstrator model"),
     ]
     for task, found in _by_task(records).items():
