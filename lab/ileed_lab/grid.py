@@ -76,12 +76,33 @@ class AbstractExperiment(ABC):
 
 @dataclass(frozen=True)
 class AbstractFileExperiment(AbstractExperiment):
-    """An experiment that learns from a file of demonstrations, which is listed without one."""
+    """An experiment that learns from a file of demonstrations; the catalogue lists it without one."""
 
     data: Path | None = None
+    source: ClassVar[str]
+    """What the experiment learns from and where the file comes from, for the error without one."""
 
     def with_data(self, data: Path | None) -> Self:
         return replace(self, data=data)
+
+    @property
+    def file(self) -> Path:
+        if self.data is None:
+            raise SettingsError(f"{self.name} learns from {self.source}", code="data-missing")
+        return self.data
+
+    @property
+    def numbers(self) -> Mapping[str, Any]:
+        """The plan without the file."""
+        return {}
+
+    @abstractmethod
+    def fingerprint(self) -> Any:
+        """A digest of the demonstrations in the file."""
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        return {**self.numbers} if self.data is None else {**self.numbers, "data": self.fingerprint()}
 
 
 @final

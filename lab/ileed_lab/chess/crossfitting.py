@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import final
 
 from ileed import Demonstrations, Fitted
-from ileed_lab.chess.experiment import LARGE, ChessExpertise
-from ileed_lab.grid import AbstractFileExperiment, Setting
+from ileed_lab.chess.experiment import LARGE, AbstractConsulted, ChessExpertise
+from ileed_lab.grid import Setting
 from ileed_lab.learners import Learner, Rated
 from ileed_lab.records import Measured
 
@@ -17,18 +17,12 @@ __all__ = ["ChessCrossFitting"]
 
 @final
 @dataclass(frozen=True)
-class ChessCrossFitting(AbstractFileExperiment):
-    """Can bins of players be told apart where the policy has not seen their games? Human players alone, on all
+class ChessCrossFitting(AbstractConsulted):
+    """Can bins of players be distinguished where the policy has not seen their games? Human players alone, on all
     games."""
 
     name: str = "chess/crossfitting"
     trials: int = 1
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = ChessExpertise.data_file
-
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        return ChessExpertise(self.data).plan
 
     def settings(self) -> Sequence[Setting]:
         return [{"bins": "rating"}, {"bins": "shuffled"}]

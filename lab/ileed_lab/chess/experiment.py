@@ -31,16 +31,40 @@ from ileed_lab.learners import Ensemble, Learner, likeliest
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured
 
-__all__ = ["ChessEngines", "ChessExpertise", "ChessPolicy", "consulted_table", "fingerprint_of"]
+__all__ = ["AbstractConsulted", "ChessEngines", "ChessExpertise", "ChessPolicy"]
 
 BINS = 5
 ASKED = (0, 1, 3, 10)
 """How often the engine's move is added for each move of a player: it is always the same move, with more weight."""
 
 
+@dataclass(frozen=True)
+class AbstractConsulted(AbstractFileExperiment):
+    """An experiment on a table of positions with the moves of an engine."""
+
+    block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "consulted.parquet"
+    source: ClassVar[str] = (
+        "a table of positions: pass --data with a file that `ileed chess extract` and then `ileed chess consult` wrote"
+    )
+
+    def fingerprint(self) -> str:
+        return _fingerprint(self.file)
+
+    def tables(self) -> tuple[pa.Table, pa.Table]:
+        """The rows of human players, and those of the engine."""
+        table = _table(self.file)
+        if ENGINE not in pc.unique(table.column("player")).to_pylist():
+            raise SettingsError(
+                f"{self.file} has no moves of an engine: let `ileed chess consult {self.file} --out FILE` add them",
+                code="engine-moves-missing",
+            )
+        return people(table)
+
+
 @final
 @dataclass(frozen=True)
-class ChessExpertise(AbstractFileExperiment):
+class ChessExpertise(AbstractConsulted):
     """Five bins of players by rating: does expertise rise with the rating, which the model does not see?
 
     `data` is a table of positions with the moves of an engine (`ileed chess consult`). Trial 0 has all games once; in
@@ -50,12 +74,6 @@ class ChessExpertise(AbstractFileExperiment):
 
     name: str = "chess/expertise"
     trials: int = 101
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "consulted.parquet"
-
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        return {} if self.data is None else {"data": fingerprint_of(self.data)}
 
     def settings(self) -> Sequence[Setting]:
         rated = [{"bins": "rating", "engine": asked} for asked in ASKED]
@@ -65,7 +83,7 @@ class ChessExpertise(AbstractFileExperiment):
         return {"ileed": LARGE, "paper": PAPER}
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        humans, engine = people(consulted_table(self.data))
+        humans, engine = self.tables()
         bins = rating_bins(humans, bins=BINS)
         return [self._trial(setting, trial, humans, engine, bins) for trial in trials]
 
@@ -162,7 +180,7 @@ NODES = 20_000
 
 @final
 @dataclass(frozen=True)
-class ChessPolicy(AbstractFileExperiment):
+class ChessPolicy(AbstractConsulted):
     """The loss of a move by Stockfish's evaluation: at random, of players, and of policies that learned from
     demonstrators.
 
@@ -172,14 +190,10 @@ class ChessPolicy(AbstractFileExperiment):
 
     name: str = "chess/policy"
     trials: int = 5
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "consulted.parquet"
 
     @property
-    def plan(self) -> Mapping[str, Any]:
-        return {"nodes": NODES, "folds": self.trials} | (
-            {} if self.data is None else {"data": fingerprint_of(self.data)}
-        )
+    def numbers(self) -> Mapping[str, Any]:
+        return {"nodes": NODES, "folds": self.trials}
 
     def settings(self) -> Sequence[Setting]:
         return [{"engine": asked} for asked in (0, 10)]
@@ -192,7 +206,7 @@ class ChessPolicy(AbstractFileExperiment):
         return {"random": None, "people": None} | learned | small
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        humans, engine = people(consulted_table(self.data))
+        humans, engine = self.tables()
         bins = rating_bins(humans, bins=BINS)
         order = sorted(set(bins))
         found = []
@@ -210,7 +224,7 @@ class ChessPolicy(AbstractFileExperiment):
         return found
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble | None) -> Measured:
-        humans, _ = people(consulted_table(self.data))
+        humans, _ = self.tables()
         kept = _is_in_fold(humans, trial, self.trials)
         table = humans.filter(pa.array(kept))
         fens, games = table.column("fen").to_pylist(), table.column("game_id").to_pylist()
@@ -310,25 +324,8 @@ def _table(path: Path) -> pa.Table:
     return read_positions(path)
 
 
-def consulted_table(path: Path | None) -> pa.Table:
-    """The table of positions of an experiment; it must have an engine's moves."""
-    if path is None:
-        raise SettingsError(
-            "chess learns from a table of positions: pass --data with a file that `ileed chess extract` and then "
-            "`ileed chess consult` wrote",
-            code="data-missing",
-        )
-    table = _table(path)
-    if ENGINE not in pc.unique(table.column("player")).to_pylist():
-        raise SettingsError(
-            f"{path} has no moves of an engine: let `ileed chess consult {path} --out FILE` add them",
-            code="engine-moves-missing",
-        )
-    return table
-
-
 @cache
-def fingerprint_of(path: Path) -> str:
+def _fingerprint(path: Path) -> str:
     """A digest of the moves of a table."""
     table = _table(path)
     return demonstrations(table, table.column("player").to_pylist()).fingerprint

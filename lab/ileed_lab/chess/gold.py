@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, final
 import numpy as np
 import pyarrow as pa
 
-from ileed import Boltzmann, CategoricalMLP, Constant, Demonstrations, Ileed, Perfect, SettingsError, UniformMixture
+from ileed import Boltzmann, CategoricalMLP, Constant, Demonstrations, Ileed, Perfect, UniformMixture
 from ileed import compare as compare_models
 from ileed.data import Array
 from ileed.parallel.runtime import stream
@@ -56,11 +56,14 @@ class ChessGold(AbstractFileExperiment):
     trials: int = 1
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "moves.parquet"
+    source: ClassVar[str] = "every move of games: pass --data with a file that `ileed chess extract --every-move` wrote"
 
     @property
-    def plan(self) -> Mapping[str, Any]:
-        plan = {"bins": BINS, "folds": FOLDS, "draws": DRAWS, "opening": OPENING}
-        return plan if self.data is None else plan | {"data": _fingerprint(self.data)}
+    def numbers(self) -> Mapping[str, Any]:
+        return {"bins": BINS, "folds": FOLDS, "draws": DRAWS, "opening": OPENING}
+
+    def fingerprint(self) -> str:
+        return _fingerprint(self.file)
 
     def settings(self) -> Sequence[Setting]:
         return [
@@ -82,13 +85,7 @@ class ChessGold(AbstractFileExperiment):
         return found
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        if self.data is None:
-            raise SettingsError(
-                "chess/gold learns from every move of games: pass --data with a file that `ileed chess extract "
-                "--every-move` wrote",
-                code="data-missing",
-            )
-        return [_demonstrations(self.data, setting["games"], setting["bins"], trial) for trial in trials]
+        return [_demonstrations(self.file, setting["games"], setting["bins"], trial) for trial in trials]
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
         measured: Measured = _measured_comparison(fit) if method == "compare" else fit.measured(trial)

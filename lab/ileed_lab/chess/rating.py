@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +27,10 @@ from ileed.rating.ratings import Ratings
 from ileed_lab.chess import board
 from ileed_lab.chess.consulting import people
 from ileed_lab.chess.engine import Engine, Evaluation, Thinking, ask_each
-from ileed_lab.chess.experiment import consulted_table, fingerprint_of
+from ileed_lab.chess.experiment import AbstractConsulted
 from ileed_lab.chess.extraction import extract
 from ileed_lab.chess.positions import by_player, demonstrations, rating_bins, read_positions
-from ileed_lab.grid import AbstractFileExperiment, Setting
+from ileed_lab.grid import Setting
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.records import Measured
 
@@ -200,7 +200,7 @@ _RESAMPLES = 2_000
 
 @final
 @dataclass(frozen=True)
-class ChessRating(AbstractFileExperiment):
+class ChessRating(AbstractConsulted):
     """Demonstrators rated by their play: does expertise rise with their rating?
 
     `data` is a table of positions with the moves of an engine (`ileed chess consult`). "worth" rates by the engine's
@@ -211,13 +211,10 @@ class ChessRating(AbstractFileExperiment):
 
     name: str = "chess/rating"
     trials: int = 1
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "consulted.parquet"
 
     @property
-    def plan(self) -> Mapping[str, Any]:
-        known = {} if self.data is None else {"data": fingerprint_of(self.data)}
-        return {"least": LEAST, "nodes": NODES, "temperature": TEMPERATURE} | known
+    def numbers(self) -> Mapping[str, Any]:
+        return {"least": LEAST, "nodes": NODES, "temperature": TEMPERATURE}
 
     def settings(self) -> Sequence[Setting]:
         return [{"people": "all"}]
@@ -229,7 +226,7 @@ class ChessRating(AbstractFileExperiment):
         return [None for _ in trials]
 
     def measure(self, setting: Setting, method: str, trial: int, fit: None) -> Measured:
-        humans, engine = people(consulted_table(self.data))
+        humans, engine = self.tables()
         table = _in_order(humans.filter(pc.is_valid(humans.column("mover_rating"))))
         if method == "agreement":
             logits = _DETERMINISTIC * _engine_choice(table, engine)

@@ -76,7 +76,7 @@ class CrowdLabels(AbstractExperiment):
     name: str = "crowd/labels"
     trials: int = 10
     block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "../shared/data/crowd"
+    data_file: ClassVar[str] = "crowd"
 
     def with_data(self, data: Path | None) -> Self:
         if data is None or not all((data / name / "answer.csv").is_file() for name in SETS):

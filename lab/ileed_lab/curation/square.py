@@ -16,11 +16,11 @@ from ileed.envs import tasks
 from ileed.envs.abstract_task import AbstractTask
 from ileed_lab.curation.experiment import Trained
 from ileed_lab.curation.subsets import Subset, best_episodes
-from ileed_lab.grid import AbstractFileExperiment, Setting, scoring_seed
+from ileed_lab.grid import Setting, scoring_seed
 from ileed_lab.in_turn import AbstractInTurn
 from ileed_lab.learners import PAPERS_STEPS
 from ileed_lab.records import Measured
-from ileed_lab.square.experiment import ENVIRONMENTS, SMALL, Square
+from ileed_lab.square.experiment import ENVIRONMENTS, SMALL, AbstractSquare, Square
 
 __all__ = ["ROLLOUTS", "SELECTIONS", "Cloned", "CurationSquare", "Judge", "Judged", "Own", "tiers"]
 
@@ -184,7 +184,7 @@ class Judged(AbstractInTurn):
 
 @final
 @dataclass(frozen=True)
-class CurationSquare(AbstractFileExperiment):
+class CurationSquare(AbstractSquare):
     """Recurrent cloning on each selection of the episodes of six operators, ILEED's own policy, and the judge.
 
     `data` is what `robot/square` learns from. All trials have these demonstrations and one curation of them; they
@@ -194,15 +194,11 @@ class CurationSquare(AbstractFileExperiment):
 
     name: str = "curation/square"
     trials: int = 10
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = Square.data_file
     has_continuous_actions: ClassVar[bool] = True
 
     @property
-    def plan(self) -> Mapping[str, Any]:
-        played = {"episodes": ROLLOUTS, "environments": ENVIRONMENTS, "first_trial": FIRST_TRIAL, "judge_seed": 0}
-        shown = Square(self.data).plan
-        return played | ({"data": shown["data"]} if "data" in shown else {})
+    def numbers(self) -> Mapping[str, Any]:
+        return {"episodes": ROLLOUTS, "environments": ENVIRONMENTS, "first_trial": FIRST_TRIAL, "judge_seed": 0}
 
     def settings(self) -> Sequence[Setting]:
         return [{"trainer": "bc-rnn"}]

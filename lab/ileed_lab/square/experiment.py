@@ -33,7 +33,7 @@ from ileed_lab.grid import AbstractFileExperiment, Setting, scoring_seed
 from ileed_lab.learners import Ensemble, Learner, expertise_by_label, likeliest
 from ileed_lab.records import Measured
 
-__all__ = ["BASELINES", "BY_STATE", "SUBSETS", "SUBSETS_BY_STATE", "Scaling", "Square", "ileed_rnn"]
+__all__ = ["BASELINES", "BY_STATE", "SUBSETS", "SUBSETS_BY_STATE", "AbstractSquare", "Scaling", "Square", "ileed_rnn"]
 
 SUBSETS: Mapping[str, tuple[str, ...]] = {
     "All": ("worse", "okay", "better"),
@@ -72,9 +72,24 @@ SUBSETS_BY_STATE = ("Worse", "Better", "Okay-Better")
 """Where these are run: "ileed-by-state" was below "ileed" by the whole interval there, and in no other subset."""
 
 
+@dataclass(frozen=True)
+class AbstractSquare(AbstractFileExperiment):
+    """An experiment on demonstrations in Square."""
+
+    block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "square.hdf5"
+    source: ClassVar[str] = (
+        "a file of demonstrations: pass --data with robomimic's Square Multi-Human file, or with one that "
+        "`ileed demonstrate robot/square --out square.hdf5` wrote"
+    )
+
+    def fingerprint(self) -> str:
+        return _read(self.file).fingerprint
+
+
 @final
 @dataclass(frozen=True)
-class Square(AbstractFileExperiment):
+class Square(AbstractSquare):
     """Operators of three skill tiers in Square: which method learns what from which of them.
 
     `data` is a robomimic file with a mask for every operator: its own Multi-Human file, or ours, which
@@ -83,13 +98,10 @@ class Square(AbstractFileExperiment):
 
     name: str = "robot/square"
     trials: int = 3
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "square.hdf5"
 
     @property
-    def plan(self) -> Mapping[str, Any]:
-        played = {"episodes": ROLLOUTS, "episodes_of_others": ROLLOUTS_OF_OTHERS, "environments": ENVIRONMENTS}
-        return played | ({} if self.data is None else {"data": _read(self.data).fingerprint})
+    def numbers(self) -> Mapping[str, Any]:
+        return {"episodes": ROLLOUTS, "episodes_of_others": ROLLOUTS_OF_OTHERS, "environments": ENVIRONMENTS}
 
     def settings(self) -> Sequence[Setting]:
         return [{"operators": subset} for subset in SUBSETS]
@@ -113,7 +125,7 @@ class Square(AbstractFileExperiment):
         }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        data = _read(self._file())
+        data = _read(self.file)
         chosen = [name for name in data.names if name.split("_")[0] in SUBSETS[setting["operators"]]]
         if len(chosen) < 2:
             raise SettingsError(
@@ -149,14 +161,6 @@ class Square(AbstractFileExperiment):
                 measured["expertise"] = fitted.expertise.by_demonstrator()
         return measured
 
-    def _file(self) -> Path:
-        if self.data is None:
-            raise SettingsError(
-                "robot/square learns from a file of demonstrations: pass --data with robomimic's Square Multi-Human "
-                "file, or with one that `ileed demonstrate robot/square --out square.hdf5` wrote"
-            )
-        return self.data
-
 
 def checkpoint(method: str, steps: int) -> str:
     """The name of a method that is scored before its last step."""
@@ -187,7 +191,7 @@ def _read(path: Path) -> Demonstrations:
 
 @final
 @dataclass(frozen=True)
-class Scaling(AbstractFileExperiment):
+class Scaling(AbstractSquare):
     """Settings of the continuous model: which ones distinguish operators, and predict held-out actions.
 
     A fifth of every operator's episodes is held out. The measures are the cost of the held-out actions, the estimated
@@ -197,13 +201,7 @@ class Scaling(AbstractFileExperiment):
 
     name: str = "robot/scaling"
     trials: int = 3
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "square.hdf5"
     steps: int = 3_000
-
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        return {} if self.data is None else {"data": _read(self.data).fingerprint}
 
     def settings(self) -> Sequence[Setting]:
         return [{"operators": "All"}]

@@ -17,7 +17,6 @@ from ileed import (
     Demonstrations,
     Perfect,
     Persistent,
-    SettingsError,
     UniformMixture,
 )
 from ileed.model.demonstrators import AbstractDemonstratorModel
@@ -65,11 +64,17 @@ class Hanabi(AbstractFileExperiment):
     trials: int = 2
     block: ClassVar[int] = 1
     data_file: ClassVar[str] = "hanabi.tar.xz"
+    source: ClassVar[str] = (
+        "published games: pass --data hanabi.tar.xz, an archive with games.csv and log/ of "
+        "https://github.com/yawgmoth/HanabiData"
+    )
 
     @property
-    def plan(self) -> Mapping[str, Any]:
-        plan = {"cap": CAP, "alone": MANY}
-        return plan if self.data is None else plan | {"data": _fingerprint(self.data)}
+    def numbers(self) -> Mapping[str, Any]:
+        return {"cap": CAP, "alone": MANY}
+
+    def fingerprint(self) -> str:
+        return _fingerprint(self.file)
 
     def settings(self) -> Sequence[Setting]:
         return [{"demonstrators": each} for each in ("people", "legal", "partners", "alone")]
@@ -88,23 +93,14 @@ class Hanabi(AbstractFileExperiment):
         return {"uniform": models["uniform"]}
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        return [_data(self._path, setting["demonstrators"])] * len(trials)
+        return [_data(self.file, setting["demonstrators"])] * len(trials)
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
         if method == "cloned":
             return {"rows": fit.rows}
-        games = first_games(_games(self._path), CAP)
+        games = first_games(_games(self.file), CAP)
         outcomes = Outcomes(games, list(dict.fromkeys(game.person for game in games)))
         return measure(method)(fit, outcomes, trial)
-
-    @property
-    def _path(self) -> Path:
-        if self.data is None:
-            raise SettingsError(
-                "people/hanabi learns from published games: pass --data hanabi.tar.xz, an archive with games.csv "
-                "and log/ of https://github.com/yawgmoth/HanabiData"
-            )
-        return self.data
 
 
 def demonstrations(

@@ -18,7 +18,6 @@ from ileed import (
     Demonstrations,
     Perfect,
     Persistent,
-    SettingsError,
     UniformMixture,
 )
 from ileed.model.demonstrators import AbstractDemonstratorModel
@@ -31,7 +30,7 @@ from ileed_lab.people.overcooked.trials import Trial, read_trials
 from ileed_lab.people.overcooked.views import ACTIONS, steps
 from ileed_lab.records import Measured
 
-__all__ = ["METHOD", "MODELS", "Overcooked", "demonstrations", "pairs_of", "path_of", "trials_of"]
+__all__ = ["METHOD", "MODELS", "AbstractOvercooked", "Overcooked", "demonstrations", "pairs_of", "trials_of"]
 
 METHOD = replace(learners.METHOD, policy=CategoricalMLP(hidden=(64, 64)))
 """That of Hanabi, with a network chosen by what cloning makes of held-out games, before any score was looked at."""
@@ -45,9 +44,24 @@ MODELS: Mapping[str, AbstractDemonstratorModel[Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class AbstractOvercooked(AbstractFileExperiment):
+    """An experiment on the published games of pairs."""
+
+    block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "overcooked_ai-1.1.0.tar.gz"
+    source: ClassVar[str] = (
+        "published games: pass --data overcooked_ai-1.1.0.tar.gz, which "
+        "`pip download overcooked-ai==1.1.0 --no-deps --no-binary :all:` fetches"
+    )
+
+    def fingerprint(self) -> str:
+        return pairs_of(self.file).fingerprint
+
+
 @final
 @dataclass(frozen=True)
-class Overcooked(AbstractFileExperiment):
+class Overcooked(AbstractOvercooked):
     """Pairs of demonstrators in five kitchens; a demonstrator is a pair, and an episode one of its games.
 
     The score belongs to the pair, so both players' steps are the pair's. Trials of the experiment differ in the seeds
@@ -56,12 +70,6 @@ class Overcooked(AbstractFileExperiment):
 
     name: str = "people/overcooked"
     trials: int = 1
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "overcooked_ai-1.1.0.tar.gz"
-
-    @property
-    def plan(self) -> Mapping[str, Any]:
-        return {} if self.data is None else {"data": pairs_of(self.data).fingerprint}
 
     def settings(self) -> Sequence[Setting]:
         return [{"demonstrators": "pairs"}]
@@ -76,10 +84,10 @@ class Overcooked(AbstractFileExperiment):
         }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        return [pairs_of(path_of(self.data, self.name))] * len(trials)
+        return [pairs_of(self.file)] * len(trials)
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
-        played = trials_of(path_of(self.data, self.name))
+        played = trials_of(self.file)
         outcomes = Outcomes(played, list(dict.fromkeys(each.person for each in played)))
         return measure("agreement" if method == "pace" else method)(fit, outcomes, trial)
 
@@ -105,16 +113,6 @@ def demonstrations(trials: Sequence[Trial]) -> Demonstrations:
         names=tuple(dict.fromkeys(trial.person for trial in trials)),
         action_count=len(ACTIONS),
     )
-
-
-def path_of(data: Path | None, experiment: str) -> Path:
-    """The source package, which the command has to name."""
-    if data is None:
-        raise SettingsError(
-            f"{experiment} learns from published games: pass --data overcooked_ai-1.1.0.tar.gz, which "
-            "`pip download overcooked-ai==1.1.0 --no-deps --no-binary :all:` fetches"
-        )
-    return data
 
 
 @cache

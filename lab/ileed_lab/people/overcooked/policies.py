@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
 from ileed import Demonstrations, Perfect
 from ileed.parallel.runtime import stream
-from ileed_lab.grid import AbstractFileExperiment, Setting
+from ileed_lab.grid import Setting
 from ileed_lab.learners import Learner, likeliest
 from ileed_lab.people.overcooked.experiment import (
     METHOD,
     MODELS,
+    AbstractOvercooked,
     demonstrations,
     pairs_of,
-    path_of,
     trials_of,
 )
 from ileed_lab.people.overcooked.playing import RULES, Simulator, play
@@ -39,7 +39,7 @@ BETTER = "better half"
 
 @final
 @dataclass(frozen=True)
-class OvercookedPolicies(AbstractFileExperiment):
+class OvercookedPolicies(AbstractOvercooked):
     """One policy learned from all pairs plays both players in each of the five kitchens.
 
     Trials differ in the seeds of fits and of play. In "better half" the learner is given the games of each kitchen
@@ -48,13 +48,10 @@ class OvercookedPolicies(AbstractFileExperiment):
 
     name: str = "people/overcooked-policies"
     trials: int = 5
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "overcooked_ai-1.1.0.tar.gz"
 
     @property
-    def plan(self) -> Mapping[str, Any]:
-        plan = {"steps": STEPS, "games": GAMES}
-        return plan if self.data is None else plan | {"data": pairs_of(self.data).fingerprint}
+    def numbers(self) -> Mapping[str, Any]:
+        return {"steps": STEPS, "games": GAMES}
 
     def settings(self) -> Sequence[Setting]:
         return [{"demonstrators": "pairs"}, {"demonstrators": BETTER}]
@@ -68,15 +65,14 @@ class OvercookedPolicies(AbstractFileExperiment):
         return {"people": None, "bc": cloning, **models}
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        path = path_of(self.data, self.name)
-        return [_better_half(path) if setting["demonstrators"] == BETTER else pairs_of(path)] * len(trials)
+        own = _better_half if setting["demonstrators"] == BETTER else pairs_of
+        return [own(self.file)] * len(trials)
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
-        path = path_of(self.data, self.name)
         if fit is None:
-            return _recorded(path)
+            return _recorded(self.file)
         policy = likeliest(fit).policy
-        kitchens = {each.partner: each for each in trials_of(path)}
+        kitchens = {each.partner: each for each in trials_of(self.file)}
         soups: dict[str, dict[str, list[float]]] = {}
         with Simulator() as simulator:
             for words, games in GAMES.items():

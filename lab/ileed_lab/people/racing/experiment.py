@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from ileed import Demonstrations, Embedded, Ileed, MixtureMLP, SettingsError, VarianceScaling
+from ileed import Demonstrations, Embedded, Ileed, MixtureMLP, VarianceScaling
 from ileed_lab.grid import AbstractFileExperiment, Setting
 from ileed_lab.learners import PAPERS_STEPS, Learner
 from ileed_lab.people.racing.laps import RacingLaps, racing_laps
@@ -27,7 +27,7 @@ from ileed_lab.quality import (
 )
 from ileed_lab.records import Measured
 
-__all__ = ["HORIZON", "METHODS", "Racing", "laps_of"]
+__all__ = ["HORIZON", "METHODS", "AbstractRacing", "Racing"]
 
 HORIZON = 12
 """Actions of a chunk, 120 m or about 2 s, where a method embeds several of them together."""
@@ -55,21 +55,38 @@ QUALITIES: Mapping[str, AbstractQuality] = {
 }
 
 
+@dataclass(frozen=True)
+class AbstractRacing(AbstractFileExperiment):
+    """An experiment on laps of racing drivers."""
+
+    block: ClassVar[int] = 1
+    data_file: ClassVar[str] = "laps.parquet"
+    source: ClassVar[str] = (
+        "published laps: pass --data laps.parquet, the laps of https://doi.org/10.1371/journal.pone.0245320 with one "
+        "row every 10 m"
+    )
+    has_continuous_actions: ClassVar[bool] = True
+
+    @property
+    def laps(self) -> RacingLaps:
+        """The laps of the file, read once."""
+        return _laps(self.file)
+
+    def fingerprint(self) -> str:
+        return self.laps.data.fingerprint
+
+
 @final
 @dataclass(frozen=True)
-class Racing(AbstractFileExperiment):
+class Racing(AbstractRacing):
     """Laps of 13 drivers in a racing simulator; trials differ in the seeds of fits, scores and resampling."""
 
     name: str = "people/racing"
     trials: int = 3
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "laps.parquet"
-    has_continuous_actions: ClassVar[bool] = True
 
     @property
-    def plan(self) -> Mapping[str, Any]:
-        plan = {"draws": DRAWS}
-        return plan if self.data is None else plan | {"data": laps_of(self.data, self.name).data.fingerprint}
+    def numbers(self) -> Mapping[str, Any]:
+        return {"draws": DRAWS}
 
     def settings(self) -> Sequence[Setting]:
         return [{"demonstrators": "drivers"}]
@@ -79,10 +96,10 @@ class Racing(AbstractFileExperiment):
         return expertise | {name: QualityLearner(quality) for name, quality in QUALITIES.items()}
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        return [laps_of(self.data, self.name).data] * len(trials)
+        return [self.laps.data] * len(trials)
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
-        return measure_scores(fit, laps_of(self.data, self.name), seed=trial)
+        return measure_scores(fit, self.laps, seed=trial)
 
 
 def measure_scores(scores: LapScores, laps: RacingLaps, *, seed: int) -> Measured:
@@ -106,16 +123,6 @@ def measure_scores(scores: LapScores, laps: RacingLaps, *, seed: int) -> Measure
         "segment_scores": scores.segments.tolist(),
         **scores.remarks,
     }
-
-
-def laps_of(data: Path | None, experiment: str) -> RacingLaps:
-    """The laps of an experiment's file, read once."""
-    if data is None:
-        raise SettingsError(
-            f"{experiment} learns from published laps: pass --data laps.parquet, the laps of "
-            "https://doi.org/10.1371/journal.pone.0245320 with one row every 10 m"
-        )
-    return _laps(data)
 
 
 @cache

@@ -11,10 +11,10 @@ import numpy as np
 
 from ileed import Demonstrations, Fitted, Ileed, MixtureMLP, curate
 from ileed.data import Array
-from ileed_lab.grid import AbstractFileExperiment, Setting
+from ileed_lab.grid import Setting
 from ileed_lab.learners import Learner
 from ileed_lab.outcome_weights import outcome_weights
-from ileed_lab.people.racing.experiment import laps_of
+from ileed_lab.people.racing.experiment import AbstractRacing
 from ileed_lab.people.racing.laps import RacingLaps, lap_times, medians_by_driver
 from ileed_lab.records import Measured
 from ileed_lab.regression import Regression, Regressor
@@ -109,19 +109,15 @@ class CuratedTraining:
 
 @final
 @dataclass(frozen=True)
-class RacingPolicies(AbstractFileExperiment):
+class RacingPolicies(AbstractRacing):
     """Policies that learn without the fastest drivers, and predict these; a trial is a network of each policy."""
 
     name: str = "people/racing-policies"
     trials: int = 3
-    block: ClassVar[int] = 1
-    data_file: ClassVar[str] = "laps.parquet"
-    has_continuous_actions: ClassVar[bool] = True
 
     @property
-    def plan(self) -> Mapping[str, Any]:
-        plan = {"rules": {name: dict(rule) for name, rule in RULES.items()}}
-        return plan if self.data is None else plan | {"data": laps_of(self.data, self.name).data.fingerprint}
+    def numbers(self) -> Mapping[str, Any]:
+        return {"rules": {name: dict(rule) for name, rule in RULES.items()}}
 
     def settings(self) -> Sequence[Setting]:
         return [{"left_out": count} for count in LEFT_OUT]
@@ -135,11 +131,11 @@ class RacingPolicies(AbstractFileExperiment):
         }
 
     def demonstrations(self, setting: Setting, trials: Sequence[int]) -> Sequence[Demonstrations]:
-        training, _ = split_drivers(laps_of(self.data, self.name), setting["left_out"])
+        training, _ = split_drivers(self.laps, setting["left_out"])
         return [training] * len(trials)
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
-        _, held_out = split_drivers(laps_of(self.data, self.name), setting["left_out"])
+        _, held_out = split_drivers(self.laps, setting["left_out"])
         return measure_policies(fit, held_out)
 
 
