@@ -62,7 +62,7 @@ print(json.dumps({"seconds": seconds, "counts": counts, "steps": int(steps), "ve
 
 
 def simulated(number: int, *, repeats: bool) -> dict[str, Any]:
-    """The columns of one file: everybody has ten episodes in it, and follows one network or acts at random."""
+    """The columns of one file: each demonstrator has ten episodes in it, and follows one network or acts at random."""
     network = np.random.default_rng(0).normal(size=(FEATURES, ACTIONS)).astype(np.float32)
     expertise = np.random.default_rng(1).uniform(0.1, 0.95, size=PEOPLE)
     random = np.random.default_rng((2, number))
@@ -85,7 +85,7 @@ def simulated(number: int, *, repeats: bool) -> dict[str, Any]:
 
 
 def make(folder: Path, files: int, *, repeats: bool, flat: bool = False) -> Path:
-    """A folder with at least so many files; with `flat` each feature is a column of its own."""
+    """A folder with at least this many files; with `flat` each feature is a column of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(files):
         path = folder / f"part-{number:03}.parquet"

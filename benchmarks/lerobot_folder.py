@@ -28,7 +28,7 @@ PEOPLE = 10
 
 
 def simulated(episodes: int, frames: int, dimensions: int, seed: int = 0) -> ileed.Demonstrations:
-    """A robot of so many joints that follows its targets; the expert's are a network's, and each person adds noise."""
+    """A robot that follows its targets; the expert's are a network's, and each demonstrator adds noise."""
     random = np.random.default_rng(seed)
     inner, outer = (random.normal(size=(dimensions, dimensions)) * 1.5 / dimensions**0.5 for _ in range(2))
     who = np.arange(episodes) % PEOPLE
@@ -121,7 +121,7 @@ def main() -> None:
         fitted = json.loads(told.read_text())
         for version in ("v3.0", "v2.1"):
             Path(f"{place}/{version}/meta/ileed.json").unlink()
-            note(f"inspect {version}, nobody named", "-m", "ileed", "inspect", f"{place}/{version}")
+            note(f"inspect {version}, no demonstrator named", "-m", "ileed", "inspect", f"{place}/{version}")
     print(json.dumps(fitted, indent=2))
     if options.out is not None:
         settings = {name: getattr(options, name) for name in ("episodes", "frames", "dimensions")} | {"people": PEOPLE}

@@ -1,8 +1,8 @@
-"""Many people: how long a default fit of 1,000 to 100,000 demonstrators takes, in how much memory, and how right it is.
+"""Time, memory and accuracy of a default fit of 1,000 to 100,000 demonstrators.
 
 python benchmarks/many_people.py --out results/benchmarks/many-people-cpu.json
 
-People have 20 steps on average, skewed: the numbers of steps are lognormal. Skills are uniform, states recur. Each size
+They have 20 steps on average; the numbers of steps are lognormal. Skills are uniform, states recur. Each size
 is fitted in a process of its own; the rank correlation is Spearman's, of estimated expertise with the true skill.
 """
 
@@ -31,10 +31,10 @@ ENOUGH_STEPS = 50
 
 
 def population(people: int, *, seed: int = 0) -> tuple[ileed.Demonstrations, np.ndarray[Any, Any]]:
-    """Demonstrations of so many people in episodes of ten steps, and (person,) their true skills.
+    """Demonstrations in episodes of ten steps, and (demonstrator,) true skills.
 
-    The expert's action is a function of four features of a state; somebody of skill s takes it with probability s, and
-    any action alike otherwise.
+    The expert's action is a function of four features of a state; a demonstrator of skill s takes it with
+    probability s, and otherwise any action with equal probability.
     """
     chance = np.random.default_rng([people, seed])
     features = chance.uniform(-1, 1, size=(STATES, 4)).round(3).astype(np.float32)
@@ -45,7 +45,7 @@ def population(people: int, *, seed: int = 0) -> tuple[ileed.Demonstrations, np.
     who = np.repeat(np.arange(people), steps)
     state = (STATES * chance.random(len(who)) ** 2).astype(int)
     follows = chance.random(len(who)) < skill[who]
-    place = np.arange(len(who)) - np.repeat(np.cumsum(steps) - steps, steps)  # of a step among its person's own
+    place = np.arange(len(who)) - np.repeat(np.cumsum(steps) - steps, steps)  # of a step among its demonstrator's own
     data = ileed.Demonstrations(
         observations=features[state],
         actions=np.where(follows, expert.argmax(1)[state], chance.integers(ACTIONS, size=len(who))),
@@ -57,7 +57,7 @@ def population(people: int, *, seed: int = 0) -> tuple[ileed.Demonstrations, np.
 
 
 def measure(people: int, *, seed: int = 0) -> dict[str, Any]:
-    """Fit, save and report on so many people, in this process."""
+    """Fit, save and report, in this process."""
     data, skill = population(people, seed=seed)
     memory = _peak_gigabytes()
     began, used = monotonic(), process_time()
@@ -96,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--people", type=int, nargs="+", default=SIZES)
     parser.add_argument("--out", type=Path, help="where to write the record; sizes that it has already are kept")
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # measure so many people in this process
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # measure one size in this process
     asked = parser.parse_args()
     if asked.one is not None:
         print(json.dumps(measure(asked.one)))

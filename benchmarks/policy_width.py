@@ -41,7 +41,7 @@ Known = dict[str, float]
 
 
 def data_sets(seeds: Sequence[int], tables: int, positions: Path | None) -> Iterator[tuple[str, Demonstrations, Known]]:
-    """Data sets by name, with everybody's known skill."""
+    """Data sets by name, with the known skill of every demonstrator."""
     sys.path.insert(0, str(ROOT / "tests"))
     from cartpole import cartpole
 
@@ -162,7 +162,7 @@ units, which suffice for MiniGrid and are far too narrow for a table of decision
   are represented by about 100,000 steps in randomly drawn whole episodes.
 - Policies with two hidden layers of 4, 8 and 32 units are fitted to the rest, three restarts each, with the settings of
   the final fit; 128 units are tried if 32 win.
-- Each width is judged by the held-out cost of its most likely restart. The narrowest width within one standard error of
+- Each width is rated by the held-out cost of its most likely restart. The narrowest width within one standard error of
   the best wins (of the paired difference, over episodes).
 
 The final fit uses all episodes. `Fitted.width` keeps the comparison. An explicit `policy` is used as it is;

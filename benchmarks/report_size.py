@@ -1,7 +1,7 @@
-"""A report of 5,000 people and 5 million steps: how large the page is, and how soon a browser shows it.
+"""A report of 5,000 demonstrators and 5 million steps: how large the page is, and how soon a browser shows it.
 
-People are rated by a hundred of their steps each, since cross-fitting all of them would take long, and changes neither
-the size of the page nor the time to open it.
+Demonstrators are rated by a hundred of their steps each, since cross-fitting all steps would take long and changes
+neither the size of the page nor the time to open it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 
 def people(count: int, steps: int) -> ileed.Demonstrations:
-    """People of rising skill among forty states, in episodes of fifty steps."""
+    """Demonstrators of rising skill among forty states, in episodes of fifty steps."""
     chance = np.random.default_rng(0)
     who = np.repeat(np.arange(count), steps)
     state = chance.integers(40, size=len(who))
@@ -41,7 +41,7 @@ def main() -> None:
     """Fit, write the page, open it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--people", type=int, default=5_000)
-    parser.add_argument("--steps", type=int, default=1_000, help="of each person")
+    parser.add_argument("--steps", type=int, default=1_000, help="of each demonstrator")
     parser.add_argument("--keep", type=Path, help="where to leave the page")
     parser.add_argument("--out", type=Path, help="where to write the record")
     asked = parser.parse_args()

@@ -8,7 +8,7 @@ The plain procedure takes one restart after the other, each a full batch of raw 
 the constant encoding of the mission that minigrid's own wrapper appends), with `torch.nn.Linear` and two Adam
 optimisers: the same model, sizes and steps as ours. Between the two stands our own engine fitting one restart at a
 time, which shows how much comes from collapsing the data and how much from fitting all restarts together. The plain
-procedure rates nobody, so neither do these two (`folds=0`); ours with cross-fitting, as by default, is timed apart.
+procedure gives no ratings, so neither do these two (`folds=0`); ours with cross-fitting, the default, is timed apart.
 """
 
 from __future__ import annotations

@@ -264,6 +264,11 @@ def _continuous(paths: Sequence[Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_PROCESSES = {
+    f"inspect {version}, nobody named": f"inspect {version}, no demonstrator named" for version in ("v3.0", "v2.1")
+}
+
+
 def _folder(path: Path) -> str:
     if not path.exists():
         return ""
@@ -273,7 +278,10 @@ def _folder(path: Path) -> str:
         **settings
     )
     words = ("{seconds:.1f}", "{processor_seconds:.1f}", "{peak_megabytes:,.0f}", "{load:.1f}")
-    rows = [" | ".join([name, *(each.format(**cost) for each in words)]) for name, cost in record["costs"].items()]
+    rows = [
+        " | ".join([_PROCESSES.get(name, name), *(each.format(**cost) for each in words)])
+        for name, cost in record["costs"].items()
+    ]
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in fitted["stages"].items())
     lines = [
         f"\n{size}; {made['machine']}; torch {made['torch']}; commit {made['commit']}, {made['date'][:10]}.\n",
