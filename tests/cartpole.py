@@ -22,8 +22,8 @@ def controller(observations: npt.NDArray[np.float32], starts: object = None) -> 
 def cartpole(seed: int, skill: Sequence[float] = (0.95, 0.8, 0.6, 0.4, 0.2, 0.05), steps: int = 500) -> Demonstrations:
     """`steps` steps of each demonstrator, who acts as the controller with probability skill[i], else at random.
 
-    Mean rewards are about 500 at skill 0.8 and above, 170 at 0.5, 55 at 0.3 and 21 at 0. The last episode of everybody
-    is cut where the steps are spent.
+    Mean rewards are about 500 at skill 0.8 and above, 170 at 0.5, 55 at 0.3 and 21 at 0. Each demonstrator's last
+    episode is truncated.
     """
     observations, actions, rewards, terminals, episode = [], [], [], [], []
     begun = -1

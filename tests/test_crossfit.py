@@ -312,8 +312,8 @@ def test_people_are_rated_in_each_kind_of_state_and_in_each_episode():
         in_phases().assess(phases(), by="phases")
 
 
-def test_expertise_over_common_states_counts_kinds_alike_for_all_and_says_where_somebody_was_not():
-    """Ann's 600 steps are half in each phase, as everybody's share of steps is not: cy is in the first alone."""
+def test_expertise_over_common_states_counts_kinds_alike_for_all_and_says_which_states_a_demonstrator_missed():
+    """Ann's 600 steps are half in each phase; the steps of all are not, because cy is in the first alone."""
     ratings = in_phases().assess(phases(), by="phase")
     rows = {row["demonstrator"]: row for row in ratings.standardised().to_pylist()}
     reach = (phases().skills["phase"] == "reach").mean()
@@ -356,7 +356,7 @@ def test_restarts_that_are_as_likely_and_order_people_otherwise_are_both_shown(t
     assert fitted.restarts.alternatives == (tuple(other.values()),)
     assert "as likely" in repr(fitted)
     assert replace(twins, result=replace(twins.result, nats_per_action=np.array([1.0, 1.1]))).alternatives() == []
-    joint.expertise.skill[1] = 0.0  # everybody is as good as the others, which is another order than the first one's
+    joint.expertise.skill[1] = 0.0  # all are equally good, another order than the first one's
     assert [set(each.values()) for each in twins.alternatives()] == [{0.5}]
     fitted = replace(fitted, method=replace(fitted.method, restarts=2, ensemble=1), width=None)
     fitted.save(tmp_path / "run")

@@ -85,7 +85,7 @@ def assert_equal_parameters(found, distribution):
 def assert_same_policy(answer, policy, rows=7):
     """`answer(observations, state)` gives parameters and a new state, as the policy does over steps and restarts.
 
-    A recurrent policy is walked past the steps after which it forgets, and one row begins an episode anew.
+    A recurrent policy runs past the reset of its hidden state, and one row starts another episode.
     """
     module = policy.to_module()
     state = module.initial_state(rows) if is_recurrent(module) else []

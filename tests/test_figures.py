@@ -70,7 +70,7 @@ def restarts(results: Path) -> None:
 
 
 def skills(results: Path, *, estimate: float = 0.25) -> None:
-    """Everybody has the same estimate in every stage."""
+    """Every demonstrator has the same estimate in every stage."""
     everywhere = {f"minigrid/{stage}": estimate for stage in SKILLED}
     trial = {"reward": 0.5, "expertise": {f"skilled in {own}": everywhere for own in SKILLED}}
     write_cell(results, "skills", {"beta": 0.1}, "ileed", [trial, trial])

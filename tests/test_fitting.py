@@ -587,7 +587,7 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, data, how):
         assert file.exists()
     told = []
     resumed = fit(data, **how, checkpoint=file, checkpoint_seconds=3600.0, progress=told.append)
-    assert told[0].step >= 18, "it started anew instead of going on"
+    assert told[0].step >= 18, "it started again instead of resuming"
     assert_same_bits(resumed, straight)
     assert [path.name for path in tmp_path.iterdir()] == [file.name], "the checkpoint stays until the fit is saved"
     told = []

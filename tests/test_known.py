@@ -36,7 +36,7 @@ def test_a_majority_that_errs_alike_is_corrected_by_answers_in_two_of_six_states
 
 
 def test_an_answer_is_soft():
-    """Everybody is nearly always right: a wrong answer that counts little is not believed, and one that counts is."""
+    """Both demonstrators are nearly always right: a wrong answer is believed only if it counts for much."""
     data = simulated(lambda random, person, right, previous: right, people=2, episodes=5)
     wrong = np.eye(STATES)[[0]], [(RIGHT[0] + 1) % ACTIONS]
     for steps, believed in ((0.1, False), (100.0, True)):

@@ -87,7 +87,7 @@ def test_an_epoch_shows_everybody_with_all_of_their_steps(legal):
 
 
 def test_a_mean_over_all_people_is_not_taken_over_a_part_of_them():
-    """Expertise without easiness is measured from the mean over everybody: no batch has some people alone."""
+    """Expertise without easiness is centred over all demonstrators: no batch has only some of them."""
     data, _ = crowd()
     sampler, joint = start(data, replace(FEW, expertise=ileed.Difficulty(easiness=False)).parts(data))
     assert joint.parts.expertise.measures_from_mean
@@ -155,7 +155,7 @@ def folds():
 
 @pytest.fixture(scope="module")
 def at_once(folds):
-    """Everybody at the same time, as few people are rated."""
+    """All demonstrators at once, as small data are rated."""
     return folds.rate(temperature=0.5)
 
 

@@ -1,4 +1,4 @@
-"""Pseudonyms: nobody's name is in any output, and nothing else changes."""
+"""Pseudonyms: no name is in any output, and nothing else changes."""
 
 import json
 from pathlib import Path

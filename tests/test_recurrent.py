@@ -404,7 +404,7 @@ class Narrow:
 
 
 def test_simulated_demonstrators_remember_nothing_of_earlier_episodes():
-    """Against the policy's own `predict`, begun anew with each episode: cut by the limit, three of 50 steps each."""
+    """Against the policy's own `predict`, reset at each episode: truncated by the limit, three of 50 steps each."""
     reach = ReachTask()
     learned_from = demonstrate(reach, ReachExpert(), skill=[1.0, 1.0], steps=60, seed=0)
     policy = recurrent(policy=MixtureLSTM(hidden=(6,), length=8, modes=1), steps=30).fit(learned_from, seed=0).policy

@@ -78,7 +78,7 @@ class Page(HTMLParser):
 
 
 def lattice(names, *, steps=40, places=8, seed=0, **columns):
-    """Everybody's walk over a few places, each person erring less than the one before."""
+    """Walks over a few places, each demonstrator erring less than the one before."""
     generator = np.random.default_rng(seed)
     who = np.repeat(np.arange(len(names)), steps)
     place = generator.integers(places, size=len(who))

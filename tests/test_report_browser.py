@@ -177,7 +177,7 @@ def test_numbers_in_a_map_stand_out_from_its_shades_which_grow_darker():
 
 
 def deficient(colour, matrix):
-    """A colour as somebody without one kind of cone sees it (Machado et al., 2009)."""
+    """A colour as seen without one kind of cone (Machado et al., 2009)."""
     channels = np.array([int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)])
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     return np.clip(matrix @ linear, 0, 1)

@@ -371,7 +371,7 @@ def test_a_second_save_is_refused_with_both_choices(tmp_path):
 
 
 def test_a_run_that_is_only_half_readable_may_be_replaced(tmp_path):
-    """Its mark says whose it is; nobody wants it back."""
+    """Its mark says that it is a run of ours, and it cannot be loaded."""
     fitted().save(tmp_path / "run")
     cut("weights.safetensors")(tmp_path / "run")
     fitted("cloning").save(tmp_path / "run", overwrite=True)
@@ -427,7 +427,7 @@ def test_a_folder_beside_a_run_that_is_named_like_our_own_attempts_is_not_touche
 
 
 def test_a_link_in_a_run_never_moves_what_it_leads_to(tmp_path):
-    """A run from somebody else could name a folder of the reader's own as its replacement."""
+    """A run from elsewhere could name a folder of the reader's own as its replacement."""
     fitted().save(tmp_path / "run")
     fitted("cloning").save(tmp_path / "mine")
     (tmp_path / "run" / ".ileed-replacement").symlink_to(tmp_path / "mine")

@@ -135,7 +135,7 @@ def test_an_episode_depends_on_its_number_alone(skills):
 
 
 def test_rows_keep_their_environment_and_say_where_stages_start(skills):
-    """Of 7 episodes in 3 stages each start is told once, in a batch that never changes its width."""
+    """Of 7 episodes in 3 stages each start is reported once, in a batch that never changes its width."""
     widths, told = set(), 0
 
     def actor(observations, starts):

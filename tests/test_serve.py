@@ -294,7 +294,7 @@ def test_a_long_episode_is_sent_in_parts():
     assert [len(each["taken"]) for each in parts] == [PART, PART, 7]
     assert [*parts[0]["taken"], *parts[1]["taken"], *parts[2]["taken"]] == data.actions.tolist()
     assert parts[1]["stretches"][0]["start"] == PART
-    assert parts[0]["expected"] is None  # cloning takes everybody for an expert
+    assert parts[0]["expected"] is None  # cloning takes every demonstrator for an expert
 
 
 @pytest.mark.parametrize("policy", [ileed.MixtureMLP(hidden=(4,), modes=2), ileed.MixtureLSTM(hidden=(4,), modes=2)])

@@ -257,7 +257,7 @@ def test_the_papers_three_are_perfect_in_one_stage_each():
 
 
 def test_skill_and_policy_follow_the_stage_that_a_step_is_in(skills):
-    """In their own stage everybody does what its expert would; elsewhere in 0.2 + 0.8 / 7 of the steps.
+    """In their own stage demonstrators act as its expert would; elsewhere in 0.2 + 0.8 / 7 of the steps.
 
     Five standard errors of the smallest count, some 100 steps, are 0.23.
     """

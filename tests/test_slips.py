@@ -228,7 +228,7 @@ def test_a_fit_with_gold_people_goes_on_from_its_own_checkpoint_alone(tmp_path):
 
 
 def test_abilities_and_easiness_are_recovered_and_shrinkage_keeps_people_to_one_number():
-    """Three states are hard for everybody: people differ in ability alone, and the interaction stays small."""
+    """Three states are hard for all: demonstrators differ in ability alone, and the interaction stays small."""
     ability, hard = (2.0, 0.5, -1.0), np.array([0.0, 0.0, 0.0, -2.0, -2.0, -2.0])
     random = np.random.default_rng(0)
     state, who = random.integers(6, size=9_000), np.repeat([0, 1, 2], 3_000)

@@ -154,7 +154,7 @@ def test_a_recurrent_policy_over_discrete_actions_learns_what_depends_on_the_pas
     assert found["careful"] > 0.85 > 0.65 > found["careless"]
     fitted.policy.reset()
     done = [int(fitted.policy.act(np.eye(ACTIONS)[[each]])[0]) for each in state[:20]]
-    inside = np.arange(20) % 5 > 0  # the hidden state begins anew every five steps, as in learning
+    inside = np.arange(20) % 5 > 0  # the hidden state is reset every five steps, as in training
     assert (np.array(done)[inside] == right[:20][inside]).mean() == 1.0
     with_context = fit(data, tiny_parts.Repeat(), policy=tiny_parts.CategoricalLSTM(), steps=20, batch_size=64)
     assert np.isfinite(with_context.nats(data)).all()

@@ -17,7 +17,7 @@ NUMBERS = ("age", "systolic", "pulse", "temperature", "oxygen", "pain")
 
 
 def triage(seed: int, *, people: int = 30, cases: int = 200) -> tuple[dict[str, Any], dict[str, float]]:
-    """Columns of the table, one row a case, and everybody's skill by name; the rows are in random order."""
+    """Columns of the table, one row a case, and every nurse's skill by name; the rows are in random order."""
     rng = np.random.default_rng(seed)
     steps = people * cases
     columns = case_columns(rng, steps)

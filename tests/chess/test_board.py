@@ -1,4 +1,4 @@
-"""What a network sees of a position, and the list of moves: held against python-chess on positions of every kind."""
+"""What a network sees of a position, and the list of moves, compared with python-chess on positions of every kind."""
 
 import numpy as np
 import pytest
@@ -148,7 +148,7 @@ def test_what_is_no_board_is_not_centred():
         board.with_king_centred_planes(np.zeros((2, 100), dtype=np.uint8))
 
 
-def test_a_square_in_passing_that_nobody_can_use_is_not_seen():
+def test_an_en_passant_square_without_a_legal_capture_is_not_encoded():
     told, untold = board.encode(["4k3/8/8/8/3P4/8/8/4K3 b - d3", "4k3/8/8/8/3P4/8/8/4K3 b - -"]).observations
     np.testing.assert_array_equal(told, untold)
 

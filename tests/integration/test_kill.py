@@ -87,6 +87,6 @@ def test_a_killed_fit_goes_on_to_the_same_bits(uninterrupted, tmp_path, trial):
     steps_of_a_fit(tmp_path, batch_size, killed_at=random.Random(trial).randrange(STEPS // 2, STEPS - 50))
     assert not (tmp_path / "weights").exists()
     resumed = steps_of_a_fit(tmp_path, batch_size)
-    assert resumed[0] > STEPS // 200  # it did not begin anew
+    assert resumed[0] > STEPS // 200  # it did not start again
     assert bits(tmp_path) == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "checkpoint-folds", "weights"]

@@ -295,5 +295,5 @@ def test_robomimics_own_rollouts_score_the_policy_in_the_simulator(tmp_path):
     rollout = {"enabled": True, "n": 2, "horizon": 20, "rate": 1, "warmstart": 0}
     found = train(tmp_path, path, epochs=1, each=3, rollout=rollout)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert logged(tmp_path, "Horizon") == [20]  # random operators teach nobody to finish early
+    assert logged(tmp_path, "Horizon") == [20]  # a policy cloned from random operators does not finish early
     assert logged(tmp_path, "Success_Rate") == [0]

@@ -52,8 +52,8 @@ def played(*, positions, times, units, seed=0):
     ids=["each position learned", "learned across positions"],
 )
 def test_relative_expertise_is_recovered_within_two_hundredths(hidden, units, positions, times, steps, rate):
-    """Only ratios are identified, so everybody is compared with the best. Their standard error, with 30,000 or 40,000
-    moves each, is 0.004; seeds are fixed.
+    """Only ratios are identified, so demonstrators are compared with the best. With 30,000 or 40,000 moves each, the
+    standard error is 0.004; seeds are fixed.
     """
     data = played(positions=positions, times=times, units=units)
     method = ileed.Ileed(

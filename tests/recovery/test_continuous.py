@@ -81,7 +81,7 @@ def fits(trials):
 
 
 def expertise_by_the_known_policy(data):
-    """What the data say of everybody's expertise to one who knows the policy: one over the mean square of the noise."""
+    """Every demonstrator's expertise given the true policy: one over the mean square of the noise."""
     policy = EXPERT.distribution(data.observations)
     noise = ((data.actions - policy.mean.numpy()) / policy.stddev.numpy())[:, :GRIPPER]
     found = np.array([1 / np.square(noise[data.demonstrator == person]).mean() for person in range(len(EXPERTISE))])
@@ -107,10 +107,10 @@ def test_not_knowing_the_policy_costs_little(trials, fits):
 
 @pytest.mark.campaign
 def test_the_learned_policy_is_nearer_to_the_expert_than_cloning_with_confidence(fits):
-    """The noise in a mean that weighs everybody alike is that of mean(1 / rho), and where each counts for what they
-    are worth that of 1 / mean(rho): the best that could be had here is 0.70 of cloning's distance.
+    """An unweighted mean has the noise of mean(1 / rho), an optimally weighted one that of 1 / mean(rho): the best
+    possible distance here is 0.70 of cloning's.
 
-    The 95 % interval of the mean difference over trials, by the bootstrap of pairs, lies above zero. On eight trials
+    The 95% interval of the mean difference over trials, by the bootstrap of pairs, lies above zero. On eight trials
     of other data, by which the sizes were chosen, the difference was 3.4 times its own deviation from trial to trial.
     """
     distance = np.array([[distance_from_the_expert(fitted) for fitted in pair] for pair in fits])
@@ -121,8 +121,8 @@ def test_the_learned_policy_is_nearer_to_the_expert_than_cloning_with_confidence
 
 
 @pytest.mark.campaign
-def test_a_gripper_that_is_open_or_shut_is_left_out_by_itself_and_hides_nobodys_expertise(trials):
-    """The same tolerance with the whole action; scaled like a velocity, the gripper draws everybody towards the best.
+def test_a_binary_gripper_is_exempt_by_default_and_hides_no_expertise(trials):
+    """The same tolerance with the whole action; a scaled gripper would make all demonstrators look like the best.
 
     Two modes, since a gripper has two.
     """

@@ -15,9 +15,9 @@ from ileed.envs.tasks import expert, task
 @pytest.mark.campaign
 @pytest.mark.parametrize("expertise", [ileed.Constant(), ileed.Embedded(dim=2)], ids=repr)
 @pytest.mark.parametrize("name", ["minigrid/empty", "minigrid/lava"])
-def test_the_skill_of_everybody_is_recovered(name, expertise):
-    """The standard error of a skill counted over 1,000 steps is at most 0.018, so chance alone puts somebody of ten
-    beyond 0.05 in one data set of fifteen; the seed of this one is fixed.
+def test_the_skill_of_every_demonstrator_is_recovered(name, expertise):
+    """The standard error of a skill counted over 1,000 steps is at most 0.018, so chance alone puts one of ten
+    demonstrators beyond 0.05 in one data set of fifteen; the seed of this one is fixed.
     """
     data = simulation.demonstrate(task(name), expert(name), skill=simulation.POPULATIONS["unif"], steps=1000, seed=4)
     truth = dict(zip(data.names, simulation.POPULATIONS["unif"], strict=True))

@@ -1,6 +1,6 @@
 """Die at every moment of a save in turn, and say what is found then: `python die_while_saving.py OLD NEW RUN PLACE`.
 
-RUN is made anew as PLACE says (a copy of the run OLD with a file of its user, an empty folder, or nothing), and a
+RUN is created again as PLACE says (a copy of the run OLD with a file of its user, an empty folder, or nothing), and a
 forked process saves NEW there. It dies without a word, as at `kill -9`, before its first request to the operating
 system to open, make, rename or remove something; then before its second, until it lives. Prints as JSON what was found
 each time, and how many times the save was repeated and came out well.

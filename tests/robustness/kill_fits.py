@@ -249,11 +249,11 @@ def arguments(data: Path, out: Path, *, seed: int, overwrite: bool) -> list[str]
 
 
 def uninterrupted(folder: Path, data: Path) -> tuple[dict[str, bytes], float]:
-    """The weights of the old and of the new run when nobody kills them, and how many seconds the second one took."""
+    """The weights of the old and of the new run without a kill, and how many seconds the second one took."""
     for seed, name in enumerate(("old", "new")):
         began = time.monotonic()
         if code := Process.forked(arguments(data, folder / name, seed=seed, overwrite=False)).wait():
-            raise SystemExit(f"a fit that nobody killed ended with {code}")
+            raise SystemExit(f"an uninterrupted fit ended with {code}")
         length = time.monotonic() - began
     return {name: (folder / name / "weights.safetensors").read_bytes() for name in ("old", "new")}, length
 

@@ -1,4 +1,4 @@
-"""A package of somebody else's: a policy head, demonstrator models, an expertise, a reader, a command and a task.
+"""A third-party package: a policy head, demonstrator models, an expertise, a reader, a command and a task.
 
 It uses public names of the library alone, and is found by its entry points.
 """
@@ -46,7 +46,7 @@ class Habit(AbstractDemonstratorModel[Categorical]):
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat(AbstractDemonstratorModel[Categorical]):
-    """Slips repeat the previous action with one probability q for everybody, and are uniform otherwise.
+    """Slips repeat the previous action with one probability q for all demonstrators, and are uniform otherwise.
 
     p(a | s, a', i) = rho pi(a | s) + (1 - rho) (q [a = a'] + (1 - q) / |A|); uniform at the first step of an episode.
     """
