@@ -192,7 +192,7 @@ def test_episodes_of_better_people_have_greater_expertise_and_agreement():
 
 
 def test_the_order_of_episodes_is_about_that_by_policies_that_have_not_seen_them():
-    """Good and poor episodes of four demonstrators (seed 0): share of pairs in the right order, in and out of sample."""
+    """Good and poor episodes of four demonstrators (seed 0): pairs in the right order, in and out of sample."""
     random = np.random.default_rng(0)
     who, episode = np.arange(80) % 4, np.repeat(np.arange(80), 25)
     is_good = random.random(80) < np.array([0.2, 0.4, 0.6, 0.8])[who]
