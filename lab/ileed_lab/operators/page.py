@@ -31,8 +31,8 @@ def simulated_operators_page(results: Path) -> ResultPage:
     ran = [name for name in (PICK_PLACE, RECOGNISABLE) if records.cells(name)]
     lead = [
         _INTRODUCTION,
-        _FIGURE if pick_place.tolerances else "",
         "\n".join([*pick_place_conclusion(pick_place), *recognisable_conclusion(recognisable)]),
+        _FIGURE if pick_place.tolerances else "",
         *misordered_pairs(recognisable),
     ]
     details = [

@@ -56,6 +56,7 @@ def robot_page(results: Path) -> ResultPage:
     ]
     details = [
         "## The operators",
+        _PICTURE,
         *_operators(),
         "## Success",
         *success,
@@ -79,9 +80,8 @@ The paper's second experiment: a robot arm puts a square nut over a peg, and pol
 skill tiers, alone and together. The paper's data, robomimic's Multi-Human set, were recorded from people. Ours are
 simulated by six operators of known skill (`ileed demonstrate robot/square`), so **published numbers are given for
 orientation, not for comparison**; the same command runs on the original file (`ileed reproduce robot/square --data
-FILE`).
-
-![A robot arm carries a square nut by its handle towards a peg](images/square.png)"""
+FILE`)."""
+_PICTURE = "![A robot arm carries a square nut by its handle towards a peg](images/square.png)"
 
 
 def _figures(found: Sequence[str]) -> list[str]:
