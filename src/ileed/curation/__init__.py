@@ -39,7 +39,8 @@ from ileed.errors import (
     whole_number,
 )
 from ileed.fitting.stages import Stages
-from ileed.methods import FOLDS, Fitted, Ileed
+from ileed.methods import Fitted, Ileed
+from ileed.methods.ileed import FOLDS
 from ileed.methods.policy import network_inputs
 from ileed.rating.ranks import rank_correlation
 from ileed.rating.ratings import checked_level
