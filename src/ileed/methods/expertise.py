@@ -266,14 +266,11 @@ def _over_steps(own: Array, person: Array, count: Array, people: int) -> tuple[A
     """(demonstrator,) means and (demonstrator, quantile) quantiles of (pair,) expertise, each for `count` steps."""
     order = np.lexsort((own, person))
     who, value, weight = person[order], own[order].astype(np.float64), count[order]
-    total = np.bincount(who, weights=weight, minlength=people)
+    total = np.bincount(who, weights=weight, minlength=people).astype(np.int64)
     average, quantiles = np.full(people, np.nan), np.full((people, QUANTILES), np.nan)
     some = np.flatnonzero(total)
     average[some] = np.bincount(who, weights=value * weight, minlength=people)[some] / total[some]
-    before = np.cumsum(total) - total
-    position = (np.cumsum(weight) - before[who]) / total[who]
-    last = np.searchsorted(who, some, side="right") - 1
-    # two apart, so that the end of one demonstrator's range is not the beginning of the next
-    place = np.searchsorted(2.0 * who + position, 2.0 * some[:, None] + np.linspace(0, 1, QUANTILES))
-    quantiles[some] = value[np.minimum(place, last[:, None])]
+    before = (np.cumsum(total) - total)[some, None]
+    part = -(-np.arange(QUANTILES) * total[some, None] // (QUANTILES - 1))  # of the steps, rounded up
+    quantiles[some] = value[np.searchsorted(np.cumsum(weight), before + np.maximum(part, 1))]
     return average, quantiles
