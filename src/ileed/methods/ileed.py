@@ -207,44 +207,6 @@ class Ileed:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
-    @property
-    def optimiser(self) -> fitting.OptimiserSettings:
-        """The settings of the optimisation, with defaults for discrete actions."""
-        given = {item.name: getattr(self, item.name) for item in fields(fitting.OptimiserSettings)}
-        return fitting.OptimiserSettings(**{name: value for name, value in given.items() if value is not None})
-
-    @property
-    def usual_restarts(self) -> int:
-        """The number of restarts, with the default for discrete actions."""
-        return RESTARTS if self.restarts is None else self.restarts
-
-    @property
-    def model(self) -> AbstractDemonstratorModel[Any] | None:
-        """The demonstrator model that was asked for; None where the data decide."""
-        return None if isinstance(self.demonstrator, str) else self.demonstrator
-
-    def for_data(self, data: Demonstrations) -> Ileed:
-        """Return the settings of the policy that acts, with defaults for the kind of actions filled in."""
-        if not _defaults(data).has_rater or data.has_many_people or self._head(data).length > 1:
-            return replace(self, restarts=self.usual_restarts)
-        usual: dict[str, Any] = dict(_CONTINUOUS_TRAINING)
-        epochs = _CONTINUOUS_EPOCHS * len(data) // usual["batch_size"]
-        usual["steps"] = min(max(epochs, _LEAST_STEPS), _MOST_STEPS)
-        usual["restarts"] = max(usual["restarts"], self.ensemble)
-        usual["decay"] = self.learning_rate is None
-        return replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
-
-    def parts(self, data: Demonstrations) -> Parts:
-        """Return the parts of the model, with defaults for the data filled in."""
-        usual = _defaults(data)
-        expertise = self.expertise or (Embedded() if self.dynamics else usual.expertise)
-        model = self.model or (usual.demonstrator if expertise.estimates_expertise else usual.demonstrator_of_experts)
-        return Parts(self._head(data), model.for_data(data), expertise.for_data(data), self.dynamics)
-
-    def _head(self, data: Demonstrations) -> AbstractPolicyHead:
-        head: Any = _defaults(data).policy if self.policy is None else self.policy
-        return head.for_data(data)
-
     @default_modes()
     def fit(
         self,
@@ -307,6 +269,133 @@ class Ileed:
         compares = self.policy is None if check_width is None else true_or_false("check_width", check_width)
         return self._fit(demonstrations, weighed, stages, check_width=compares, outcomes=outcomes)
 
+    @default_modes()
+    @threads(1)
+    def cross_fit(
+        self,
+        demonstrations: Demonstrations,
+        *,
+        seed: int,
+        by: str = "demonstrator",
+        device: str = "auto",
+        progress: fitting.ProgressCallback | None = None,
+        gold: Sequence[str] | Mapping[str, float] | Known | None = None,
+    ) -> Ratings:
+        """Rate demonstrators by cross-fitting alone: each episode by policies that have not seen it.
+
+        `fit` does the same for demonstrators. This rates other units too, which `Fitted.assess` can only do in-sample
+        for the data of a fit. If `policy` is None, the network is the paper's.
+
+        Args:
+            demonstrations: The data.
+            seed: As in `fit`.
+            by: "demonstrator"; "episode" to rate each episode; or a skill column, as in `Fitted.assess`.
+            device: As in `fit`.
+            progress: As in `fit`.
+            gold: As in `fit`.
+        """
+        check_demonstrations(demonstrations)
+        text("by", by)
+        _check_calls(progress)
+        stages = Stages(seed_of(seed), resolve_device(device), progress, known=Known.told(gold, demonstrations))
+        folds = replace(self, folds=self.folds or FOLDS).fit_folds(demonstrations, None, stages)
+        found = folds and folds.rate(temperature=self.temperature, by=by, progress=stages.counter("rating"))
+        if found is None:
+            message = "cross-fitting needs two episodes, and a model under which expertise is one number"
+            raise SettingsError(message, code="not-cross-fitted")
+        return found
+
+    @default_modes()
+    @threads(1)
+    def fit_each(
+        self,
+        datasets: Sequence[Demonstrations],
+        *,
+        seeds: Sequence[int],
+        device: str = "auto",
+        progress: fitting.ProgressCallback | None = None,
+        weights: Sequence[npt.ArrayLike] | None = None,
+    ) -> list[Ensemble]:
+        """Fit several data sets side by side, each with its own seed.
+
+        Each result is that of the data set alone but for rounding; `ensemble.top(k).fitted()` keeps k members. Data
+        sets with continuous actions, legal actions, given skills, mini-batches or held-out episodes are fitted one
+        after the other. Widths are not compared: if `policy` is None, the network is the paper's.
+
+        Args:
+            datasets: The data sets.
+            seeds: One seed for each data set.
+            device: As in `fit`.
+            progress: As in `fit`.
+            weights: Those of each data set, as in `fit`.
+        """
+        _check_calls(progress)
+        datasets, seeds = list_of("datasets", datasets), list_of("seeds", seeds)
+        own_weights = [None] * len(datasets) if weights is None else list_of("weights", weights)
+        if not len(datasets) == len(seeds) == len(own_weights):
+            found = f"{len(datasets)} data sets, {len(seeds)} seeds and {len(own_weights)} weights"
+            raise SettingsError(f"there are {found}: pass one of each for every data set", code="lengths-differ")
+        chosen, given = resolve_device(device), []
+        for data, seed, own in zip(datasets, seeds, own_weights, strict=True):
+            check_demonstrations(data)
+            method = self.for_data(data)
+            checked = None if own is None else fitting.checked_weights(own, data, method.usual_restarts)
+            given.append((method, data, seed_of(seed), checked))
+        for method, data, _, _ in given:
+            method._check_memory(data, chosen)
+
+        def starts(device: torch.device) -> list[Start]:
+            return [method._start(data, seed, device, own) for method, data, seed, own in given]
+
+        begun = starts(torch.device("cpu"))
+        if not all(start.prepared.sampler.can_stand_beside for start in begun):
+            begun = starts(chosen)
+        methods = [method for method, *_ in given]
+        alike = all(method == methods[0] for method in methods)
+        groups = [begun] if alike else [[start] for start in begun]
+        optimise = partial(optimise_each, device=chosen, callback=progress)
+        alone = (optimise(group, method.optimiser) for method, group in zip(methods, groups, strict=False))
+        ended = zip(methods, begun, chain.from_iterable(alone), strict=True)
+        return [method._ensemble(start, result, chosen, seconds) for method, start, (result, seconds) in ended]
+
+    def for_data(self, data: Demonstrations) -> Ileed:
+        """Return the settings of the policy that acts, with defaults for the kind of actions filled in."""
+        if not _defaults(data).has_rater or data.has_many_people or self._head(data).length > 1:
+            return replace(self, restarts=self.usual_restarts)
+        usual: dict[str, Any] = dict(_CONTINUOUS_TRAINING)
+        epochs = _CONTINUOUS_EPOCHS * len(data) // usual["batch_size"]
+        usual["steps"] = min(max(epochs, _LEAST_STEPS), _MOST_STEPS)
+        usual["restarts"] = max(usual["restarts"], self.ensemble)
+        usual["decay"] = self.learning_rate is None
+        return replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
+
+    def parts(self, data: Demonstrations) -> Parts:
+        """Return the parts of the model, with defaults for the data filled in."""
+        usual = _defaults(data)
+        expertise = self.expertise or (Embedded() if self.dynamics else usual.expertise)
+        model = self.model or (usual.demonstrator if expertise.estimates_expertise else usual.demonstrator_of_experts)
+        return Parts(self._head(data), model.for_data(data), expertise.for_data(data), self.dynamics)
+
+    @property
+    def model(self) -> AbstractDemonstratorModel[Any] | None:
+        """The demonstrator model that was asked for; None where the data decide."""
+        return None if isinstance(self.demonstrator, str) else self.demonstrator
+
+    def _head(self, data: Demonstrations) -> AbstractPolicyHead:
+        head: Any = _defaults(data).policy if self.policy is None else self.policy
+        return head.for_data(data)
+
+    @property
+    def optimiser(self) -> fitting.OptimiserSettings:
+        """The settings of the optimisation, with defaults for discrete actions."""
+        given = {item.name: getattr(self, item.name) for item in fields(fitting.OptimiserSettings)}
+        return fitting.OptimiserSettings(**{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def usual_restarts(self) -> int:
+        """The number of restarts, with the default for discrete actions."""
+        return RESTARTS if self.restarts is None else self.restarts
+
     @threads(1)
     def _fit(
         self,
@@ -365,92 +454,6 @@ class Ileed:
             method = replace(method, **comparison.settings[comparison.chosen])
         return method, {"width": width, "comparison": comparison}
 
-    def _both(
-        self,
-        data: Demonstrations,
-        stages: Stages,
-        fit: Callable[[Stages], tuple[Ensemble, dict[str, Any]]],
-        rate: Callable[[Stages], tuple[Ratings, Rater | None] | None],
-    ) -> tuple[tuple[Ensemble, dict[str, Any]], tuple[Ratings, Rater | None] | None]:
-        """The results of both functions, which run at the same time if threads and memory suffice."""
-        alone = stages.processes.count == 1  # several communicate in one order
-        if stages.threads > 1 and alone and stages.device.type == "cpu":
-            available = available_memory(stages.device)
-            if available is None or _PEAK_OF_TWO * self.for_data(data)._least_memory(data) <= available:
-                return optimise_both(
-                    lambda progress: fit(replace(stages, progress=progress)),
-                    lambda progress: rate(replace(stages, progress=progress)),
-                    stages.progress,
-                )
-        return fit(stages), rate(stages)
-
-    def _least_memory(self, data: Demonstrations) -> float:
-        return least_memory(data, self.parts(data), self.optimiser, self.usual_restarts)
-
-    def _check_memory(self, data: Demonstrations, device: torch.device) -> None:
-        """Refuse parts that contradict each other, and a fit that exceeds the memory of the device."""
-        check_memory(self._least_memory(data), self.usual_restarts, device)
-
-    def _rate(self, data: Demonstrations, weights: Array | None, stages: Stages) -> tuple[Ratings, Rater | None] | None:
-        """Cross-fitted ratings and the policies that rated; None where `fit_folds` or its members give none."""
-        found = self.fit_folds(data, weights, stages)
-        ratings = found and found.rate(temperature=self.temperature, progress=stages.counter("rating"))
-        return None if found is None or ratings is None else (ratings, found.rater)
-
-    def fit_members(self, data: Demonstrations, weights: Array | None, stages: Stages) -> Ensemble:
-        """Optimise all restarts, with a checkpoint."""
-        start = self._start(data, stages.seed, stages.device, weights)
-        if stages.known is not None:
-            start = start_with(start, stages.known, stages.device)
-        files = stages.checkpoints_of(self, data, weights)
-        together: dict[str, Any] = {"executor": stages.executor, "processes": stages.processes}
-        result = optimise_blocks(start, self.optimiser, stages.device, files, stages.progress, **together)
-        found = self._ensemble(start, result, stages.device, time.monotonic() - stages.began)
-        known = {} if stages.known is None else {"known": stages.known.provenance(data)}
-        return replace(found, provenance={**found.provenance, **known})
-
-    def _start(self, data: Demonstrations, seed: int, device: torch.device, weights: Array | None = None) -> Start:
-        """Prepare the data and draw the initial parameters of every restart."""
-        parts, restarts = self.parts(data), self.usual_restarts
-        if weights is not None and weights.ndim == 1:  # weights of each restart are resamples, in which all count alike
-            importance = _mean_weights(data, weights)
-            if np.ptp(importance) > 0:
-                parts = replace(parts, demonstrator=parts.demonstrator.weighted(importance))
-        prepared = fitting.prepare(
-            data,
-            parts,
-            self.optimiser,
-            seed=seed,
-            device=device,
-            members=restarts,
-            normalise=self.normalise,
-            weights=weights,
-        )
-        joint = Joint(parts, prepared.sizes, [stream(seed, "init", restart) for restart in range(restarts)])
-        joint.policy.see(prepared.normaliser, data, standardised=self.normalise is True)
-        if prepared.action_scale is not None:
-            joint.policy.measure(prepared.action_scale)
-        return Start(prepared, joint)
-
-    def _ensemble(
-        self, start: Start, result: fitting.OptimisationResult, device: torch.device, seconds: float
-    ) -> Ensemble:
-        """Every member that an optimisation found, on the CPU."""
-        training_data = start.prepared.training_data
-        data = training_data.data
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-        return Ensemble(
-            method=self,
-            data=data,
-            collapsed=training_data.collapsed,
-            normaliser=start.prepared.normaliser,
-            result=replace(result, joint=result.joint.cpu().requires_grad_(False)),
-            episode_weight=training_data.episode_weight.reshape(-1, data.episode_count),
-            held_out_episodes=training_data.held_out_episodes,
-            provenance={"seed": training_data.seed, "device": name, "seconds": round(seconds, 3)},
-            restarts=tuple(range(self.usual_restarts)),
-        )
-
     def _compare_widths(self, data: Demonstrations, weights: Array | None, stages: Stages) -> ModelComparison | None:
         """Compare policies of several widths; None where no episode with a weight can be held out."""
         head = self._head(data)
@@ -505,41 +508,37 @@ class Ileed:
     def _with(self, candidate: Candidate, folds: Folds) -> Ileed:
         return replace(self, **candidate.settings, restarts=folds.members * folds.count, ensemble=1)
 
-    @default_modes()
-    @threads(1)
-    def cross_fit(
+    def _both(
         self,
-        demonstrations: Demonstrations,
-        *,
-        seed: int,
-        by: str = "demonstrator",
-        device: str = "auto",
-        progress: fitting.ProgressCallback | None = None,
-        gold: Sequence[str] | Mapping[str, float] | Known | None = None,
-    ) -> Ratings:
-        """Rate demonstrators by cross-fitting alone: each episode by policies that have not seen it.
+        data: Demonstrations,
+        stages: Stages,
+        fit: Callable[[Stages], tuple[Ensemble, dict[str, Any]]],
+        rate: Callable[[Stages], tuple[Ratings, Rater | None] | None],
+    ) -> tuple[tuple[Ensemble, dict[str, Any]], tuple[Ratings, Rater | None] | None]:
+        """The results of both functions, which run at the same time if threads and memory suffice."""
+        alone = stages.processes.count == 1  # several communicate in one order
+        if stages.threads > 1 and alone and stages.device.type == "cpu":
+            available = available_memory(stages.device)
+            if available is None or _PEAK_OF_TWO * self.for_data(data)._least_memory(data) <= available:
+                return optimise_both(
+                    lambda progress: fit(replace(stages, progress=progress)),
+                    lambda progress: rate(replace(stages, progress=progress)),
+                    stages.progress,
+                )
+        return fit(stages), rate(stages)
 
-        `fit` does the same for demonstrators. This rates other units too, which `Fitted.assess` can only do in-sample
-        for the data of a fit. If `policy` is None, the network is the paper's.
+    def _least_memory(self, data: Demonstrations) -> float:
+        return least_memory(data, self.parts(data), self.optimiser, self.usual_restarts)
 
-        Args:
-            demonstrations: The data.
-            seed: As in `fit`.
-            by: "demonstrator"; "episode" to rate each episode; or a skill column, as in `Fitted.assess`.
-            device: As in `fit`.
-            progress: As in `fit`.
-            gold: As in `fit`.
-        """
-        check_demonstrations(demonstrations)
-        text("by", by)
-        _check_calls(progress)
-        stages = Stages(seed_of(seed), resolve_device(device), progress, known=Known.told(gold, demonstrations))
-        folds = replace(self, folds=self.folds or FOLDS).fit_folds(demonstrations, None, stages)
-        found = folds and folds.rate(temperature=self.temperature, by=by, progress=stages.counter("rating"))
-        if found is None:
-            message = "cross-fitting needs two episodes, and a model under which expertise is one number"
-            raise SettingsError(message, code="not-cross-fitted")
-        return found
+    def _check_memory(self, data: Demonstrations, device: torch.device) -> None:
+        """Refuse parts that contradict each other, and a fit that exceeds the memory of the device."""
+        check_memory(self._least_memory(data), self.usual_restarts, device)
+
+    def _rate(self, data: Demonstrations, weights: Array | None, stages: Stages) -> tuple[Ratings, Rater | None] | None:
+        """Cross-fitted ratings and the policies that rated; None where `fit_folds` or its members give none."""
+        found = self.fit_folds(data, weights, stages)
+        ratings = found and found.rate(temperature=self.temperature, progress=stages.counter("rating"))
+        return None if found is None or ratings is None else (ratings, found.rater)
 
     def fit_folds(
         self, data: Demonstrations, weights: Array | None, stages: Stages
@@ -585,58 +584,59 @@ class Ileed:
         found = method.fit_members(ahead, each * _equal_weights(data), replace(stage, known=known))
         return SignalFolds(found, data, fold, horizons, model, parts.expertise.practice_episodes, assumed)
 
-    @default_modes()
-    @threads(1)
-    def fit_each(
-        self,
-        datasets: Sequence[Demonstrations],
-        *,
-        seeds: Sequence[int],
-        device: str = "auto",
-        progress: fitting.ProgressCallback | None = None,
-        weights: Sequence[npt.ArrayLike] | None = None,
-    ) -> list[Ensemble]:
-        """Fit several data sets side by side, each with its own seed.
+    def fit_members(self, data: Demonstrations, weights: Array | None, stages: Stages) -> Ensemble:
+        """Optimise all restarts, with a checkpoint."""
+        start = self._start(data, stages.seed, stages.device, weights)
+        if stages.known is not None:
+            start = start_with(start, stages.known, stages.device)
+        files = stages.checkpoints_of(self, data, weights)
+        together: dict[str, Any] = {"executor": stages.executor, "processes": stages.processes}
+        result = optimise_blocks(start, self.optimiser, stages.device, files, stages.progress, **together)
+        found = self._ensemble(start, result, stages.device, time.monotonic() - stages.began)
+        known = {} if stages.known is None else {"known": stages.known.provenance(data)}
+        return replace(found, provenance={**found.provenance, **known})
 
-        Each result is that of the data set alone but for rounding; `ensemble.top(k).fitted()` keeps k members. Data
-        sets with continuous actions, legal actions, given skills, mini-batches or held-out episodes are fitted one
-        after the other. Widths are not compared: if `policy` is None, the network is the paper's.
+    def _start(self, data: Demonstrations, seed: int, device: torch.device, weights: Array | None = None) -> Start:
+        """Prepare the data and draw the initial parameters of every restart."""
+        parts, restarts = self.parts(data), self.usual_restarts
+        if weights is not None and weights.ndim == 1:  # weights of each restart are resamples, in which all count alike
+            importance = _mean_weights(data, weights)
+            if np.ptp(importance) > 0:
+                parts = replace(parts, demonstrator=parts.demonstrator.weighted(importance))
+        prepared = fitting.prepare(
+            data,
+            parts,
+            self.optimiser,
+            seed=seed,
+            device=device,
+            members=restarts,
+            normalise=self.normalise,
+            weights=weights,
+        )
+        joint = Joint(parts, prepared.sizes, [stream(seed, "init", restart) for restart in range(restarts)])
+        joint.policy.see(prepared.normaliser, data, standardised=self.normalise is True)
+        if prepared.action_scale is not None:
+            joint.policy.measure(prepared.action_scale)
+        return Start(prepared, joint)
 
-        Args:
-            datasets: The data sets.
-            seeds: One seed for each data set.
-            device: As in `fit`.
-            progress: As in `fit`.
-            weights: Those of each data set, as in `fit`.
-        """
-        _check_calls(progress)
-        datasets, seeds = list_of("datasets", datasets), list_of("seeds", seeds)
-        own_weights = [None] * len(datasets) if weights is None else list_of("weights", weights)
-        if not len(datasets) == len(seeds) == len(own_weights):
-            found = f"{len(datasets)} data sets, {len(seeds)} seeds and {len(own_weights)} weights"
-            raise SettingsError(f"there are {found}: pass one of each for every data set", code="lengths-differ")
-        chosen, given = resolve_device(device), []
-        for data, seed, own in zip(datasets, seeds, own_weights, strict=True):
-            check_demonstrations(data)
-            method = self.for_data(data)
-            checked = None if own is None else fitting.checked_weights(own, data, method.usual_restarts)
-            given.append((method, data, seed_of(seed), checked))
-        for method, data, _, _ in given:
-            method._check_memory(data, chosen)
-
-        def starts(device: torch.device) -> list[Start]:
-            return [method._start(data, seed, device, own) for method, data, seed, own in given]
-
-        begun = starts(torch.device("cpu"))
-        if not all(start.prepared.sampler.can_stand_beside for start in begun):
-            begun = starts(chosen)
-        methods = [method for method, *_ in given]
-        alike = all(method == methods[0] for method in methods)
-        groups = [begun] if alike else [[start] for start in begun]
-        optimise = partial(optimise_each, device=chosen, callback=progress)
-        alone = (optimise(group, method.optimiser) for method, group in zip(methods, groups, strict=False))
-        ended = zip(methods, begun, chain.from_iterable(alone), strict=True)
-        return [method._ensemble(start, result, chosen, seconds) for method, start, (result, seconds) in ended]
+    def _ensemble(
+        self, start: Start, result: fitting.OptimisationResult, device: torch.device, seconds: float
+    ) -> Ensemble:
+        """Every member that an optimisation found, on the CPU."""
+        training_data = start.prepared.training_data
+        data = training_data.data
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        return Ensemble(
+            method=self,
+            data=data,
+            collapsed=training_data.collapsed,
+            normaliser=start.prepared.normaliser,
+            result=replace(result, joint=result.joint.cpu().requires_grad_(False)),
+            episode_weight=training_data.episode_weight.reshape(-1, data.episode_count),
+            held_out_episodes=training_data.held_out_episodes,
+            provenance={"seed": training_data.seed, "device": name, "seconds": round(seconds, 3)},
+            restarts=tuple(range(self.usual_restarts)),
+        )
 
 
 def _check_calls(progress: fitting.ProgressCallback | None, executor: Executor | None = None) -> None:
