@@ -70,8 +70,8 @@ def test_an_error_in_cross_fitting_reaches_the_caller():
 
 
 def test_cross_fitting_waits_for_the_fit_where_memory_does_not_hold_both(monkeypatch):
-    monkeypatch.setattr("ileed.methods.available_memory", lambda device: 1)
-    monkeypatch.setattr("ileed.methods.optimise_both", None)
+    monkeypatch.setattr("ileed.methods.ileed.available_memory", lambda device: 1)
+    monkeypatch.setattr("ileed.methods.ileed.optimise_both", None)
     with threads(2):
         fitted = replace(SMALL, steps=2).fit(DATA, seed=0, device="cpu", check_width=False)
     assert fitted.expertise.ratings is not None

@@ -11,8 +11,7 @@ from strategies import follows
 
 import ileed
 from ileed.curation import Rule
-from ileed.curation.coverage import LARGEST_FACTOR, LEAST_EFFECTIVE, effective_size, match_strata, temper
-from ileed.curation.rules import Units
+from ileed.curation.rules import LARGEST_FACTOR, LEAST_EFFECTIVE, Units, effective_size, match_strata, temper
 from ileed.curation.scores import Score, relative_noise, within_reliability
 from ileed.curation.states import StateGroups, cluster_steps
 from ileed.curation.validation import Comparison, Material, Recommendation, _student_of_four

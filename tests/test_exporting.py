@@ -16,7 +16,7 @@ from torch.distributions import Categorical
 
 import ileed
 from ileed.errors import IleedError
-from ileed.methods import exporting
+from ileed.methods import policy as policies
 from ileed.model.distributions import mixture_parts
 
 LENGTH = 3
@@ -259,8 +259,8 @@ def test_an_onnx_file_that_differs_from_the_policy_is_not_written(tmp_path, monk
     another = policy.to_module()
     with torch.no_grad():
         another.network.body.last.bias[:, 0] += 0.1
-    content = exporting._onnx_bytes(another)
-    monkeypatch.setattr(exporting, "_onnx_bytes", lambda module: content)
+    content = policies._onnx_bytes(another)
+    monkeypatch.setattr(policies, "_onnx_bytes", lambda module: content)
     with pytest.raises(IleedError, match="differ from the policy's by up to"):
         policy.to_onnx(tmp_path / "policy.onnx")
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from ileed.errors import RunError, SettingsError
 from ileed.fitting.people import PartOfPeople, people_parameters
 from ileed.fitting.preparing import OptimiserSettings, prepare
 from ileed.fitting.stages import Stages
-from ileed.methods.expertise import _all_over_steps, _each_over_steps
+from ileed.methods.expertise import QUANTILES, _over_steps
 from ileed.model.joint import Joint
 from ileed.model.slips import BiasedMixture
 from ileed.rating.posterior import INSIDE, thinned
@@ -223,8 +223,12 @@ def test_means_and_quantiles_over_steps_are_those_of_each_person_alone():
     own, count = chance.random(len(person)).astype(np.float32), chance.integers(1, 5, size=len(person))
     last = np.flatnonzero(np.append(np.diff(person), 1))
     count[last] += 101 - np.bincount(person, weights=count).astype(int)[person[last]]  # a prime: no step is a quantile
-    for one, other in zip(*(way(own, person, count, 31) for way in (_each_over_steps, _all_over_steps)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12)
+    means, quantiles = _over_steps(own, person, count, 31)
+    for number in range(31):
+        steps = np.repeat(own[person == number].astype(np.float64), count[person == number])
+        expected = np.quantile(steps, np.linspace(0, 1, QUANTILES), method="inverted_cdf") if len(steps) else np.nan
+        np.testing.assert_allclose(means[number], steps.mean() if len(steps) else np.nan, rtol=1e-12)
+        np.testing.assert_allclose(quantiles[number], expected, rtol=1e-12)
 
 
 def test_a_fit_of_many_people_is_saved_and_resumed(fitted, tmp_path):

@@ -10,7 +10,7 @@ import torch
 from torch.distributions import Normal, StudentT
 
 import ileed
-from ileed.methods import RATER_HIDDEN
+from ileed.methods.ileed import RATER_HIDDEN
 from ileed.rating.posterior import GRID, mean_and_interval, peak, posterior
 from ileed.rating.ratings import LEAST_RELIABILITY
 from ileed.rating.signal import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -149,23 +148,6 @@ def test_a_saved_run_keeps_the_comparison(tmp_path):
     fitted.save(tmp_path / "run")
     assert ileed.load(tmp_path / "run").width == fitted.width
     assert ileed.load(tmp_path / "run").width_sentence == fitted.width_sentence
-
-
-def test_comparisons_of_earlier_runs_still_load(tmp_path):
-    """A width had `hidden` in place of names, and a comparison of models listed the demonstrators."""
-    fitted = quick(steps=20).fit(rings(300), seed=0)
-    fitted.save(tmp_path / "run")
-    path = tmp_path / "run" / "settings.json"
-    settings = json.loads(path.read_text())
-    now = settings["width"]
-    costs = {name: now[name] for name in ("nats_per_action", "standard_errors", "held_out_steps")}
-    settings["width"] = {"kind": "WidthComparison", "hidden": LADDER[: len(now["models"])], **costs}
-    settings["comparison"] = {**now, "demonstrators": ["a", "b", "c"]}
-    path.write_text(json.dumps(settings))
-    found = ileed.load(tmp_path / "run")
-    assert found.comparison == fitted.width
-    assert found.width.nats_per_action == fitted.width.nats_per_action
-    assert found.width.preferred == f"hidden={fitted.joint.parts.policy.hidden}"
 
 
 def test_episodes_of_no_weight_have_no_say_in_the_choice():

@@ -405,7 +405,7 @@ def test_an_expertise_that_differs_between_people_must_not_say_that_it_does_not(
         def distinguishes_demonstrators(self):
             return False
 
-    with pytest.raises(AssertionError, match="must be the same for all people"):
+    with pytest.raises(AssertionError, match="must be the same for all demonstrators"):
         check_expertise(Alike())
 
 
@@ -489,7 +489,7 @@ class LeavesRuins(Lines):
         (TakesPositions, "must be keyword-only"),
         (SaysTooMuch, "one sentence"),
         (Forgets, "what is written must be read back"),
-        (LeavesRuins, "nothing may be written of data that are refused"),
+        (LeavesRuins, "data that are refused must leave no file"),
     ],
 )
 def test_a_broken_format_is_told_what_is_wrong(broken, sentence, tmp_path):

@@ -39,7 +39,7 @@ from ileed.runs.files import csv_bytes
 from ileed.runs.replacing import Ours, check_local, is_taken, replace_folder
 
 if TYPE_CHECKING:
-    from ileed.curation import Curated
+    from ileed.curation.curated import Curated
 
 _SUMMARY = "curated.json"
 _MARK = {"ileed": "curated episodes"}  # the first entry of the summary
@@ -50,7 +50,8 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
     """Write the folder; see `Curated.write`."""
     writes = None if format is None else _WRITERS[one_of("format", format, _WRITERS)]
     if source is not None and not os.path.exists(source):
-        raise DemonstrationError(f"there is no {source}, where the data are said to come from: check the path")
+        message = f"source is {source}, which does not exist: pass where the data were read from"
+        raise DemonstrationError(message, code="source-missing")
     _check_keys(curated)
     _check_source(curated, source)
     check_destination(path, source, overwrite=overwrite)
@@ -67,52 +68,55 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
 
 
 def _check_keys(curated: Curated) -> None:
-    """Refuse keys of episodes that are not one episode's alone in every file, as text, JSON or CSV."""
+    """Refuse keys that are not valid, or not unique, as text in JSON and CSV files."""
+    hint, first = "name the episodes uniquely with source_episode=", dict[str, int]()
     keys = [str(key) for key in curated.data.episode_keys.tolist()]
-    hint = "name the episodes uniquely with source_episode="
-    if broken := next((key for key in keys if key != key.encode(errors="replace").decode()), None):
-        raise DemonstrationError(f"the episode key {brief(broken)} is not valid Unicode: {hint}")
-    first: dict[str, int] = {}
     for number, key in enumerate(keys):
+        if key != key.encode(errors="replace").decode():
+            message = f"the episode key {brief(key)} is not valid Unicode: {hint}"
+            raise DemonstrationError(message, code="episode-key-invalid")
         if (other := first.setdefault(cell_text(key), number)) != number:
             both = f"episodes {other} and {number} have the keys {brief(keys[other])} and {brief(key)}"
-            raise DemonstrationError(f"{both}, which are the same in the files to write: {hint}")
+            message = f"{both}, which are the same in the files to write: {hint}"
+            raise DemonstrationError(message, code="episode-keys-alike")
 
 
 def _check_source(curated: Curated, source: Path | None) -> None:
-    """Refuse to write about a file that no longer holds the episodes that were scored."""
+    """Refuse a source that no longer contains the episodes that were scored."""
     read_from = curated.data.source
     if read_from is None or read_from.holds(curated.data, source):
         return
     if source is None or source.resolve() == read_from.path.resolve():
         found = f"{read_from.path} has changed since the demonstrations were read"
-        raise DemonstrationError(f"{found}: read it and curate again")
+        raise DemonstrationError(f"{found}: read it and curate again", code="source-changed")
     found = f"{source} does not hold the episodes that were read from {read_from.path}"
-    raise DemonstrationError(f"{found}: pass as source= the file that the demonstrations were read from")
+    advice = "pass as source= the file that the demonstrations were read from"
+    raise DemonstrationError(f"{found}: {advice}", code="source-differs")
 
 
 def check_destination(path: Path, source: Path | None, *, overwrite: bool) -> None:
-    """Refuse a folder that holds the data, or that exists and is not a folder of curated episodes to overwrite."""
+    """Refuse a folder that contains the data, or that exists and is no folder of curated episodes to overwrite."""
     check_local(path)
     check_holds_no_data(path, source)
     if not is_taken(path, _OURS):
         return
     if not _files_of(path) or os.path.islink(path):
-        raise RunError(f"{path} is there, and holds no curated episodes that could be replaced: choose another place")
+        message = f"{path} exists and holds no curated episodes that could be replaced: choose another place"
+        raise RunError(message, code="folder-not-ours")
     if not overwrite:
-        raise RunError(
-            f"{path} holds curated episodes: choose another place, or overwrite (at the command: --overwrite)"
-        )
+        message = f"{path} holds curated episodes: choose another place, or overwrite (at the command: --overwrite)"
+        raise RunError(message, code="folder-exists")
 
 
 def check_holds_no_data(path: Path, source: Path | None) -> None:
-    """Refuse a folder that holds the data that are curated."""
+    """Refuse a folder that contains the data that are curated."""
     if source is not None and Path(os.path.realpath(source)).is_relative_to(os.path.realpath(path)):
-        raise RunError(f"{path} holds the data that are curated ({source}): choose another folder to write to")
+        message = f"{path} holds the data that are curated ({source}): choose another folder to write to"
+        raise RunError(message, code="folder-holds-data")
 
 
 def version(path: Path) -> str:
-    """Names the content of a folder of curated episodes; empty if there is none."""
+    """A digest of the content of a folder of curated episodes; empty if there is none."""
     try:
         return hashlib.blake2b((path / _SUMMARY).read_bytes(), digest_size=16).hexdigest()
     except OSError:
@@ -120,7 +124,7 @@ def version(path: Path) -> str:
 
 
 def _files_of(folder: Path) -> list[str]:
-    """The files that we wrote to a folder of curated episodes, by its summary; none if it has no summary of ours."""
+    """The files that an earlier call wrote to a folder, by its summary."""
     try:
         found = json.loads((folder / _SUMMARY).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -133,8 +137,8 @@ _OURS = Ours(_SUMMARY, _files_of)
 
 
 def summary(curated: Curated) -> dict[str, Any]:
-    """What a program reads of the result: the rule, counts, bounds, reliability, comparisons, shares, correlation."""
-    correlation = dict(zip(("value", "low", "high"), curated.length_correlation, strict=True))
+    """The result for programs: rule, counts, thresholds, reliability, comparisons, shares, correlation."""
+    measures = ("gain", "low", "high", "confidence_level", "is_better", "is_worse")
     return {
         "rule": curated.sentence,
         "judged_by": curated.judged_by,
@@ -149,18 +153,10 @@ def summary(curated: Curated) -> dict[str, Any]:
         "within_reliability": _number(curated.within_reliability),
         "effective_size": curated.effective_size,
         "comparisons": [
-            {
-                "selection": each.name,
-                "gain": _number(each.gain),
-                "low": _number(each.low),
-                "high": _number(each.high),
-                "confidence_level": each.confidence_level,
-                "is_better": each.is_better,
-                "is_worse": each.is_worse,
-            }
+            {"selection": each.name, **{name: _number(getattr(each, name)) for name in measures}}
             for each in curated.comparisons
         ],
-        "length_correlation": {name: _number(value) for name, value in correlation.items()},
+        "length_correlation": {name: _number(value) for name, value in curated.length_correlation._asdict().items()},
         **({"explained": curated.explained} if curated.explained else {}),
         "people": curated.people().to_pylist(),
     }
@@ -171,7 +167,7 @@ def _number(value: float) -> float | None:
 
 
 def _plain(values: Array) -> list[Any]:
-    """Keys as JSON holds them: whole numbers as numbers, all else as text."""
+    """Keys for JSON: whole numbers as numbers, all others as text."""
     return [value if isinstance(value, int) else str(value) for value in values.tolist()]
 
 
@@ -180,40 +176,41 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _openpi(curated: Curated, partial: Path, path: Path, source: Path | None) -> None:
-    """The kept ranges of steps of every episode; stretches that follow each other make one range."""
+    """`openpi.json`: the kept ranges of steps of each episode; adjacent segments make one range."""
     data, kept = curated.data, curated.kept_steps
-    new_episode = np.append(True, np.diff(data.episode) > 0)
-    begins = np.flatnonzero(kept & (new_episode | ~np.append(False, kept[:-1])))
-    ends = np.flatnonzero(kept & (np.append(new_episode[1:], True) | ~np.append(kept[1:], False))) + 1
-    first, keys = np.searchsorted(data.episode, data.episode[begins]), _plain(data.episode_keys)
+    keys = _plain(data.episode_keys)
     if data.has_pseudonyms and are_episode_pseudonyms(keys):
         raise SettingsError(
             "episodes have pseudonyms, since their keys contain names, and openpi finds them by their keys: pass "
-            "format=None (at the command: --format tables)"
+            "format=None (at the command: --format tables)",
+            code="episode-keys-are-pseudonyms",
         )
     ranges: dict[str, list[tuple[int, int]]] = {}
-    for episode, start, end in zip(
-        data.episode[begins], (begins - first).tolist(), (ends - first).tolist(), strict=True
-    ):
-        ranges.setdefault(str(keys[episode]), []).append((start, end))
+    for number, first in enumerate(data.episode_bounds[:-1].tolist()):
+        own = kept[first : data.episode_bounds[number + 1]].astype(np.int8)
+        change = np.flatnonzero(np.diff(own, prepend=0, append=0)).tolist()
+        if change:
+            ranges[str(keys[number])] = list(zip(change[::2], change[1::2], strict=True))
     write_openpi_filter(ranges, partial / "openpi.json")
 
 
 def _minari(curated: Curated, partial: Path, path: Path, source: Path | None) -> None:
+    """`minari.json`: the indices of the kept episodes."""
     _write_json(partial / "minari.json", {"episode_indices": _numbers(curated, "Minari").tolist()})
 
 
 def _numbers(curated: Curated, format: str) -> Array:  # noqa: A002
-    """The numbers that the kept episodes have in a format that numbers them."""
+    """The keys of the kept episodes, in a format that numbers episodes."""
     keys = curated.keys
     if keys.dtype.kind not in "iu":
-        found = f"episodes are called {listed(_plain(keys), most=3)}"
-        raise SettingsError(f"{found}, and {format} numbers them: pass format=None, or read them from such data")
+        found = f"episodes are called {listed(_plain(keys), most=3)}, but {format} numbers them"
+        message = f"{found}: pass format=None, or read them from such data"
+        raise SettingsError(message, code="episode-keys-not-numbers")
     return keys
 
 
 def _lerobot(curated: Curated, partial: Path, path: Path, source: Path | None) -> None:
-    """`sample_weights.parquet`, one row for each frame, and the command lines that keep or delete episodes."""
+    """`sample_weights.parquet`, one row for each frame, and commands that keep or delete episodes."""
     keep = _numbers(curated, "lerobot")
     index, episode, weight = _frames(curated, source)
     columns = {"index": pa.array(index, pa.int64()), "weight": pa.array(weight, pa.float32())}
@@ -240,11 +237,12 @@ def _list(numbers: Array) -> str:
 
 
 def _frames(curated: Curated, source: Path | None) -> tuple[Array, Array, Array]:
-    """The global number, the episode and the weight of every frame of a LeRobot folder; 0 for those not curated."""
+    """The global index, the episode and the weight of each frame of a LeRobot folder; 0 if it was not curated."""
     data, keys = curated.data, curated.data.episode_keys
     if source is None:
         if not np.array_equal(keys, np.arange(len(keys))):
-            raise SettingsError("the data are some episodes of a folder: pass source=, the folder they were read from")
+            message = "the data are some episodes of a folder: pass source=, the folder that they were read from"
+            raise SettingsError(message, code="source-needed")
         return np.arange(len(data)), data.episode, curated.step_weights
     with refuse_damage(source, "LeRobot", pa.ArrowException):
         files = sorted((source / "data").glob("*/*.parquet"))
@@ -252,49 +250,42 @@ def _frames(curated: Curated, source: Path | None) -> tuple[Array, Array, Array]
         index, episode = (frames[name].to_numpy() for name in ("index", "episode_index"))
     order = np.lexsort((index, episode))
     index, episode = index[order], episode[order]
-    first, steps = np.searchsorted(episode, keys), np.bincount(data.episode)
+    first, steps = np.searchsorted(episode, keys), np.diff(data.episode_bounds)
     if (wrong := np.searchsorted(episode, keys, side="right") - first != steps).any():
         number = int(wrong.argmax())
         found = f"episode {keys[number]} has {steps[number]:,} steps here and another number in {source}"
-        raise SettingsError(f"{found}: pass as source= the folder that the data were read from")
+        advice = "pass as source= the folder that the data were read from"
+        raise SettingsError(f"{found}: {advice}", code="source-differs")
     weight = np.zeros(len(index))
-    starts = np.searchsorted(data.episode, np.arange(len(keys)))
-    weight[first[data.episode] + np.arange(len(data)) - starts[data.episode]] = curated.step_weights
+    weight[(first - data.episode_bounds[:-1])[data.episode] + np.arange(len(data))] = curated.step_weights
     back = np.argsort(index)
     return index[back], episode[back], weight[back]
 
 
 def _robomimic(curated: Curated, partial: Path, path: Path, source: Path | None) -> None:
-    """A copy of the file with the mask `ileed_keep` and one for each band, and the bands' weights for its settings."""
-    h5py = require("h5py", extra="robot")
-    bands = _bands(curated)
+    """A copy of the file with the mask `ileed_keep` and a mask for each band, and settings with weights of bands."""
+    h5py, data = require("h5py", extra="robot"), curated.data
+    bands, steps = _bands(curated), np.diff(data.episode_bounds)
     masks = {_KEEP: np.flatnonzero(curated.kept)} | {f"{_BAND}{number + 1}": each for number, each in enumerate(bands)}
-    is_anonymous = curated.data.has_pseudonyms
-    name = "curated.hdf5" if source is None or is_anonymous else source.name
+    name = "curated.hdf5" if source is None or data.has_pseudonyms else source.name
     if source is None:
-        asked = {mask: members.tolist() for mask, members in masks.items()}
-        write_robomimic(curated.data, partial / name, masks=asked)
+        write_robomimic(data, partial / name, masks={mask: members.tolist() for mask, members in masks.items()})
     else:
-        if is_anonymous:  # a plain copy would contain the names
-            copy_robomimic(source, partial / name, curated.data)
+        if data.has_pseudonyms:  # a plain copy would contain the names
+            copy_robomimic(source, partial / name, data)
         else:
             shutil.copyfile(source, partial / name)
-        keys = np.array(_plain(curated.data.episode_keys), dtype=np.str_)
+        keys = np.array(_plain(data.episode_keys), dtype=np.str_)
         with refuse_damage(source, "HDF5"), h5py.File(partial / name, "r+") as file:
-            if missing := [key for key in keys if f"data/{key}" not in file]:
-                raise SettingsError(
-                    f"{source} has no episode {missing[0]!r}: pass the file that the data were read from"
-                )
-            lengths = zip(keys, np.bincount(curated.data.episode).tolist(), strict=True)
-            if other := next((key for key, steps in lengths if len(file[f"data/{key}/actions"]) != steps), None):
-                raise SettingsError(
-                    f"{source} has another number of steps in {other!r}: pass the file that the data were read from"
-                )
+            for key, count in zip(keys, steps.tolist(), strict=True):
+                if f"data/{key}" not in file or len(file[f"data/{key}/actions"]) != count:
+                    found = f"{source} has no episode {key!r} of {count:,} steps"
+                    advice = "pass as source= the file that the data were read from"
+                    raise DemonstrationError(f"{found}: {advice}", code="source-differs")
             for old in [mask for mask in file.get("mask", ()) if mask == _KEEP or mask.startswith(_BAND)]:
                 del file["mask"][old]
             for mask, members in masks.items():
                 file[f"mask/{mask}"] = np.char.encode(keys[members], "utf-8")
-    steps = np.bincount(curated.data.episode)
     weight = [float(np.average(curated.scores[curated.rule.by].estimate[each], weights=steps[each])) for each in bands]
     mean = np.average(weight, weights=[steps[each].sum() for each in bands]) or 1.0
     entries = [

@@ -1,4 +1,4 @@
-"""States of episodes: how typical each step's is, which clusters they belong to, and how well a policy does there."""
+"""States of episodes: how typical they are, the clusters that they form, and the effect of a cluster on scores."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from ileed._torch import numpy_stream, product
 from ileed.data import Array, Demonstrations
 from ileed.errors import SettingsError, whole_number
 from ileed.rating.clustering import k_means
+from ileed.rating.ranks import centred_ranks
 
-_REFERENCES = 1_000  # steps that others are compared with, so that the work is linear in steps
+_REFERENCES = 1_000  # steps with which all others are compared, so that the work is linear in steps
 _ROWS_AT_ONCE = 8_192
 USUAL_KINDS = 8
 _MOST_CLUSTERS = 16
@@ -19,23 +20,22 @@ _EPISODES_PER_CLUSTER = 5
 _MOST_STRATA = 8
 _UNITS_PER_STRATUM = 10
 _ENOUGH_STEPS = 10_000  # from which the centres of state clusters are computed
-_PRIOR_STEPS = 50  # by which the effect of a state cluster is shrunk towards none
+_PRIOR_STEPS = 50  # by which the effect of a state cluster shrinks towards none
 _FOLDS = 5
 
 
 def typicality(data: Demonstrations, observations: Array, *, seed: int) -> Array:
     """(step,) the share of all steps whose states are less typical, from 0 to 1; equal ones count half.
 
-    Where most observations are repeated, a state is the more typical the more steps of other episodes have the same.
-    Elsewhere it is the nearer to a random sample of steps of other episodes, in the units of the fit's inputs;
-    `observations` are (input, step).
+    If most observations repeat, a state is typical if many steps of other episodes have the same. Otherwise it is
+    typical if it is near a random sample of steps of other episodes, by `observations` (input, step), normalised.
     """
     counts = data.collapsed()
     if counts.unique_count <= len(data) / 2:
         unique = counts.some.step_observation_index
         together = np.unique(unique * data.episode_count + data.episode, return_inverse=True)[1]
-        return _percentile(np.bincount(unique)[unique] - np.bincount(together)[together])
-    return _percentile(-_distance_to_others(observations.T, data.episode, seed))
+        return percentiles(np.bincount(unique)[unique] - np.bincount(together)[together])
+    return percentiles(-_distance_to_others(observations.T, data.episode, seed))
 
 
 def _distance_to_others(rows: Array, episode: Array, seed: int) -> Array:
@@ -52,27 +52,30 @@ def _distance_to_others(rows: Array, episode: Array, seed: int) -> Array:
     return nearest
 
 
-def _percentile(values: Array) -> Array:
-    """The share of all values that are below each, with half of those that are equal to it."""
-    _, index, count = np.unique(values, return_inverse=True, return_counts=True)
-    return ((np.cumsum(count) - count / 2) / len(values))[index]
+def percentiles(values: Array) -> Array:
+    """The share of all values below each value, where equal ones count half."""
+    return np.asarray((centred_ranks(values) + len(values) / 2) / len(values))
 
 
 class Kinds(NamedTuple):
-    """Kinds of state, and which units, episodes or stretches, hold which."""
+    """Kinds of state, and the units (episodes or segments) that contain them."""
 
     names: tuple[str, ...]
     held: Array
     """(unit, kind) whether a unit counts for a kind."""
     words: str
-    """What a kind is."""
+    """What a kind is, for sentences."""
 
 
 def kinds_of(data: Demonstrations, inputs: Array, unit: Array, kinds: int | str | None, *, seed: int) -> Kinds:
-    """The labels of a skill column; or clusters of units, so many, by their mean observation.
+    """Kinds of state: the labels of a skill column, or clusters of units by their mean observation.
 
-    `unit` is the episode or stretch of each step, and `inputs` are (input, step). A unit counts for every label that
-    one of its steps has, and for one cluster.
+    Args:
+        data: The steps.
+        inputs: (input, step) normalised observations.
+        unit: (step,) the episode or segment of each step. It counts for every label of its steps, or for one cluster.
+        kinds: The name of a skill column, or the number of clusters; None is 8.
+        seed: That of the clustering.
     """
     steps = np.bincount(unit)
     if isinstance(kinds, str):
@@ -81,7 +84,7 @@ def kinds_of(data: Demonstrations, inputs: Array, unit: Array, kinds: int | str 
         held[unit, weights.argmax(1)] = True
         return Kinds(names, held, f"label of {kinds}")
     if not len(inputs):
-        raise SettingsError("no input varies, so that there are no kinds of state: leave out at_least")
+        raise SettingsError("no input varies, so there are no kinds of state: leave out at_least", code="no-inputs")
     rule = "pass the name of a skill column, or a number of clusters, one or more"
     count = USUAL_KINDS if kinds is None else whole_number("kinds", kinds, least=1, rule=rule)
     mean = np.stack([np.bincount(unit, row) / steps for row in inputs], axis=1)
@@ -91,10 +94,7 @@ def kinds_of(data: Demonstrations, inputs: Array, unit: Array, kinds: int | str 
 
 
 def cluster_steps(data: Demonstrations, inputs: Array, *, seed: int) -> Array:
-    """(step,) the state cluster of each step, by (input, step) inputs; one cluster for every five episodes, at most 16.
-
-    The centres are those of a random sample of steps.
-    """
+    """(step,) the state cluster of each step, by (input, step) inputs: one per five episodes, at most 16."""
     count = min(_MOST_CLUSTERS, max(1, data.episode_count // _EPISODES_PER_CLUSTER))
     if count == 1 or not len(inputs):
         return np.zeros(len(data), dtype=np.int64)
@@ -108,7 +108,7 @@ def cluster_steps(data: Demonstrations, inputs: Array, *, seed: int) -> Array:
 def strata_of(inputs: Array, unit: Array, *, seed: int) -> Array:
     """(unit,) the stratum of each unit: its cluster by the state in which it begins.
 
-    A demonstrator seldom chooses where an episode begins, so that strata do not separate demonstrators.
+    Demonstrators seldom choose where an episode begins, so strata do not separate demonstrators.
     """
     begins = np.flatnonzero(np.append(True, np.diff(unit) != 0))
     count = min(_MOST_STRATA, len(begins) // _UNITS_PER_STRATUM)
@@ -119,11 +119,11 @@ def strata_of(inputs: Array, unit: Array, *, seed: int) -> Array:
 
 
 class StateEffects(NamedTuple):
-    """Sums of what is known of steps, by which the effect of a state cluster is estimated on other episodes.
+    """The effect of state clusters on a quantity of steps, each estimated by the other folds of episodes.
 
-    The cluster's steps are compared with what the same demonstrators do elsewhere (indirect standardisation): with
-    S_ic the sum over the n_ic steps of demonstrator i in cluster c, the expected sum is E_c = sum over i of
-    n_ic S_i / n_i. So a cluster that only a poor demonstrator visits is not taken for a difficult one.
+    Steps in a cluster are compared with other steps of the same demonstrators (indirect standardisation): with S_ic the
+    sum over the n_ic steps of demonstrator i in cluster c, the expected sum is E_c = sum over i of n_ic S_i / n_i. A
+    cluster that only a poor demonstrator visits is therefore not taken for a difficult one.
     """
 
     sums: Array
@@ -132,12 +132,12 @@ class StateEffects(NamedTuple):
     """(demonstrator, cluster, fold)."""
 
     def additive(self) -> Array:
-        """(cluster, fold, number) observed minus expected mean, by the other folds, shrunk towards zero."""
+        """(cluster, fold, number) observed minus expected mean, shrunk towards zero."""
         observed, expected, count = self._standardised()
         return np.asarray((observed - expected) / (count + _PRIOR_STEPS)[..., None])
 
     def ratio(self) -> Array:
-        """(cluster, fold, number) observed by expected sum, by the other folds, shrunk towards one."""
+        """(cluster, fold, number) observed divided by expected sum, shrunk towards one."""
         observed, expected, count = self._standardised()
         mean = observed.sum(0) / np.maximum(count.sum(0), 1)[..., None]
         prior = _PRIOR_STEPS * np.maximum(mean, 1e-12)
@@ -174,7 +174,7 @@ class StateGroups:
 
 
 def folds_of_episodes(data: Demonstrations, count: int, *, seed: int | None = None) -> Array:
-    """(episode,) the fold of each: every demonstrator's episodes are dealt in turn, shuffled where a seed is given."""
+    """(episode,) the fold of each: the episodes of each demonstrator are dealt in turn, shuffled if a seed is given."""
     order = np.arange(data.episode_count)
     if seed is not None:
         order = numpy_stream(seed, "folds of curation").permutation(data.episode_count)

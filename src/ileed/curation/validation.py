@@ -1,18 +1,18 @@
 """Does training on a selection pay? Policies trained on it and on everything, compared on held-out episodes.
 
 Small networks are trained in five folds of episodes, on all training episodes and on what a rule selects of them, with
-its weights. Held-out steps judge how well they predict the expert component of the data. With pi the trained policy and
-rho_i the cross-fitted expertise of the demonstrator, the loss of a step is
+its weights. Held-out steps measure how well they predict the expert component of the data. With pi the trained policy
+and rho_i the cross-fitted expertise of the demonstrator, the loss of a step is
 
-    -log(rho_i pi(a | s) + (1 - rho_i) / |A|)       of discrete actions,
-    rho_i / (1 - rho_i) |a - pi(s)|^2               of continuous actions whose rho_i is a share of explained variance,
-    rho_i |a - pi(s)|^2                             of other continuous actions, whose rho_i is a precision.
+    -log(rho_i pi(a | s) + (1 - rho_i) / |A|)       for discrete actions,
+    rho_i / (1 - rho_i) |a - pi(s)|^2               for continuous actions whose rho_i is a share of explained variance,
+    rho_i |a - pi(s)|^2                             for other continuous actions, whose rho_i is a precision.
 
 Squared errors are of standardised actions. Their weights have a mean of 1 in each state cluster, so that every state
-counts as often as in the whole data set: a policy meets them all, also those where only poor demonstrators lead, and a
-selection must not be judged by its own states. The gain is the reduction of the held-out loss relative to training on
-everything. Its interval is the wider of two: over held-out episodes, by the linearised variance of a ratio of sums, and
-Student's over folds, which includes the chance in training.
+counts as often as in the whole data set: a policy meets states where only poor demonstrators lead as well, and a
+selection must not be judged by its own states. The gain is the relative reduction of the held-out loss. Its interval is
+the wider of two: over held-out episodes, by the linearised variance of a ratio of sums, and Student's over folds, which
+includes the randomness of training.
 """
 
 from __future__ import annotations
@@ -33,17 +33,15 @@ from ileed.data import Array, Demonstrations
 
 FOLDS = 5
 LEAST_EPISODES = 2 * FOLDS
+LEAST_GAIN = 0.1
+"""The least gain of continuous actions with which a selection is recommended. Smaller gains need not carry over to
+closed loop: with weights of a gain of 4%, success in Square was lower (docs/decisions/curation.md)."""
 _HIDDEN = 64
 _BATCH = 256
-_STEPS = 1_000
-_EPOCHS = 20
-_LEAST_STEPS = 100
+_LEAST_STEPS, _MOST_STEPS, _EPOCHS = 100, 1_000, 20
 _RATE = 3e-3
 _AT_ONCE = 8_192
-LEAST_GAIN = 0.1
-"""Of the held-out squared error of continuous actions, from which on a selection is recommended. Smaller gains need not
-carry over to closed loop: with weights of a gain of 4%, success in Square was lower (docs/decisions/curation.md)."""
-_SUREST = 0.98  # the greatest expertise that a loss assumes, so that no demonstrator decides alone
+_LARGEST_EXPERTISE = 0.98  # in a loss, so that no demonstrator decides alone
 
 Weigh = Callable[[Array], Array]
 """From (episode,) which are for training to (step,) the weight of every step."""
@@ -62,14 +60,9 @@ class Material(NamedTuple):
     cluster: Array | None = None
     """(step,) the state cluster of each step; None counts all steps as one cluster."""
 
-    @property
-    def is_enough(self) -> bool:
-        """Whether there are enough episodes to compare anything."""
-        return self.data.episode_count >= LEAST_EPISODES and len(self.inputs) > 0
-
     def importance(self) -> Array:
         """(step,) the weight of squared errors, with mean 1 in each state cluster."""
-        rho = np.clip(self.expertise, 1 - _SUREST, _SUREST)
+        rho = np.clip(self.expertise, 1 - _LARGEST_EXPERTISE, _LARGEST_EXPERTISE)
         weight = (rho / (1 - rho) if self.is_signal else rho)[self.data.demonstrator]
         cluster = np.zeros(len(weight), dtype=np.int64) if self.cluster is None else self.cluster
         mean = np.bincount(cluster, weight) / np.maximum(np.bincount(cluster), 1)
@@ -79,9 +72,9 @@ class Material(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """The gain of training on a selection, relative to everything: the reduction of the held-out loss, with interval.
+    """The gain of training on a selection rather than on everything: the relative reduction of the held-out loss.
 
-    NaN where there are too few episodes to compare.
+    NaN with too few episodes to compare.
     """
 
     name: str
@@ -91,7 +84,7 @@ class Comparison:
     high: float
     confidence_level: float
     least: float = 0.0
-    """The gain from which on a selection is recommended, if its interval excludes zero too."""
+    """The least gain with which a selection is recommended, if its interval excludes zero too."""
 
     @property
     def is_better(self) -> bool:
@@ -117,15 +110,15 @@ class Comparison:
 class Recommendation:
     """The selection to train on: everything, unless a candidate is better by its interval, and by enough.
 
-    Intervals hold for all candidates together (Bonferroni), so that the chance of recommending a selection where none
-    is better is at most one minus the confidence level.
+    Intervals hold for all candidates together (Bonferroni): if no selection is better, the chance of recommending one
+    is at most one minus the confidence level.
     """
 
     comparisons: tuple[Comparison, ...]
 
     @property
     def best(self) -> Comparison | None:
-        """The candidate of the greatest gain among those that are better by their interval; None for everything."""
+        """The candidate of the greatest gain among those that are better; None for everything."""
         better = [each for each in self.comparisons if each.is_better]
         return max(better, key=lambda each: each.gain, default=None)
 
@@ -145,18 +138,16 @@ def compare_with_everything(
     material: Material, candidates: Mapping[str, Weigh], *, level: float, seed: int
 ) -> tuple[Comparison, ...]:
     """One comparison for each candidate; their intervals hold for all of them together."""
-    level, least = 1 - (1 - level) / max(1, len(candidates)), _loss_of(material.data).least_gain
-    if not material.is_enough or not candidates:
+    level, least = 1 - (1 - level) / max(1, len(candidates)), 0.0 if material.data.discrete else LEAST_GAIN
+    count = material.data.episode_count
+    if count < LEAST_EPISODES or not len(material.inputs):
         return tuple(Comparison(name, np.nan, np.nan, np.nan, level, least) for name in candidates)
     fold = folds_of_episodes(material.data, FOLDS, seed=seed)
-    losses = np.empty((1 + len(candidates), material.data.episode_count))
+    losses = np.empty((1 + len(candidates), count))
     for number in range(FOLDS):
         losses[:, fold == number] = _held_out(material, [*candidates.values()], fold == number, (seed, number))
-    everything = losses[0]
-    return tuple(
-        Comparison(name, *_gain(everything, own, fold, level), level, least)
-        for name, own in zip(candidates, losses[1:], strict=True)
-    )
+    each = zip(candidates, losses[1:], strict=True)
+    return tuple(Comparison(name, *_gain(losses[0], own, fold, level), level, least) for name, own in each)
 
 
 def _gain(everything: Array, own: Array, fold: Array, level: float) -> tuple[float, float, float]:
@@ -205,14 +196,13 @@ def _held_out(material: Material, candidates: Sequence[Weigh], held_out: Array, 
 
 @final
 class _CrossEntropy:
-    """Of discrete actions: `training` is (candidate, row, 1) and `held_out`, with slips, (candidate, step)."""
-
-    least_gain = 0.0
+    """The loss of discrete actions, with outputs for each action."""
 
     def __init__(self, material: Material) -> None:
         self._data, self._expertise, self.outputs = material.data, material.expertise, material.data.action_count
 
     def training(self, answers: Tensor, rows: Array) -> Tensor:
+        """(candidate, row, 1)."""
         legal = self._data.legal
         if legal is not None:
             answers = answers.masked_fill(~torch.from_numpy(np.asarray(legal[rows], dtype=bool)), -torch.inf)
@@ -220,18 +210,17 @@ class _CrossEntropy:
         return -answers.log_softmax(2).gather(2, chosen[..., None])
 
     def held_out(self, answers: Tensor, rows: Array) -> Array:
+        """(candidate, step)."""
         steps, legal = rows[0], self._data.legal
         policy = (-self.training(answers, rows)[..., 0]).double().exp().numpy()
-        rho = np.clip(self._expertise[self._data.demonstrator[steps]], 1 - _SUREST, _SUREST)
+        rho = np.clip(self._expertise[self._data.demonstrator[steps]], 1 - _LARGEST_EXPERTISE, _LARGEST_EXPERTISE)
         possible = self.outputs if legal is None else legal[steps].sum(1)
         return np.asarray(-np.log(rho * policy + (1 - rho) / possible))
 
 
 @final
 class _SquaredError:
-    """Of standardised actions: `training` is (candidate, row, dimension) and `held_out` (candidate, step)."""
-
-    least_gain = LEAST_GAIN
+    """The loss of continuous actions, which are standardised."""
 
     def __init__(self, material: Material) -> None:
         actions, self._importance = material.data.actions, material.importance()
@@ -240,44 +229,38 @@ class _SquaredError:
         self._scale, self.outputs = np.where(scale > 1e-9, scale, np.inf), material.data.action_size
 
     def training(self, answers: Tensor, rows: Array) -> Tensor:
+        """(candidate, row, dimension)."""
         targets = ((self._actions[rows] - self._centre) / self._scale).astype(np.float32)
         return (answers - torch.from_numpy(targets)) ** 2
 
     def held_out(self, answers: Tensor, rows: Array) -> Array:
+        """(candidate, step)."""
         return np.asarray(self.training(answers, rows).mean(2).double().numpy() * self._importance[rows[0]])
-
-
-def _loss_of(data: Demonstrations) -> type[_CrossEntropy | _SquaredError]:
-    return _CrossEntropy if data.discrete else _SquaredError
 
 
 @final
 class _Networks:
-    """Networks of two hidden layers, one for each candidate, from equal initial values and random numbers."""
+    """One network of two hidden layers for each candidate, with equal initial values and random numbers."""
 
     def __init__(self, material: Material, count: int, key: tuple[int, int]) -> None:
         self._material, self._key = material, key
-        self._loss = _loss_of(material.data)(material)
-        chance, sizes = (
-            stream(key[0], "policies of curation", key[1]),
-            (len(material.inputs), _HIDDEN, _HIDDEN, self._loss.outputs),
-        )
+        self._loss = (_CrossEntropy if material.data.discrete else _SquaredError)(material)
+        chance = stream(key[0], "policies of curation", key[1])
         self._layers: list[tuple[Tensor, Tensor]] = []
-        for before, after in pairwise(sizes):
+        for before, after in pairwise((len(material.inputs), _HIDDEN, _HIDDEN, self._loss.outputs)):
             weight = torch.randn(1, before, after, generator=chance) / before**0.5
-            both = weight.repeat(count, 1, 1), torch.zeros(count, 1, after)
-            self._layers.append((both[0].requires_grad_(), both[1].requires_grad_()))
+            bias = torch.zeros(count, 1, after)
+            self._layers.append((weight.repeat(count, 1, 1).requires_grad_(), bias.requires_grad_()))
 
     def train(self, weights: Array) -> None:
-        """Fit each network to steps drawn in proportion to (candidate, step) weights."""
+        """Fit each network to steps sampled in proportion to (candidate, step) weights."""
         most = int((weights > 0).sum(1).max())
-        steps = min(_STEPS, max(_LEAST_STEPS, _EPOCHS * most // _BATCH))
+        steps = min(_MOST_STEPS, max(_LEAST_STEPS, _EPOCHS * most // _BATCH))
         uniform = numpy_stream(self._key[0], "batches of curation", self._key[1]).random((steps, _BATCH))
         sums = np.cumsum(weights, axis=1)
         drawn = [np.searchsorted(row, uniform * row[-1], side="right") for row in sums]
         rows = np.minimum(np.stack(drawn, axis=1), weights.shape[1] - 1)  # (optimisation step, candidate, row)
-        parameters = [each for layer in self._layers for each in layer]
-        optimiser = torch.optim.Adam(parameters, lr=_RATE)
+        optimiser = torch.optim.Adam([each for layer in self._layers for each in layer], lr=_RATE)
         for step, batch in enumerate(rows):
             optimiser.param_groups[0]["lr"] = _RATE * (1 - step / steps)
             optimiser.zero_grad()
@@ -294,6 +277,6 @@ class _Networks:
 
     @torch.no_grad()
     def losses(self, steps: Array) -> Array:
-        """(candidate, step) as the module has them."""
+        """(candidate, step) held-out losses."""
         rows = np.broadcast_to(steps, (len(self._layers[0][0]), len(steps)))
         return self._loss.held_out(self._answers(rows), rows)

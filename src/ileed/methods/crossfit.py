@@ -1,13 +1,13 @@
-"""Cross-fitting: everybody's episodes rated by policies that have not seen them.
+"""Cross-fitting: demonstrators rated by policies that have not seen their episodes.
 
-A flexible policy remembers what was done, and then finds everybody perfect. Episodes are therefore dealt into folds;
-members of one optimisation learn from all folds but one each, and that one is rated by them (Chernozhukov et al., 2018,
-"Double/debiased machine learning", is the general principle).
+A flexible policy memorises actions and then rates every demonstrator as perfect. Episodes are therefore dealt into
+folds: members of one optimisation learn from all folds but one each, and rate that one (Chernozhukov et al., 2018,
+"Double/debiased machine learning", describe the general principle).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import final
@@ -27,7 +27,6 @@ from ileed.rating.step_likelihood import (
     COARSE_POINTS,
     PROFILE_POINTS,
     Block,
-    Profile,
     StepLikelihood,
     Units,
     Work,
@@ -38,27 +37,28 @@ from ileed.rating.step_likelihood import (
 RESTARTS = 4
 """Members of each fold."""
 MANY_STEPS, SOME_STEPS = 100_000, 10_000
-"""Of continuous actions: beyond so many, so many choose the temperature, and likelihoods are interpolated."""
+"""With continuous actions and more steps than the first number, about the second number of steps choose the
+temperature, and likelihoods are interpolated."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FoldPolicies:
-    """Members that have learned from all folds but one each, and (episode,) the fold of each episode.
+    """Members that learned from all folds but one each, and rate the steps of that one.
 
-    All members of some fold may have become non-finite: then they rate nobody.
+    There are no ratings if all members of some fold became NaN or infinite.
     """
 
     ensemble: Ensemble
     fold: Array
+    """(episode,) the fold of each episode."""
     assumed: Array | None = None
     """(step,) steps that follow the policy and are assumed for each step of gold demonstrators (`Known`)."""
+    rater = None  # these members judge single steps, without a horizon
 
     @property
     def count(self) -> int:
         return int(self.fold.max()) + 1
-
-    rater = None  # which judges at a horizon; these members judge single steps
 
     @property
     def _finite(self) -> Array:
@@ -67,26 +67,26 @@ class FoldPolicies:
 
     @cached_property
     def judge(self) -> Callable[[Array | None], Iterator[Block]]:
-        """From a mask (step,), or None, to these steps judged by the finite members that have not seen them."""
+        """From a mask (step,), or None for all, to the steps judged by the finite members that have not seen them."""
         ensemble, kept = self.ensemble, []
         for number, own in enumerate(self._finite):
             kept.append((number * len(own) + np.flatnonzero(own)).tolist())
-            if ensemble.joint.parts.demonstrator.actions_can_be_exchanged:  # such members are not to be averaged
+            if ensemble.joint.parts.demonstrator.actions_can_be_exchanged:  # averages of such members mean nothing
                 kept[-1] = ensemble.likeliest_first(kept[-1])[:1]
         names = ensemble.collapsed.skill_names
         return partial(blocks_of_folds, ensemble.joint, ensemble.normaliser, ensemble.data, names, kept, self.fold)
 
     @property
     def _judge_by_kind(self) -> Callable[[Array | None], Iterator[Block]]:
-        """The same, with the likelihood of each distinct (observation, action) in place of each step.
+        """The same, with one likelihood for each distinct (observation, action).
 
-        That is all it depends on, unless the demonstrator model has a context or parameters of people, or actions are
-        continuous.
+        It depends on nothing else unless the demonstrator model has a context or parameters of demonstrators, or
+        actions are continuous.
         """
         data, joint, collapsed = self.ensemble.data, self.ensemble.joint, self.ensemble.collapsed
         if not data.action_count or joint.demonstrator is not None or joint.parts.policy.length > 1:
             return self.judge
-        assert collapsed.repeats  # folds have data that memory holds
+        assert collapsed.repeats  # folds have data in memory
         key = collapsed.step_observation_index * data.action_count + data.actions
         return partial(blocks_by_kind, self.judge, key * self.count + self.fold[data.episode])
 
@@ -97,11 +97,12 @@ class FoldPolicies:
         by: str = "demonstrator",
         progress: Callable[[int, int], object] | None = None,
     ) -> Ratings | None:
-        """Everybody, or each unit of `by`, rated by the mean likelihood of the members of each fold, on its episodes.
+        """Rate demonstrators, or each unit of `by`, by the mean likelihood of the members of each fold.
 
-        The temperature of the policies is that at which the held-out episodes are likeliest, unless one is assumed.
-        There are no ratings where all members of a fold became non-finite. `progress` is called with the number of
-        steps done and their total.
+        Args:
+            temperature: That of the policies; None takes the one at which held-out episodes are likeliest.
+            by: "demonstrator", "episode" or a skill column.
+            progress: Called with the number of steps done and their total.
         """
         if not self._finite.any(1).all():
             return None
@@ -119,40 +120,39 @@ class FoldPolicies:
         likelihood, found = likelihood.counted(work).calibrated(some, temperature)
         if many:
             likelihood = likelihood.tabulated(units)
-        ratings = self._with_levels(estimate(likelihood, units=units), found)
+        ratings = estimate(likelihood, units=units)
+        # expertise that divides a variance shares its scale with the policy's, whatever its temperature
+        levels = likely_levels(found) if data.discrete else (0.0, 1.0)
+        free = _free_scales(self.ensemble, int(np.flatnonzero(self._finite.ravel())[0]))
+        ratings = replace(ratings, by=replace(ratings.by, folds=self.count, levels=levels, free_scales=free))
         ratings = with_learning_curves(ratings, likelihood, practice)
         work.finish()
         return ratings
 
     def step_likelihood(self, ratings: Ratings) -> StepLikelihood:
-        """The likelihood of held-out steps, at the temperature of these ratings."""
+        """The likelihood of held-out steps at the temperature of these ratings."""
         return StepLikelihood(self.ensemble.data, self.judge, ratings.by.temperature, ratings.by.dispersion)
-
-    def _with_levels(self, ratings: Ratings, found: Sequence[Profile]) -> Ratings:
-        """The same ratings, with what the profiles fix of the level of expertise."""
-        free = _free_scales(self.ensemble, int(np.flatnonzero(self._finite.ravel())[0]))
-        # expertise that divides a variance shares its scale with the policy's, whatever its temperature
-        levels = likely_levels(found) if self.ensemble.data.discrete else (0.0, 1.0)
-        return replace(ratings, by=replace(ratings.by, folds=self.count, levels=levels, free_scales=free))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class SignalFolds:
-    """Members that learned from all folds but one each to predict the mean actions over several horizons.
+    """Members that learned from all folds but one each to predict mean actions over several horizons.
 
-    Demonstrators of continuous actions are rated by the share of variance that they explain (`ileed.rating.signal`).
+    Demonstrators of continuous actions are rated by the share of variance that these explain (`ileed.rating.signal`).
     """
 
     ensemble: Ensemble
     data: Demonstrations
     """The demonstrations with their own actions; those of `ensemble` have the mean actions of all horizons."""
     fold: Array
+    """(episode,) the fold of each episode."""
     horizons: tuple[int, ...]
     model: SignalScaling
     practice_episodes: int | None = None
     """Of the expertise of the fit, where that changes between episodes."""
     assumed: Array | None = None
+    """As in `FoldPolicies`."""
 
     @property
     def count(self) -> int:
@@ -160,7 +160,7 @@ class SignalFolds:
 
     @cached_property
     def rater(self) -> Rater | None:
-        """What rates by these members, at the most reliable horizon; None where no member of some fold is finite."""
+        """The rater at the most reliable horizon; None if no member of some fold is finite."""
         return self._rated and self._rated[0]
 
     @cached_property
@@ -176,7 +176,7 @@ class SignalFolds:
         return replace(rater, variation=judged.log_noise().variation), judged.likelihood(rater.rated)
 
     def step_likelihood(self, ratings: Ratings) -> StepLikelihood:
-        """The likelihood of held-out steps; there is no temperature to take from the ratings."""
+        """The likelihood of held-out steps; it has no temperature."""
         assert self._rated is not None
         return self._rated[1]
 
@@ -187,7 +187,7 @@ class SignalFolds:
         by: str = "demonstrator",
         progress: Callable[[int, int], object] | None = None,
     ) -> Ratings | None:
-        """Demonstrators, or each unit of `by`, as `FoldPolicies.rate`; there is no temperature to choose."""
+        """Rate demonstrators, or each unit of `by`, as `FoldPolicies.rate`; there is no temperature to choose."""
         data, units = self.data, Units.of(self.data, by)
         work = Work(progress, len(data), 1)
         if self._rated is None:
@@ -201,17 +201,14 @@ class SignalFolds:
 
 
 def _explanation(data: Demonstrations, ratings: Ratings) -> str:
-    """What else than skill may explain the order of demonstrators, in words; empty where nothing is suspected."""
-    expertise = ratings.best.expertise[data.episode_demonstrator]
-    found = (
-        indicators(data, columns={"expertise": expertise}).explained_by("expertise").sentence(),
-        unpredicted_ends(data),
-    )
+    """What may explain the order of demonstrators other than skill, in words; empty where nothing is suspected."""
+    columns = {"expertise": ratings.best.expertise[data.episode_demonstrator]}
+    found = indicators(data, columns=columns).explained_by("expertise").sentence(), unpredicted_ends(data)
     return "; ".join(each for each in found if each)
 
 
 def _some_episodes(data: Demonstrations, fold: Array) -> Array:
-    """(step,) whether a step is in one of about `SOME_STEPS` in whole episodes, of all people and folds alike."""
+    """(step,) about `SOME_STEPS` steps in whole episodes, of all demonstrators and folds alike."""
     order = np.lexsort((fold, data.episode_demonstrator))
     chosen = np.zeros(data.episode_count, dtype=bool)
     chosen[order[:: -(-len(data) // SOME_STEPS)]] = True
@@ -219,7 +216,7 @@ def _some_episodes(data: Demonstrations, fold: Array) -> Array:
 
 
 def _free_scales(ensemble: Ensemble, member: int) -> int | None:
-    """How many scales of expertise are free at one member; None where the embedding is learned."""
+    """The number of free scales of expertise at one member; None where the embedding is learned."""
     if not ensemble.joint.parts.expertise.depends_on_state:
         return 1
     if (embedding := ensemble.collapsed.some.skills) is None:

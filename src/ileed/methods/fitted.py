@@ -1,4 +1,4 @@
-"""A fit: its policy, everybody's expertise and how both came about; and the ensemble of members it is made of."""
+"""The result of a fit: its policy, the expertise of its demonstrators, and the ensemble of members behind both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ileed import runs
 from ileed._torch import default_modes, threads
 from ileed.data import Array, Collapsed, Demonstrations, check_demonstrations
 from ileed.data.collapsing import Uncollapsed, held_in_memory
-from ileed.data.rules import listed
 from ileed.data.source import are_pseudonyms, pseudonyms, refuse_names
 from ileed.errors import (
     DemonstrationError,
@@ -33,10 +32,10 @@ from ileed.errors import (
     whole_number,
 )
 from ileed.fitting import Checkpoint, History, OptimisationResult, Outcome
-from ileed.methods.expertise import Expertise, ExpertiseSummary, members_that_know, summarise
+from ileed.methods.expertise import Expertise, ExpertiseSummary, members_that_know, summarise, unknown_demonstrator
 from ileed.methods.policy import Policy
 from ileed.methods.saving import run_of
-from ileed.model.ask import Answer, log_mean_over_members
+from ileed.model.ask import log_mean_over_members
 from ileed.model.demonstrators import AbstractDemonstratorModel, Learned, UniformMixture
 from ileed.model.joint import Joint
 from ileed.model.nets import members
@@ -53,21 +52,20 @@ from ileed.rating.signal import Rater
 from ileed.rating.step_likelihood import Block, StepLikelihood, Units
 from ileed.selection import ModelComparison
 
-_EXCHANGED = 0.01  # nats per action: restarts that end with actions exchanged differ by less
-_AS_LIKELY = 1.92  # nats of all steps together: where a 95 % interval of one number ends
-_Value = Callable[[Answer, Tensor], Tensor]  # (row,) from the answer of every member, and who acted in each row
+_EXCHANGED = 0.01  # nats per action: the cost of restarts with exchanged actions differs by less
+_AS_LIKELY = 1.92  # nats over all steps: where a 95% interval of one number ends
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Restarts:
-    """Every restart's own cost in nats per action (lower is better), and the members that a fit keeps of them."""
+    """The cost of every restart in nats per action (lower is better), and the members that a fit keeps."""
 
     nats_per_action: Array
     kept: tuple[int, ...]
-    """The likeliest first; where each has episode weights of its own, all of them in their order."""
+    """The likeliest first; all members in their order where each has its own episode weights."""
     alternatives: tuple[tuple[float, ...], ...] = ()
-    """Everybody's expertise by other restarts that are as likely as the likeliest, and order people otherwise."""
+    """Expertise of all demonstrators by other restarts that are as likely as the likeliest and order them otherwise."""
 
     @property
     def chosen(self) -> int:
@@ -78,40 +76,40 @@ class Restarts:
 @final
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fit: `policy` acts, `expertise` says who is good where, `restarts`, `history` and `outcome` how it went.
+    """A fit: `policy` acts, and `expertise` says how good each demonstrator is in which states.
 
-    `policy`, `expertise`, `nats` and `nats_per_action` are of the members that `restarts.kept` names: the mean of their
-    distributions, the mean of their expertise, and the cost under their mean likelihood.
+    `policy`, `expertise`, `nats` and `nats_per_action` combine the members in `restarts.kept`: they are the mean of the
+    members' distributions, the mean of their expertise, and the cost under their mean likelihood.
     """
 
     policy: Policy
     expertise: Expertise
     restarts: Restarts
     nats_per_action: float
-    """The cost of these members together, on the data that restarts are compared by: fitted or held-out episodes."""
+    """The cost of these members together, on the episodes by which restarts are compared: all of them, or held-out."""
     history: History
     outcome: Outcome
-    """How most of the members ended, the likeliest of them where there is no majority; or worse than guessing."""
+    """How the optimisation of most members ended (of the likeliest without a majority), or worse than guessing."""
     method: Any
     provenance: Mapping[str, Any]
     joint: Joint
-    """The parameters of these members."""
+    """The parameters of the members that are kept."""
     normaliser: Normaliser
     width: ModelComparison | None = None
-    """Policies of several widths by held-out episodes, where the fit compared them."""
+    """Policies of several widths on held-out episodes, where the fit compared them."""
     comparison: ModelComparison | None = None
-    """Demonstrator models by held-out episodes, where the fit chose among them (`demonstrator="auto"`)."""
+    """Demonstrator models on held-out episodes, where the fit chose among them (`demonstrator="auto"`)."""
     checkpoints: tuple[Checkpoint, ...] = ()  # from which this fit can be continued until it is saved
     ensemble: Ensemble | None = None
-    """Every member of the fit, with the data, to choose others from; None for a fit that was loaded."""
+    """Every member of the fit, with the data; None for a fit that was loaded."""
     rater: Rater | None = None
-    """What rates demonstrators of continuous actions; None where the policy's own likelihood does."""
+    """The policies that rate demonstrators of continuous actions; None where the likelihood of `policy` does."""
     evidence: SkillEvidence | None = None
-    """What actions and outcomes say about skill, each alone and both; None where the fit was given no outcomes."""
+    """What actions and outcomes say about skill, alone and together; None where the fit was given no outcomes."""
 
     @property
     def width_sentence(self) -> str:
-        """Which width held-out episodes prefer, and for a policy that was passed, whether to pass another; or empty."""
+        """The width that held-out episodes prefer, with advice if a policy was passed; empty without comparison."""
         if self.width is None:
             return ""
         advice = f"; pass policy={self.width.preferred}" if self.method.policy is not None and self.width.chosen else ""
@@ -119,18 +117,18 @@ class Fitted:
 
     @property
     def estimates_expertise(self) -> bool:
-        """Whether this is more than behaviour cloning, under which everybody's expertise is one by assumption."""
+        """Whether expertise is estimated; behaviour cloning assumes that it is one."""
         return self.joint.parts.expertise.estimates_expertise
 
     @property
     @default_modes()
     @torch.no_grad()
     def slips(self) -> dict[str, Array]:
-        """What people do where they do not follow the policy, as the demonstrator model learned it; the members' mean.
+        """Learned parameters of the demonstrator model: how demonstrators deviate from the policy; the members' mean.
 
-        "slip" is each person's habit (person, action), "repeat" the probability of going on with the previous action,
-        "confused" (person, meant, done) which action is taken for which. Of continuous actions, (person, dimension):
-        "offset" and "gain" are each person's own. Empty where the model has no parameters.
+        For discrete actions, "slip" is the habit of each demonstrator (demonstrator, action), "repeat" the probability
+        of repeating the previous action, and "confused" (demonstrator, meant, done) which action replaces which. For
+        continuous actions, "offset" and "gain" are (demonstrator, dimension). Empty for a model without parameters.
         """
         parts, module = self.joint.parts, self.joint.demonstrator
         found = {} if module is None else parts.demonstrator.slips(module)
@@ -138,33 +136,28 @@ class Fitted:
 
     @property
     def learned(self) -> Learned:
-        """The same for a report: the demonstrator model's sentences and its columns of a table."""
+        """`slips` for a report: sentences of the demonstrator model and columns of a table."""
         return self.joint.parts.demonstrator.learned(self.slips, self.policy.action_names)
 
     @default_modes()
     @threads(1)
     @torch.no_grad()
     def nats(self, data: Demonstrations) -> Array:
-        """(step,) cost of each step of other data by the same people: its negative log-likelihood, in nats."""
+        """(step,) negative log-likelihood, in nats, of the steps of other data by the same demonstrators."""
         data = self.match_names(self.policy.match(data), allow_new=False)
         position = {name: number for number, name in enumerate(self.expertise.names)}
-        if strangers := [name for name in data.names if name not in position]:
-            raise DemonstrationError(
-                f"there is no demonstrator {strangers[0]!r}: this fit knows {listed(self.expertise.names)}; "
-                "fitted.assess(data) rates people whom it has not seen"
-            )
+        if new := [name for name in data.names if name not in position]:
+            advice = "; fitted.assess(data) rates new demonstrators"
+            raise unknown_demonstrator(new[0], self.expertise.names, advice)
         demonstrator = np.array([position[name] for name in data.names])[data.demonstrator]
-
-        def cost(answer: Answer, who: Tensor) -> Tensor:
-            counted = members_that_know(self.expertise.summary.learned_from, who)
-            return -log_mean_over_members(answer.log_likelihood, counted)
-
-        return _at_steps(self, data, demonstrator, self.expertise.skill_names, cost)
+        learned_from = self.expertise.summary.learned_from
+        return _nats(self.joint, self.normaliser, data, demonstrator, self.expertise.skill_names, learned_from)
 
     def step_likelihood(self, data: Demonstrations) -> StepLikelihood:
         """The likelihood of steps as a function of expertise, at the temperature and dispersion of this fit's ratings.
 
-        `data` are those of the fit, or were matched with them (`Policy.match`); demonstrators may be new.
+        Args:
+            data: Those of the fit, or data that were matched with them (`Policy.match`); demonstrators may be new.
         """
         if self.rater is not None:
             return self.rater.likelihood(data)
@@ -194,25 +187,32 @@ class Fitted:
         outcome: EpisodeOutcome | None = None,
         better: Literal["higher", "lower"] | None = None,
     ) -> Ratings:
-        """Everybody in `demonstrations` rated by this fit's policy, people whom the fit has not seen above all.
+        """Rate the demonstrators of other data by this fit, in particular those that the fit has not seen.
 
-        They are drawn towards the population of the fit's people, at the temperature of its ratings, and `table()`
-        divides their expertise by the mean over the fit's people. `by` rates each episode ("episode"), or each person
-        for each label of a skill column, in place of people. Those whom the fit has seen are rated in sample where
-        these are the data that it learned from: `expertise.table()` has them by other policies. `progress` is called
-        with the number of steps done and their total.
+        Estimates shrink towards the population of the fit's demonstrators, and `table()` is relative to their mean.
+        Ratings of the data of the fit itself are in-sample; `expertise.table()` has cross-fitted ones.
 
-        If the fit was given outcomes, demonstrators are placed on its combined scale: by actions as far as they predict
-        outcomes, and by outcomes of their own, in the units of the fit, where `outcome` has them. With `by` a skill
-        column, `outcome` is of the steps of an episode that share a label: "success", "reward", "duration", a skill
-        column or an array with one value for each step, constant there, or a mapping from (episode key, label). Actions
-        and outcomes are then combined label by label, in any fit. `Ratings.evidence` and, by label, `Ratings.segments`
-        have what each says alone.
+        Args:
+            demonstrations: Data with the observations and actions of the fit.
+            by: "demonstrator"; "episode" to rate each episode; or a skill column to rate each demonstrator for each of
+                its labels.
+            confidence_level: That of the intervals.
+            progress: Called with the number of steps done and their total.
+            outcome: How episodes went, as in `Ileed.fit`; for a fit with outcomes. With `by` a skill column, and in
+                any fit: the outcome of the steps of an episode that share a label, as "success", "reward", "duration",
+                a skill column or array that is constant on these steps, or a mapping from (episode key, label).
+            better: Whether "higher" or "lower" outcomes are better, as in `Ileed.fit`.
+
+        Returns:
+            Ratings by actions. If the fit was given outcomes, ratings on its combined scale: by actions as far as they
+            predict outcomes, and by `outcome`. `Ratings.evidence`, or `Ratings.segments` by label, has what each says
+            alone.
         """
         check_demonstrations(demonstrations)
         text("by", by)
         if outcome is None and better is not None:
-            raise SettingsError(f"better is {brief(better)} and there is no outcome: pass outcome= too")
+            message = f"better is {brief(better)}, but there is no outcome: pass outcome= too"
+            raise SettingsError(message, code="better-without-outcome")
         own = segments = None
         if outcome is not None and by == "demonstrator":
             own = self._outcomes_of_newcomers(demonstrations, outcome, better)
@@ -249,52 +249,49 @@ class Fitted:
     def _outcomes_of_newcomers(
         self, data: Demonstrations, outcome: EpisodeOutcome, better: str | None
     ) -> EpisodeOutcomes:
-        """Outcomes of new data in the terms of the fit's."""
+        """Outcomes of other data, in the units of the fit's."""
         if self.evidence is None:
             raise SettingsError(
                 "outcome was passed to a fit without outcomes, which knows no relation of actions and outcomes: fit "
-                "with outcome= (at the command: --outcome), or leave it out"
+                "with outcome= (at the command: --outcome), or leave it out",
+                code="outcome-unrelated",
             )
         known = self.evidence.settings
         if better is not None and better != known.better:
-            raise SettingsError(f"better is {brief(better)}, and {known.better!r} in the fit: leave it out")
+            message = f"better is {brief(better)}, but the fit has {known.better!r}: leave it out"
+            raise SettingsError(message, code="better-differs")
         found = EpisodeOutcomes.read(outcome, known.better, data)
         if known.binary and not found.is_binary:
             other = next(value for value in found.values[found.is_known].tolist() if value not in (0, 1))
-            raise SettingsError(
-                f"outcome has {other:g}, and outcomes of the fit are successes and failures: pass True and False, "
-                "or 1 and 0"
-            )
+            message = f"outcome contains {other:g}, but outcomes of the fit are successes and failures: pass 1 and 0"
+            raise SettingsError(message, code="outcome-not-binary")
         return found
 
     @property
     def ratings_by_actions(self) -> Ratings | None:
-        """The ratings of the fit's demonstrators by actions alone, whether or not it was given outcomes."""
+        """The ratings of the fit's demonstrators by actions alone, with or without outcomes."""
         return self.expertise.ratings if self.evidence is None else self.evidence.actions
 
-    def with_evidence(self, evidence: SkillEvidence, rater: Rater | None = None) -> Fitted:
-        """The same fit with ratings by actions and outcomes."""
-        found = self.with_ratings(evidence.both, rater)
-        assert found.expertise.ratings is not None
-        return replace(found, evidence=evidence.with_ratings(found.expertise.ratings))
-
-    def with_ratings(self, ratings: Ratings, rater: Rater | None = None) -> Fitted:
-        """The same fit with ratings of its demonstrators, beside their expertise in sample, and what rated them."""
+    def with_ratings(
+        self, ratings: Ratings, rater: Rater | None = None, evidence: SkillEvidence | None = None
+    ) -> Fitted:
+        """The same fit with ratings of its demonstrators, the policies that rated them, and evidence by outcomes."""
         own = dict(zip(self.expertise.names, self.expertise.summary.by_demonstrator.tolist(), strict=True))
         ratings = replace(ratings, in_sample=np.array([own[name] for name in ratings.names]))
-        return replace(self, expertise=replace(self.expertise, ratings=ratings), rater=rater, evidence=None)
+        evidence = evidence and evidence.with_ratings(ratings)
+        return replace(self, expertise=replace(self.expertise, ratings=ratings), rater=rater, evidence=evidence)
 
     @property
     def has_pseudonyms(self) -> bool:
-        """Whether this fit knows its demonstrators by the pseudonyms of `Demonstrations.anonymise`."""
+        """Whether demonstrators have the pseudonyms of `Demonstrations.anonymise`."""
         return bool(self.provenance.get("data", {}).get("anonymised")) and are_pseudonyms(self.expertise.names)
 
     def match_names(self, data: Demonstrations, *, allow_new: bool) -> Demonstrations:
-        """`data` with the names by which this fit knows its demonstrators.
+        """Return `data` with the names by which this fit knows its demonstrators.
 
-        A fit to anonymised data knows pseudonyms. The data that it was fitted to lead to the same pseudonyms, and are
-        returned anonymised. Demonstrators of other data cannot be matched: they are refused, or with `allow_new` count
-        as new, with a warning. The name of no demonstrator is in either message.
+        A fit to anonymised data knows pseudonyms. The data of that fit lead to the same pseudonyms and are returned
+        anonymised. Demonstrators of other data cannot be matched: they are refused or, with `allow_new`, count as new,
+        with a warning. Neither message contains the name of a demonstrator.
         """
         known = self.expertise.names
         if not are_pseudonyms(known) or data.has_pseudonyms:
@@ -308,22 +305,23 @@ class Fitted:
             return data.anonymise()
         if not (self.has_pseudonyms and is_apart):
             return data
-        found = "this fit knows its demonstrators by pseudonyms, and only the data that it was fitted to lead to them"
+        found = "this fit knows its demonstrators by pseudonyms, and only the data of the fit lead to them"
         if not allow_new:
-            raise DemonstrationError(f"{found}: pass those data, read with the options of the fit")
-        warnings.warn(f"{found}: the {counted(len(data.names), 'demonstrator')} here are taken as new", stacklevel=3)
+            message = f"{found}: pass those data, read with the options of the fit"
+            raise DemonstrationError(message, code="pseudonyms-unmatched")
+        warnings.warn(f"{found}: the {counted(len(data.names), 'demonstrator')} here count as new", stacklevel=3)
         return data
 
     def anonymise(self) -> Fitted:
-        """This fit with the pseudonyms that `Demonstrations.anonymise` gives its demonstrators."""
+        """The same fit with the pseudonyms that `Demonstrations.anonymise` gives its demonstrators."""
         if self.has_pseudonyms:
             return self
         return self._anonymise(pseudonyms(self.expertise.names, key=str(self.provenance["data"]["fingerprint"])))
 
     def anonymise_with(self, data: Demonstrations) -> tuple[Fitted, Demonstrations]:
-        """This fit and `data`, both with the pseudonyms of `data`, so that demonstrators of both still match.
+        """This fit and `data`, both with the pseudonyms of `data`, so that their demonstrators still match.
 
-        Demonstrators of the fit who are not in `data` are called `other 01` and on.
+        Demonstrators of the fit that are not in `data` are called `other 01`, `other 02` and so on.
         """
         data = self.match_names(data, allow_new=True)
         known, hidden = data.pseudonyms(), data.anonymise()
@@ -343,11 +341,11 @@ class Fitted:
         return replace(self.renamed(names), provenance={**self.provenance, "data": learned})
 
     def renamed(self, names: Mapping[str, str]) -> Fitted:
-        """The same fit with other names for its demonstrators, such as pseudonyms; without the data of `ensemble`."""
-        rule = "pass another name for each demonstrator, as in {'ann': 'person 1'}"
+        """The same fit with other names for its demonstrators, by their present names; without the data."""
+        rule = "pass another name for each demonstrator, as in {'ann': 'operator 1'}"
         instance_of("names", names, Mapping, rule=rule)
         if missing := [name for name in self.expertise.names if not isinstance(names.get(name), str)]:
-            raise SettingsError(f"names has no name for {brief(missing[0])}: {rule}")
+            raise SettingsError(f"names has no name for {brief(missing[0])}: {rule}", code="names-incomplete")
         chosen = tuple(names[name] for name in self.expertise.names)
         ratings = self.expertise.ratings and self.expertise.ratings.renamed(names)
         evidence = self.evidence and self.evidence.renamed(names)
@@ -356,9 +354,9 @@ class Fitted:
 
     @default_modes()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a run directory, whole or not at all; then remove the checkpoint of this fit, if it had one.
+        """Write a run directory, atomically, then remove the checkpoints of this fit.
 
-        A run that is already there is refused, or replaced with `overwrite`; files in it that are not ours stay.
+        An existing run is refused, or replaced with `overwrite`; files in it that are not ours stay.
         """
         target = path_of("path", path, rule="pass the path of a directory to write")
         runs.write_run(target, run_of(self), overwrite=true_or_false("overwrite", overwrite))
@@ -370,7 +368,7 @@ class Fitted:
         chosen = f"best of {count} restarts" if kept == 1 else f"mean of {kept} of {count} restarts"
         fixed = f"; {ratings.by.identification}" if (ratings := self.expertise.ratings) is not None else ""
         if self.restarts.alternatives:
-            fixed += f"; {len(self.restarts.alternatives)} more as likely, by other orders of people"
+            fixed += f"; {len(self.restarts.alternatives)} more as likely, with other orders of demonstrators"
         return (
             f"Fitted({type(self.joint.parts.expertise).__name__} expertise of {len(self.expertise.names)} "
             f"demonstrators, {self.nats_per_action:.4f} nats per action, {chosen}: {self.outcome.value}{fixed})"
@@ -388,23 +386,24 @@ def rate(
     confidence_level: float = 0.95,
     interval: Literal["likelihood", "episodes"] = "likelihood",
 ) -> Ratings:
-    """Rate the demonstrators of `demonstrations` by a policy, whether or not it was learned from them.
+    """Rate demonstrators by a given policy, whether or not it was learned from them.
 
-    The result is one number for each demonstrator, also where the expertise of a fit depends on the state.
+    The result is one number for each demonstrator, even if the expertise of a fit depends on the state.
 
-    `policy` is a fit; or an object whose `distribution(observations, legal=)` returns a categorical distribution, as
-    `Fitted.policy` has it; or the probability of every action at every step: an array (step, action), or a categorical
-    distribution of as many rows. `demonstrator` is the demonstrator model: by default that of the fit, and
-    `UniformMixture()` where there is no fit.
-
-    `pooled` adds estimates that are shrunk towards the mean of the population, more so with fewer steps. The
-    demonstrators rated here make that population unless one is passed: rate a newcomer with the `population` of
-    earlier ratings, as `Fitted.assess` does.
-
-    `interval` is that of the estimates in `alone`. "likelihood" takes every rho whose log-likelihood is within half a
-    chi-square quantile of the greatest: right for any number of steps but the fewest, at the ends of the range too, if
-    steps are independent given rho. "episodes" resamples whole episodes instead, which allows for dependence between
-    the steps of an episode; it needs some twenty episodes per demonstrator, and is the whole range for a single one.
+    Args:
+        policy: A fit; an object whose `distribution(observations, legal=)` returns a categorical distribution, such as
+            `Fitted.policy`; or the probability of each action at each step, as an array (step, action) or a categorical
+            distribution with as many rows.
+        demonstrations: The steps by which demonstrators are rated.
+        demonstrator: The demonstrator model; None is that of the fit, or `UniformMixture()` where `policy` is no fit.
+        pooled: Whether to add estimates that shrink towards the mean of the population, more so with fewer steps. The
+            population is learned from these demonstrators; to rate a newcomer, pass the `population` of earlier
+            ratings, as `Fitted.assess` does.
+        confidence_level: That of the intervals.
+        interval: The kind of interval in `alone`. "likelihood" contains each rho whose log-likelihood is within half a
+            chi-square quantile of the maximum; it is valid near 0 and 1 and for all but the smallest numbers of steps,
+            if steps are independent given rho. "episodes" resamples whole episodes, which allows for dependence between
+            the steps of an episode; it needs about twenty episodes per demonstrator.
     """
     check_demonstrations(demonstrations)
     fit = policy if isinstance(policy, Fitted) else None
@@ -428,28 +427,13 @@ def rate(
 
 
 @final
-@dataclass(frozen=True)
-class Spread:
-    """How much the members of an ensemble differ; all of it is zero for one member.
-
-    `nats_per_action` and `expertise` are standard deviations over members, of their costs and of each person's mean
-    expertise (NaN where no member learned from the person). `policy`, in nats, is by how much the members' mean cost of
-    the actions under their policies alone exceeds the cost under the mean policy (Krogh and Vedelsby, 1995).
-    """
-
-    nats_per_action: float
-    expertise: Mapping[str, float]
-    policy: float
-
-
-@final
 @dataclass(frozen=True, eq=False)
 class Ensemble:
-    """Members of a fit, each with its own parameters: restarts from different initial values.
+    """Members of a fit: restarts from different initial values, each with its own parameters.
 
     `best`, `top`, `first`, `member` and iteration give ensembles of some members, and `fitted()` the fit that the
-    members make together. Members with different episode weights, as the replicates of a bootstrap have, are never
-    compared by their costs, which are of different data: `best` and `top` refuse them.
+    members make together. The costs of members with different episode weights, such as the replicates of a bootstrap,
+    cannot be compared, and so `best` and `top` refuse them.
     """
 
     method: Any
@@ -459,12 +443,12 @@ class Ensemble:
     result: OptimisationResult
     """The parameters, cost and learning curve of every restart of the fit."""
     episode_weight: Array
-    """(restart or 1, episode) what each restart learned from."""
+    """(restart or 1, episode) the weights with which each restart was fitted."""
     held_out_episodes: Array | None
-    """(episode,) what costs are of, where that is not what was learned from."""
+    """(episode,) the weights of held-out episodes, on which costs are computed; None for costs of the fitted ones."""
     provenance: Mapping[str, Any]
     restarts: tuple[int, ...]
-    """Which restart each member is."""
+    """The restart of each member."""
 
     def __len__(self) -> int:
         return len(self.restarts)
@@ -480,29 +464,24 @@ class Ensemble:
 
     @property
     def nats_per_action(self) -> Array:
-        """(member,) each member's own cost, lower is better."""
+        """(member,) the cost of each member; lower is better."""
         return self.result.nats_per_action[list(self.restarts)]
 
     @property
-    def held_out(self) -> Array | None:
-        """(step,) what costs are of, where that is not what was learned from."""
-        return None if self.held_out_episodes is None else self.held_out_episodes[self.data.episode]
-
-    @property
     def comparable(self) -> bool:
-        """Whether the members' costs are of the same data: all have the same episode weights."""
+        """Whether costs can be compared: all members have the same episode weights."""
         own = self._own_weights
         return bool((own == own[:1]).all())
 
     @property
     def learned_from(self) -> Array:
-        """(member or 1, demonstrator) whether any step of somebody had a weight."""
-        people, who = len(self.data.names), self.data.episode_demonstrator
-        return np.stack([np.bincount(who, weights=row, minlength=people) > 0 for row in self._own_weights])
+        """(member or 1, demonstrator) whether any step of each demonstrator had a weight."""
+        count, who = len(self.data.names), self.data.episode_demonstrator
+        return np.stack([np.bincount(who, weights=row, minlength=count) > 0 for row in self._own_weights])
 
     @property
     def _own_weights(self) -> Array:
-        """(member or 1, episode) what each member learned from."""
+        """(member or 1, episode)."""
         return self.episode_weight if len(self.episode_weight) == 1 else self.episode_weight[list(self.restarts)]
 
     def member(self, number: int) -> Ensemble:
@@ -512,7 +491,7 @@ class Ensemble:
         return replace(self, restarts=(self.restarts[number],))
 
     def first(self, count: int) -> Ensemble:
-        """The first so many restarts of the fit: what a fit with so many would have found."""
+        """The first `count` restarts: the ensemble that a fit with so few restarts would have found."""
         count = self._checked(count, len(self.result.nats_per_action))
         result = self.result.part(members(self.result.joint, range(count)), 0, self.result.guessing_nats)
         return replace(self, result=result, restarts=tuple(range(count)))
@@ -522,20 +501,22 @@ class Ensemble:
         return self.top(1)
 
     def top(self, count: int) -> Ensemble:
-        """The likeliest members, so many of them, the likeliest first."""
+        """The `count` likeliest members, the likeliest first."""
         count = self._checked(count, len(self))
         if not self.comparable:
             raise SettingsError(
-                "these members have different episode weights, so that their costs are of different data and none is "
-                "the likeliest: average all of them with fitted(), or take one with member(i)"
+                "these members have different episode weights, so their costs are of different data and cannot be "
+                "compared: average all of them with fitted(), or take one with member(i)",
+                code="members-not-comparable",
             )
         order = self.likeliest_first(range(len(self)))[:count]
         return replace(self, restarts=tuple(self.restarts[number] for number in order))
 
     def likeliest_first(self, numbers: Iterable[int]) -> list[int]:
-        """Some members by their costs; as likely ones by everybody's mean expertise, or that of gold people.
+        """Some members in the order of their costs.
 
-        Expertise decides where the demonstrator model cannot tell a policy from one with its actions exchanged.
+        If the demonstrator model cannot tell a policy from one with exchanged actions, members of about the same cost
+        are in the order of the mean expertise of gold demonstrators, or of all if none is gold.
         """
         order = sorted(numbers, key=lambda number: float(self.nats_per_action[number]))
         if len(order) < 2 or not self.joint.parts.demonstrator.actions_can_be_exchanged:
@@ -551,36 +532,14 @@ class Ensemble:
         return [*sorted(likely, key=lambda number: -expertise(number)), *order[len(likely) :]]
 
     def _checked(self, count: int, most: int) -> int:
-        rule = f"it takes between one and all {most} of the restarts"
-        if whole_number("the size of an ensemble", count, least=1, rule=rule) > most:
-            raise SettingsError(f"the size of an ensemble is {count}: {rule}")
-        return count
-
-    @default_modes()
-    @threads(1)
-    @torch.no_grad()
-    def spread(self) -> Spread:
-        """How much the members differ: in their costs, in everybody's expertise, and in their policies."""
-
-        def disagreement(answer: Answer, _: Tensor) -> Tensor:
-            return log_mean_over_members(answer.policy_log_likelihood) - answer.policy_log_likelihood.mean(0)
-
-        data, skill_names = self.data, self.collapsed.skill_names
-        each = np.stack([member._summary().by_demonstrator for member in self])
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of nobody's expertise
-            deviations = np.nanstd(each, axis=0).tolist()
-        return Spread(
-            nats_per_action=float(self.nats_per_action.std()),
-            expertise=dict(zip(data.names, deviations, strict=True)),
-            policy=float(_at_steps(self, data, data.demonstrator, skill_names, disagreement).mean()),
-        )
+        return whole_number("count", count, least=1, most=most, rule=f"it must be from 1 to {most}, the restarts")
 
     def alternatives(self) -> list[dict[str, float]]:
-        """Expertise of demonstrators by members that are about as likely as the likeliest and order them differently.
+        """Expertise by members about as likely as the likeliest that order demonstrators differently.
 
-        A member is as likely within 1.92 nats of all steps together. Orders differ if their rank correlation is below
+        A member is as likely within 1.92 nats over all steps together. Orders differ if their rank correlation is below
         0.9, or if one of the two gives all demonstrators the same expertise. The result has the likeliest member of
-        each order, without that of the likeliest of all.
+        each order but the first, that of the likeliest member.
         """
         if not self.comparable or not self.learned_from.all():
             return []
@@ -595,53 +554,46 @@ class Ensemble:
                 found.append(own)
         return [dict(zip(self.data.names, each.tolist(), strict=True)) for each in found[1:]]
 
-    @property
-    def _about_data(self) -> dict[str, Any]:
-        """What a fit says of the data that it learned from."""
-        known = {
-            "steps": len(self.data),
-            "episodes": self.data.episode_count,
-            "places": self.collapsed.unique_count,
-            "fingerprint": self.data.fingerprint,
-        }
-        return known | ({"anonymised": True} if self.data.has_pseudonyms else {})
-
     def nats(self, data: Demonstrations) -> Array:
-        """(step,) cost of each step of other data of the same columns and demonstrators, in nats."""
+        """(step,) negative log-likelihood, in nats, of other data with the same columns and demonstrators."""
         own = self.learned_from
         learned_from = None if (own == own[0]).all() else torch.from_numpy(own)
-
-        def cost(answer: Answer, who: Tensor) -> Tensor:
-            return -log_mean_over_members(answer.log_likelihood, members_that_know(learned_from, who))
-
-        return _at_steps(self, data, data.demonstrator, self.collapsed.skill_names, cost)
+        return _nats(self.joint, self.normaliser, data, data.demonstrator, self.collapsed.skill_names, learned_from)
 
     def _summary(self) -> ExpertiseSummary:
         return summarise(self.joint, self.normaliser, self.collapsed.some, self.data, self.learned_from)
 
     @default_modes()
     def fitted(self) -> Fitted:
-        """The fit that these members make together: `Fitted` says what is averaged over them."""
+        """The fit that these members make together; see `Fitted` for how they are combined."""
         costs, data, result = self.nats_per_action, self.data, self.result
         if not np.isfinite(costs).all():
             raise SettingsError(
-                f"ensemble is {len(costs)}, and only {np.isfinite(result.nats_per_action).sum()} of "
-                f"{len(result.nats_per_action)} restarts stayed finite: lower ensemble or learning_rate, or set clip"
+                f"ensemble is {len(costs)}, but only {np.isfinite(result.nats_per_action).sum()} of "
+                f"{len(result.nats_per_action)} restarts stayed finite: lower ensemble or learning_rate, or set clip",
+                code="restarts-not-finite",
             )
         joint, normaliser, encoding = self.joint, self.normaliser, data.encoding
         skills = self.collapsed.skill_names
         every = replace(self, restarts=tuple(range(len(result.nats_per_action))))
         others = every.alternatives() if joint.parts.expertise.estimates_expertise else []
-        alternatives = tuple(tuple(other.values()) for other in others)
+        about_data = {
+            "steps": len(data),
+            "episodes": data.episode_count,
+            "places": self.collapsed.unique_count,
+            "fingerprint": data.fingerprint,
+        }
+        if data.has_pseudonyms:
+            about_data["anonymised"] = True
         fitted = Fitted(
             policy=Policy(joint, normaliser, encoding),
             expertise=Expertise(joint, normaliser, data.names, skills, self._summary(), encoding),
-            restarts=Restarts(result.nats_per_action, self.restarts, alternatives),
+            restarts=Restarts(result.nats_per_action, self.restarts, tuple(tuple(each.values()) for each in others)),
             nats_per_action=float(costs[0]),
             history=result.history,
             outcome=result.outcome_of(self.restarts),
             method=self.method,
-            provenance={**runs.provenance(), **self.provenance, "data": self._about_data},
+            provenance={**runs.provenance(), **self.provenance, "data": about_data},
             joint=joint,
             normaliser=normaliser,
             ensemble=every,
@@ -652,11 +604,17 @@ class Ensemble:
         return replace(fitted, nats_per_action=float(np.average(fitted.nats(data), weights=weight[data.episode])))
 
 
-def _at_steps(
-    model: Fitted | Ensemble, data: Demonstrations, demonstrator: Array, skill_names: tuple[str, ...], value: _Value
+def _nats(
+    joint: Joint,
+    normaliser: Normaliser,
+    data: Demonstrations,
+    demonstrator: Array,
+    skill_names: tuple[str, ...],
+    learned_from: Tensor | None,
 ) -> Array:
-    """(step,) a value of what a model answers at each step of a data set; `demonstrator` are its numbers of people."""
+    """(step,) cost under the mean likelihood of members; `demonstrator` (step,) are numbers in the model."""
     found = np.empty(len(data))
-    for rows, real, answer in answers_at_steps(model.joint, model.normaliser, data, demonstrator, skill_names):
-        found[rows[real]] = value(answer, torch.from_numpy(demonstrator[rows])).numpy()[real]
+    for rows, real, answer in answers_at_steps(joint, normaliser, data, demonstrator, skill_names):
+        counted_members = members_that_know(learned_from, torch.from_numpy(demonstrator[rows]))
+        found[rows[real]] = -log_mean_over_members(answer.log_likelihood, counted_members).numpy()[real]
     return found

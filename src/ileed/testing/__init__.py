@@ -1,7 +1,7 @@
-"""Conformance checks: the laws that a part of a model, a policy or a format must keep, for whoever writes one.
+"""Conformance checks for parts of a model, policies and formats that are written outside the library.
 
-Each function raises an `AssertionError` with a sentence about the first law that does not hold. They need neither
-pytest nor data, and call a part as a fit does.
+Each function calls a part as a fit does, and raises an `AssertionError` that states the first law that does not hold.
+Neither pytest nor data are needed.
 
 >>> import ileed
 >>> check_demonstrator_model(ileed.UniformMixture())
@@ -42,18 +42,21 @@ from ileed.model.policies import AbstractPolicyHead, PolicyNet
 
 __all__ = ["check_demonstrator_model", "check_expertise", "check_format", "check_policy", "check_policy_head"]
 
-_MEMBERS, _PEOPLE, _OBSERVATIONS, _INPUTS = 2, 4, 5, 3  # all different, so that no axis passes for another
+_MEMBERS, _PEOPLE, _OBSERVATIONS, _INPUTS = 2, 4, 5, 3  # all different, so that no axis is mistaken for another
 _ROWS = 4  # of observations, or of windows
 _LEVELS = (0.0, 0.3, 0.8, 1.0)  # of expertise
-_POINTS = 20_001  # of an integral; over fifteen standard deviations to either side, far more than enough
+_POINTS = 20_001  # of an integral over fifteen standard deviations to either side
 
 
 def check_demonstrator_model(model: AbstractDemonstratorModel[Any], *, actions: int = 3, seed: int = 0) -> None:
-    """Check the laws of `AbstractDemonstratorModel` on random policies; `actions` counts actions, or dimensions."""
-    _check_settings(model)
-    sizes = _sizes(model, actions)
-    model.check(sizes)
-    _check_members(lambda generators: model.build(sizes, generators), seed)
+    """Check the laws of `AbstractDemonstratorModel` on random policies.
+
+    Args:
+        model: The settings of the demonstrator model.
+        actions: The number of discrete actions, or of dimensions of continuous ones.
+        seed: That of the random policies.
+    """
+    sizes = _checked_part(model, actions, seed)
     module = _module(model, sizes, seed)
     _hold(not list(module.buffers()) if module else True, "the module of a demonstrator model must have no buffers")
     policy, batch, row = _situation(model.context, sizes, seed)
@@ -81,12 +84,17 @@ def check_demonstrator_model(model: AbstractDemonstratorModel[Any], *, actions: 
     _check_edges(model, sizes, seed)
 
 
-def _sizes(of: Any, actions: int) -> Sizes:
-    return Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=actions, discrete=of.discrete)
+def _checked_part(part: Any, actions: int, seed: int) -> Sizes:
+    """Check what holds for every part of a model, and return the sizes for which it was built."""
+    _check_settings(part)
+    sizes = Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=actions, discrete=part.discrete)
+    part.check(sizes)
+    _check_members(lambda generators: part.build(sizes, generators), seed)
+    return sizes
 
 
 def _check_own_parameters(model: AbstractDemonstratorModel[Any], module: nn.Module, sizes: Sizes) -> None:
-    """The prior is one finite number for each member; slips have the members first, and a table all demonstrators."""
+    """The prior is one finite number per member; slips have the member axis first, and tables all demonstrators."""
     slips = model.slips(module)
     for name, value in slips.items():
         finite = len(value) == _MEMBERS and bool(torch.isfinite(value).all())
@@ -100,9 +108,14 @@ def _check_own_parameters(model: AbstractDemonstratorModel[Any], module: nn.Modu
     if prior is None:
         return
     _hold(prior.shape == (_MEMBERS,), f"log_prior must be (member,), and its shape is {tuple(prior.shape)}")
-    gradients = torch.autograd.grad(prior.sum(), list(module.parameters()), allow_unused=True)
-    finite = all(bool(torch.isfinite(each).all()) for each in (prior, *gradients) if each is not None)
-    _hold(finite, "log_prior and its gradient must be finite")
+    _check_finite(prior, list(module.parameters()), prior.sum(), "log_prior and its gradient must be finite")
+
+
+def _check_finite(values: Tensor, inputs: Sequence[Tensor], total: Tensor, sentence: str) -> None:
+    """Values and the gradients of their total are finite."""
+    gradients = torch.autograd.grad(total, inputs, allow_unused=True)
+    found = [each for each in (values, *gradients) if each is not None]
+    _hold(all(bool(torch.isfinite(each).all()) for each in found), sentence)
 
 
 def _check_legal_actions(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> None:
@@ -117,7 +130,7 @@ def _check_legal_actions(model: AbstractDemonstratorModel[Any], sizes: Sizes, se
 
 
 def _check_density(model: AbstractDemonstratorModel[Any], seed: int) -> None:
-    """A density over actions of one dimension integrates to one, where the model takes such actions."""
+    """A density over actions of one dimension integrates to one, if the model accepts such actions."""
     sizes = Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=1, discrete=False)
     try:
         model.check(sizes)
@@ -130,7 +143,7 @@ def _check_density(model: AbstractDemonstratorModel[Any], seed: int) -> None:
 
 
 def _check_edges(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> None:
-    """Values and gradients are finite at expertise zero and one, and where the policy gives an action no mass."""
+    """Values and gradients are finite at expertise zero and one, and for actions of probability zero."""
     module = _module(model, sizes, seed)
     for gap, rho in product((0.0, 70.0, 1e4), (0.0, 1e-30, 0.5, 1.0)):  # exp(-1e4) is zero
         policy, batch, _ = _situation(model.context, sizes, seed, gap=gap)
@@ -138,17 +151,19 @@ def _check_edges(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int)
         found = model.log_likelihood(policy, expertise, batch, module)
         inputs = [expertise, *([policy.log_probs] if sizes.action_count else mixture_parts(policy))]
         inputs += [] if module is None else list(module.parameters())
-        gradients = torch.autograd.grad(batch.mean_cost(found).sum(), inputs, allow_unused=True)
-        finite = all(bool(torch.isfinite(each).all()) for each in (found, *gradients) if each is not None)
-        _hold(finite, f"values and gradients must be finite at expertise {rho}, for faint actions too")
+        sentence = f"values and gradients must be finite at expertise {rho}, also for improbable actions"
+        _check_finite(found, inputs, batch.mean_cost(found).sum(), sentence)
 
 
 def check_policy_head(head: AbstractPolicyHead, *, actions: int = 3, seed: int = 0) -> None:
-    """Check the laws of `AbstractPolicyHead` and of its network: as a module, and as it acts."""
-    _check_settings(head)
-    sizes = _sizes(head, actions)
-    head.check(sizes)
-    _check_members(lambda generators: head.build(sizes, generators), seed)
+    """Check the laws of `AbstractPolicyHead` and of its network, in training and in acting.
+
+    Args:
+        head: The settings of the policy.
+        actions: The number of discrete actions, or of dimensions of continuous ones.
+        seed: That of the initial parameters and observations.
+    """
+    sizes = _checked_part(head, actions, seed)
     net = head.build(sizes, _generators(seed))
     _check_skill_parameters(net, "network")
     seen = torch.randn(_INPUTS, head.length * _ROWS, generator=stream(seed, "check"))
@@ -161,7 +176,7 @@ def check_policy_head(head: AbstractPolicyHead, *, actions: int = 3, seed: int =
 
 
 def check_policy(policy: Any, demonstrations: Demonstrations, *, seed: int = 0) -> None:
-    """Check that a module of your own, or what makes it, is a policy that a fit to such data can learn.
+    """Check that a module of your own, or a function that makes one, is a policy that can be fitted to these data.
 
     >>> from torch.distributions import Categorical
     >>> class Net(nn.Linear):
@@ -173,30 +188,31 @@ def check_policy(policy: Any, demonstrations: Demonstrations, *, seed: int = 0) 
     """
     data, head = demonstrations, as_head(policy)
     is_module = getattr(head, "is_module", False)
-    _hold(is_module, f"a policy is a torch.nn.Module or what makes one, and this is {brief(policy)}")
-    head = head.for_data(data)
-    actions = data.action_count + data.action_size
-    sizes = replace(_sizes(data, actions), inputs=data.observation_size)
+    _hold(is_module, f"a policy is a torch.nn.Module or a function that makes one, and this is {brief(policy)}")
+    head, actions = head.for_data(data), data.action_count + data.action_size
+    sizes = Sizes(inputs=data.observation_size, demonstrators=_PEOPLE, actions=actions, discrete=data.discrete)
     _check_members(lambda generators: head.build(sizes, generators), seed)
     net: Any = head.build(sizes, _generators(seed))
     rows = np.linspace(0, len(data) - 1, head.length * _ROWS).astype(np.int64)
     flat = data.observations.reshape(len(data), -1)[rows].astype(np.float32)
     seen = torch.from_numpy(flat.T.copy())
     _check_net(head, net, sizes, seen, seed)
-    numbers = net.parameters_of(net(seen, None))
-    first = seen.unflatten(1, (head.length, _ROWS))[:, :, :2].flatten(1)
-    for found, one in zip(numbers, net.parameters_of(net(first, None)), strict=True):
+
+    def answers(observations: Tensor) -> Sequence[Tensor]:
+        return net.parameters_of(net(observations, None))  # type: ignore[no-any-return]
+
+    first, numbers = seen.unflatten(1, (head.length, _ROWS))[:, :, :2].flatten(1), answers(seen)
+    for found, one, again in zip(numbers, answers(first), answers(seen), strict=True):
         own = found.unflatten(0, (head.length, _ROWS))[:, :2].flatten(0, 1)
         _close(one, own, "no row of a batch may depend on another: use GroupNorm or LayerNorm", atol=1e-4)
-    for found, again in zip(numbers, net.parameters_of(net(seen, None)), strict=True):
-        _hold(torch.equal(found, again), "the same observations must give the same distribution: draw no numbers")
+        _hold(torch.equal(found, again), "the same observations must give the same distribution: sample nothing")
     net.takes_turns = True
-    for found, one in zip(numbers, net.parameters_of(net(seen, None)), strict=True):
-        _close(one, found, "members side by side must be what they are one after the other", atol=1e-4)
+    for found, one in zip(numbers, answers(seen), strict=True):
+        _close(one, found, "members side by side must equal those computed one after the other", atol=1e-4)
 
 
 def _check_net(head: AbstractPolicyHead, net: PolicyNet, sizes: Sizes, seen: Tensor, seed: int) -> None:
-    """What a network says of actions, what it learns from them, and how it acts."""
+    """Distributions, gradients and acting of a network."""
     policy = net(seen, None)
     _hold(policy.batch_shape == (_MEMBERS, head.length * _ROWS), "the batch shape must be (member, observation)")
     _, batch, row = _situation((), sizes, seed, observations=seen)
@@ -205,7 +221,7 @@ def _check_net(head: AbstractPolicyHead, net: PolicyNet, sizes: Sizes, seen: Ten
     taken, here = policy.taken(batch), policy.at(batch.observation_index)
     _close(taken, here.log_prob(batch.action), "taken(batch) must be at(index).log_prob(action)", atol=1e-5)
     alone = nets.members(net, [1])(seen, None).taken(batch)
-    _close(alone[0], taken[1], "a member taken out must be that member", atol=1e-5)
+    _close(alone[0], taken[1], "a member selected alone must be the same member", atol=1e-5)
     taken.sum().backward()
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
@@ -228,7 +244,7 @@ def _check_discrete_net(head: AbstractPolicyHead, net: PolicyNet, seen: Tensor, 
 
 @torch.no_grad()
 def _check_acting(head: AbstractPolicyHead, net: PolicyNet, seen: Tensor, rows: int, seed: int) -> None:
-    """`step` gives what the network gives for a whole window, and starts again after it; members are averaged."""
+    """`step` agrees with the network on a whole window, and restarts after it; members are averaged."""
     whole, state = net(seen, None), net.initial_state(rows)
     for time in range(2 * head.length):
         at = torch.arange(rows) + (time % head.length) * rows
@@ -259,7 +275,7 @@ def check_expertise(expertise: AbstractExpertise, *, seed: int = 0) -> None:
     seen = torch.randn(_INPUTS, _OBSERVATIONS, generator=stream(seed, "check"))
     for size in (1.0, 0.0, 1e6):
         _, batch, _ = _situation((), sizes, seed, observations=size * seen)
-        if expertise.depends_on_episode:  # in one episode after the other, up to one far beyond all data
+        if expertise.depends_on_episode:  # also in an episode far beyond all data
             number = torch.full((len(batch.weight),), 3 if size == 1 else int(size), dtype=torch.int64)
             batch = replace(batch, context={"episode_number": number})
         if skills:
@@ -270,17 +286,23 @@ def check_expertise(expertise: AbstractExpertise, *, seed: int = 0) -> None:
         if not expertise.depends_on_state:
             _close(table, table[:, :1].expand_as(table), "expertise must be the same at all observations, as it says")
         if not expertise.distinguishes_demonstrators:
-            _close(table, table[..., :1].expand_as(table), "expertise must be the same for all people, as it says")
+            _close(
+                table, table[..., :1].expand_as(table), "expertise must be the same for all demonstrators, as it says"
+            )
         if expertise.can_be_mirrored:
             net.mirror(torch.tensor([True] * _MEMBERS))
             _close(net(net.embedding(batch), batch).detach(), 1 - rho, "mirror must replace rho by 1 - rho", atol=1e-5)
 
 
 def check_format(kind: AbstractFormat, path: str | Path | None = None, **options: Any) -> None:
-    """Check that a format keeps the laws of `ileed.formats.AbstractFormat`.
+    """Check the laws of `ileed.formats.AbstractFormat`.
 
-    Small data sets of every kind are written, read and compared; each is either read back exactly or refused. A format
-    without a writer needs `path`, a valid data set, which is read with `options`.
+    Small data sets of every kind are written, and each is either read back exactly or refused.
+
+    Args:
+        kind: The format.
+        path: A valid data set; required if the format has no writer.
+        options: Options with which `path` is read.
     """
     _check_signature(kind)
     _hold(kind.write is not None or path is not None, "a format without a writer is checked with a valid data set")
@@ -303,7 +325,7 @@ def _check_signature(kind: AbstractFormat) -> None:
 
 
 def _samples() -> Iterator[Demonstrations]:
-    """Data sets of three demonstrators: each kind of action, shapes of observations, and optional columns."""
+    """Data sets of three demonstrators, for each kind of actions, shape of observations and optional column."""
     episode = np.repeat([0, 1, 2, 3], [3, 2, 4, 1])
     steps, ends = len(episode), np.append(np.diff(episode) > 0, True)
     legal = np.ones((steps, 3), dtype=bool)
@@ -329,7 +351,7 @@ def _samples() -> Iterator[Demonstrations]:
 
 
 def _check_writer(kind: AbstractFormat, folder: Path) -> list[Path]:
-    """The data sets that were written and read back exactly; all others were refused and left nothing."""
+    """The data sets that were written and read back exactly; all others were refused without leaving a file."""
     assert kind.write is not None
     made: list[Path] = []
     for number, data in enumerate(_samples()):
@@ -338,7 +360,7 @@ def _check_writer(kind: AbstractFormat, folder: Path) -> list[Path]:
             kind.write(data, place)
         except IleedError as error:
             _hold("\n" not in str(error), "a refusal must be one sentence")
-            _hold(not place.exists(), f"nothing may be written of data that are refused, and {place.name} is there")
+            _hold(not place.exists(), f"data that are refused must leave no file, and {place.name} exists")
             continue
         _hold(kind.can_read(place), f"{kind.name} must recognise what it has written")
         found = kind.read(place)
@@ -349,7 +371,7 @@ def _check_writer(kind: AbstractFormat, folder: Path) -> list[Path]:
 
 
 def _check_reading(kind: AbstractFormat, path: Path, options: Mapping[str, Any], folder: Path) -> None:
-    """Reading twice gives the same data and changes nothing, and files that are cut off are read or refused."""
+    """Reading twice gives the same data and changes nothing, and truncated files are read or refused."""
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     content = {file: file.read_bytes() for file in files}
     first, second = kind.read(path, **options), kind.read(path, **options)
@@ -369,7 +391,7 @@ def _check_reading(kind: AbstractFormat, path: Path, options: Mapping[str, Any],
                 _hold("\n" not in str(error), "a refusal must be one sentence")
             except Exception as error:
                 raise AssertionError(
-                    f"{file.name}, cut off, must be read or refused with an IleedError, and this raised "
+                    f"{file.name}, truncated, must be read or refused with an IleedError, and this raised "
                     f"{type(error).__name__}: {error}"
                 ) from error
         shutil.rmtree(copy) if copy.is_dir() else copy.unlink()
@@ -388,7 +410,7 @@ def _close(found: Tensor, expected: Tensor, sentence: str, *, atol: float = 1e-7
 
 
 def _check_settings(part: Any) -> None:
-    """Settings are saved as JSON by the name of their class, and come back equal."""
+    """Settings are saved as JSON under the name of their class, and are equal after loading."""
     kind = type(part)
     frozen = is_dataclass(part) and kind.__dataclass_params__.frozen
     _hold(frozen, f"{kind.__name__} must be a frozen dataclass, so that it can be saved and compared")
@@ -400,16 +422,16 @@ def _check_settings(part: Any) -> None:
 
 
 def _check_members(build: Callable[[Sequence[torch.Generator]], nn.Module | None], seed: int) -> None:
-    """Every parameter is (member, ...), and each member's is drawn from that member's generator alone."""
-    among, elsewhere, nobody = build(_generators(seed)), build(_generators(seed, (7, 1))), build([])
-    if among is None or elsewhere is None or nobody is None:
-        _hold(among is elsewhere is nobody is None, "`build` must return a module for any generators, or for none")
+    """Every parameter is (member, ...), and depends on the generator of its member alone."""
+    among, elsewhere, empty = build(_generators(seed)), build(_generators(seed, (7, 1))), build([])
+    if among is None or elsewhere is None or empty is None:
+        _hold(among is elsewhere is empty is None, "`build` must return a module for any generators, or for none")
         return
     for name, parameter in among.named_parameters():
         _hold(len(parameter) == _MEMBERS, f"the first axis of the parameter {name} must be the member")
         own = torch.equal(parameter[1], elsewhere.get_parameter(name)[1])
         _hold(own, f"the parameter {name} of a member must depend on that member's generator alone")
-        shape = nobody.get_parameter(name).shape
+        shape = empty.get_parameter(name).shape
         _hold(shape == (0, *parameter.shape[1:]), f"without generators the parameter {name} must have no members")
 
 
@@ -433,7 +455,7 @@ def _generators(seed: int, restarts: Sequence[int] = range(_MEMBERS)) -> list[to
 
 @torch.no_grad()
 def _module(model: AbstractDemonstratorModel[Any], sizes: Sizes, seed: int) -> nn.Module | None:
-    """A model's own parameters, as an optimisation may find them: away from where they begin."""
+    """The parameters of a model away from their initial values, as an optimisation may find them."""
     built = model.build(sizes, _generators(seed))
     if built is None:
         return None
@@ -470,8 +492,7 @@ def _situation(
 ) -> tuple[Any, Batch, Tensor]:
     """A random policy, a batch of all legal actions by demonstrator and observation, and the row of each count.
 
-    A row is a demonstrator at an observation, after a random context; where actions are continuous, each
-    row has one.
+    A row is a demonstrator at an observation, with a random context; it has one action if actions are continuous.
     """
     generator = stream(seed, "check", sizes.actions)
     seen = torch.zeros(_INPUTS, _OBSERVATIONS, dtype=torch.float64) if observations is None else observations
