@@ -76,11 +76,11 @@ def test_an_address_is_read_as_the_folder_that_it_names(stand_in):
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("hf://datasets/cups", "no address of a data set: write hf://datasets/OWNER/NAME"),
-        ("hf://lab/cups", "no address of a data set"),
+        ("hf://datasets/cups", "not the address of a data set: write hf://datasets/OWNER/NAME"),
+        ("hf://lab/cups", "not the address of a data set"),
         ("hf://datasets/lab/cups/../../other", "leads out of the data set"),
         ("hf://datasets/lab/cups/nothing", "has no 'nothing': check the path"),
-        ("hf://datasets/lab/plates", "cannot be had from the hub .*no such repository.*: check its name"),
+        ("hf://datasets/lab/plates", "cannot be downloaded .*no such repository.*: check its name"),
     ],
 )
 def test_what_cannot_be_had_is_refused_in_a_sentence(stand_in, address, says):
@@ -163,7 +163,7 @@ def test_the_command_reads_from_a_server_without_videos_and_later_from_the_cache
         assert [place for place in kind.asked if place.endswith("meta/info.json")]
         other = command(tmp_path, "inspect", "hf://datasets/lab/plates", HF_ENDPOINT=endpoint)
         assert other.returncode == 2
-        assert "the data set 'lab/plates' cannot be had from the hub" in other.stderr
+        assert "the data set 'lab/plates' cannot be downloaded" in other.stderr
         assert len(other.stderr.splitlines()) == 1
     finally:
         server.shutdown()

@@ -10,8 +10,8 @@ import pytest
 from others_work import WORK, add_work, hidden, tree, unsupported
 
 from ileed import RunError
-from ileed.runs import replacing
-from ileed.runs.replacing import Ours, is_taken, remove_partial, replace_folder
+from ileed.runs import files
+from ileed.runs.files import Ours, is_taken, remove_partial, replace_folder
 
 
 def listed(folder: Path) -> list[str]:
@@ -25,7 +25,7 @@ OURS = Ours("mark", listed)
 
 
 def write_ours(path: Path, content: str, *names: str) -> None:
-    with replace_folder(path, OURS, overwrite=True) as partial:
+    with replace_folder(path, OURS) as partial:
         (partial / "data").mkdir()
         for name in names or ("data/one", "mark"):
             (partial / name).write_text(content)
@@ -34,9 +34,9 @@ def write_ours(path: Path, content: str, *names: str) -> None:
 # --- files of others
 
 
-@pytest.mark.parametrize("exchange", [replacing.exchange, unsupported], ids=["exchange", "no exchange"])
+@pytest.mark.parametrize("exchange", [files.exchange, unsupported], ids=["exchange", "no exchange"])
 def test_a_folder_is_replaced_file_by_file_and_files_of_others_stay(tmp_path, monkeypatch, exchange):
-    monkeypatch.setattr(replacing, "exchange", exchange)
+    monkeypatch.setattr(files, "exchange", exchange)
     write_ours(tmp_path / "out", "old", "data/one", "data/two", "mark")
     work = add_work(tmp_path / "out")
     (tmp_path / "out" / "data" / "mine").write_text(WORK)
@@ -47,10 +47,10 @@ def test_a_folder_is_replaced_file_by_file_and_files_of_others_stay(tmp_path, mo
     assert hidden(tmp_path) == []
 
 
-@pytest.mark.parametrize("exchange", [replacing.exchange, unsupported], ids=["exchange", "no exchange"])
+@pytest.mark.parametrize("exchange", [files.exchange, unsupported], ids=["exchange", "no exchange"])
 @pytest.mark.parametrize("name", ["data/new", "data/new/inside"])
 def test_a_file_of_others_that_has_the_name_of_a_new_one_is_refused(tmp_path, monkeypatch, exchange, name):
-    monkeypatch.setattr(replacing, "exchange", exchange)
+    monkeypatch.setattr(files, "exchange", exchange)
     write_ours(tmp_path / "out", "old")
     (tmp_path / "out" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "out" / name).write_text(WORK)
@@ -68,7 +68,7 @@ def test_a_mark_cannot_name_files_outside_its_folder(tmp_path):
     with replace_folder(tmp_path / "out", greedy) as partial:
         (partial / "mark").write_text("old")
     (tmp_path / "out" / "link").symlink_to(tmp_path / "elsewhere")
-    with replace_folder(tmp_path / "out", greedy, overwrite=True) as partial:
+    with replace_folder(tmp_path / "out", greedy) as partial:
         (partial / "mark").write_text("new")
     assert (tmp_path / "secret").read_text() == (tmp_path / "elsewhere" / "file").read_text() == WORK
 
@@ -80,7 +80,7 @@ def killed_while_writing(path: Path) -> Path:
     """A workspace as a process leaves it that is killed while it writes."""
     child = os.fork()
     if child == 0:
-        with replace_folder(path, OURS, overwrite=True) as partial:
+        with replace_folder(path, OURS) as partial:
             (partial / "half").write_text("half")
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
@@ -91,10 +91,10 @@ def killed_while_writing(path: Path) -> Path:
 def test_leftovers_of_a_killed_process_are_removed_and_the_workspace_of_a_live_one_is_not(tmp_path):
     write_ours(tmp_path / "out", "old")
     left = killed_while_writing(tmp_path / "out")
-    with replace_folder(tmp_path / "out", OURS, overwrite=True) as alive:
+    with replace_folder(tmp_path / "out", OURS) as alive:
         (alive / "mark").write_text("slow")
         assert not left.exists()
-        remove_partial(tmp_path / "out", OURS)
+        remove_partial(tmp_path / "out")
         write_ours(tmp_path / "out", "quick")
         assert (alive / "mark").read_text() == "slow"
     assert tree(tmp_path / "out") == {"mark": b"slow"}
@@ -104,5 +104,5 @@ def test_leftovers_of_a_killed_process_are_removed_and_the_workspace_of_a_live_o
 def test_leftovers_of_a_killed_process_are_removed_also_where_nothing_is_written(tmp_path):
     write_ours(tmp_path / "out", "old")
     killed_while_writing(tmp_path / "out")
-    assert is_taken(tmp_path / "out", OURS)
+    assert is_taken(tmp_path / "out")
     assert hidden(tmp_path) == []

@@ -127,7 +127,7 @@ PROVENANCE = [
     ("seconds", ..., "there is no 'seconds'"),
     ("seed", [], "seed is []"),
     ("seed", ..., "there is no 'seed'"),
-    ("format", "1", "the format is '1'"),
+    ("format", "1", "the format must be a whole number"),
     ("device", {"a": 1}, "device of the provenance"),
 ]
 
@@ -255,7 +255,7 @@ def test_a_file_of_a_run_that_is_a_link_in_a_circle_is_refused(run):
 def test_a_file_of_a_run_that_is_a_pipe_is_refused_without_waiting(run):
     (run / "history.jsonl").unlink()
     os.mkfifo(run / "history.jsonl")
-    assert "is not a plain file" in refusal(run)
+    assert "is not a regular file" in refusal(run)
 
 
 def test_a_run_directory_may_itself_be_a_link(run, tmp_path):

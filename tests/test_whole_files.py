@@ -124,24 +124,6 @@ def test_the_command_convert_overwrites_when_asked_and_never_its_data(tmp_path, 
     capsys.readouterr()
 
 
-# --- leftovers
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_folder_that_an_older_version_set_aside_never_blocks_and_is_never_lost(tmp_path, is_there):
-    curated().write(tmp_path / "cur")
-    add_work(tmp_path / "cur")
-    old = tmp_path / ".cur.ileed-old"
-    os.rename(tmp_path / "cur", old)
-    if is_there:
-        curated().write(tmp_path / "new")
-        os.rename(tmp_path / "new", tmp_path / "cur")
-    curated(0.3).write(tmp_path / "cur", overwrite=True)
-    assert (tmp_path / "cur" / "model.ckpt").read_text() == WORK
-    assert json.loads((tmp_path / "cur" / "curated.json").read_text())["kept_episodes"] == curated(0.3).kept.sum()
-    assert hidden(tmp_path) == []
-
-
 # --- death at any moment
 
 
@@ -210,7 +192,7 @@ def in_a_process(work) -> int:
 def test_processes_that_overwrite_one_run_leave_one_whole_run_and_no_load_mixes_two(tmp_path, monkeypatch, exchanges):
     """Two processes save different fits for two seconds, while this one loads them."""
     if not exchanges:
-        monkeypatch.setattr("ileed.runs.replacing.exchange", unsupported)
+        monkeypatch.setattr("ileed.runs.files.exchange", unsupported)
     run, both = tmp_path / "run", [fitted(0), fitted(1)]
     both[0].save(run)
     (run / "thesis.tex").write_text(WORK)

@@ -225,7 +225,7 @@ def test_a_report_is_written_with_its_table_and_figures_or_not_at_all(tmp_path, 
         (("--table", tmp_path / "people.txt"), "neither .csv nor .parquet"),
         (("--table", taken / "people.csv"), "exists already"),
         (("--table", tmp_path / "people.csv", "--figures", taken), "is not a figure of ours"),
-        (("--figures", tmp_path / "figures", "--out", taken / "people.csv"), "is not a report of ours"),
+        (("--figures", tmp_path / "figures", "--out", taken / "people.csv"), "is not a report by ileed"),
     ):
         assert command("report", run_directory, *words) == 2
         refused(capsys, fragment)

@@ -263,7 +263,7 @@ def test_a_report_replaces_no_file_that_we_did_not_write(data, fitted_run, capsy
     assert command("report", "run", "--out", target) == 2
     said = refusal(capsys)
     assert target in said
-    assert "not a report of ours" in said
+    assert "not a report by ileed" in said
     assert tree(data) == before
 
 
@@ -271,14 +271,6 @@ def test_a_report_replaces_the_report_before_it(data, fitted_run):
     for words in ((), ("--out", "page.html")):
         assert command("report", "run", *words) == 0
         assert command("report", "run", *words) == 0
-
-
-def test_a_report_of_an_earlier_version_is_replaced(data, fitted_run):
-    """It had no mark of its own, but began as ours have always begun."""
-    page = data / "run" / "report.html"
-    page.write_bytes(runs.PAGE_HEAD + b"<title>run</title>")
-    ileed.report("run")
-    assert runs.PAGE_MARK in page.read_bytes()[:1024]
 
 
 def test_a_figure_replaces_no_file_that_we_did_not_draw(data, fitted_run, capsys):

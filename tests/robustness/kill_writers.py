@@ -43,7 +43,7 @@ from ileed import runs
 from ileed.cli import run as command
 from ileed.formats import write_openpi_filter
 from ileed.report import figures, people_table
-from ileed.runs import replacing
+from ileed.runs import files as written_whole
 from ileed.serve import Marks
 
 WORK = "years of work"
@@ -105,7 +105,7 @@ def writers(folder: Path) -> dict[str, Writer]:
         found[True][version].save(place, overwrite=True)
 
     def save_in_place(place: Path, version: str) -> None:
-        replacing.exchange = unsupported
+        written_whole.exchange = unsupported
         save(place, version)
 
     def curate(source: str, format_: str | None, place: Path, version: str) -> None:
@@ -387,8 +387,8 @@ class Trials:
         return next((version for version in ("new", "old") if self.whole.get((name, version)) == found), other)
 
     def left_over(self) -> list[str]:
-        """Hidden files and folders, but for the lock of marks, and anything else beside the place."""
-        hidden = [path for path in self.place.parent.rglob(".*") if not path.name.endswith(".lock")]
+        """Hidden files and folders, and anything else beside the place."""
+        hidden = list(self.place.parent.rglob(".*"))
         beside = [path for path in self.place.parent.iterdir() if path.name.split(".")[0] != self.place.name]
         return sorted({path.name for path in (*hidden, *beside)})
 

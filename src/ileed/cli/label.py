@@ -60,7 +60,7 @@ class Label:
 
     def __call__(self) -> None:
         from ileed.labels import Labelling
-        from ileed.runs.replacing import is_taken
+        from ileed.runs.files import is_taken
 
         if self.out is not None and is_taken(self.out):
             raise SettingsError(f"{self.out} exists already: choose another place, or remove it first")

@@ -1,6 +1,6 @@
 """Files of curation: tables for people, and what each trainer reads to keep, drop or weight episodes.
 
-The data that were curated are read or copied, and never changed. `ileed.runs.replacing` replaces the folder.
+The data that were curated are read or copied, and never changed. `ileed.runs.files` replaces the folder.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from ileed.errors import (
 )
 from ileed.formats import write_openpi_filter, write_robomimic
 from ileed.formats.robomimic import copy_robomimic
-from ileed.runs.files import csv_bytes
-from ileed.runs.replacing import Ours, check_local, is_taken, replace_folder
+from ileed.runs.files import Ours, check_local, csv_bytes, is_taken, replace_folder
 
 if TYPE_CHECKING:
     from ileed.curation.curated import Curated
@@ -55,7 +54,7 @@ def write(curated: Curated, path: Path, format: str | None, source: Path | None,
     _check_keys(curated)
     _check_source(curated, source)
     check_destination(path, source, overwrite=overwrite)
-    with replace_folder(path, _OURS, overwrite=overwrite) as partial:
+    with replace_folder(path, _OURS if overwrite else None) as partial:
         pq.write_table(curated.episodes, partial / "episodes.parquet")
         pq.write_table(curated.stretch_table, partial / "stretches.parquet")
         (partial / "episodes.csv").write_bytes(csv_bytes(curated.episodes))
@@ -98,7 +97,7 @@ def check_destination(path: Path, source: Path | None, *, overwrite: bool) -> No
     """Refuse a folder that contains the data, or that exists and is no folder of curated episodes to overwrite."""
     check_local(path)
     check_holds_no_data(path, source)
-    if not is_taken(path, _OURS):
+    if not is_taken(path):
         return
     if not _files_of(path) or os.path.islink(path):
         message = f"{path} exists and holds no curated episodes that could be replaced: choose another place"

@@ -51,7 +51,7 @@ from ileed.formats.parts import read_parts, write_parts
 from ileed.formats.robomimic import label_robomimic, read_robomimic, write_robomimic
 from ileed.formats.tables import from_table
 from ileed.runs import stores
-from ileed.runs.replacing import is_taken, replace_folder
+from ileed.runs.files import is_taken, replace_folder
 
 __all__ = [
     "AbstractFormat",
@@ -150,7 +150,7 @@ def write(
     assert writer is not None
     check_output(path, overwrite=true_or_false("overwrite", overwrite))
     if not stores.address_of(path) and os.path.isdir(path) and any(path.iterdir()):
-        with replace_folder(path, DATA_SET, overwrite=True) as partial:
+        with replace_folder(path, DATA_SET) as partial:
             partial.rmdir()  # writers make their folder themselves
             writer(demonstrations, partial, **options)
     else:
@@ -160,14 +160,14 @@ def write(
 def check_output(path: Path, *, overwrite: bool) -> None:
     """Refuse to write a data set to a path that exists, unless it is a file or folder of ours to overwrite."""
     is_folder = not stores.address_of(path) and os.path.isdir(path)
-    if not is_taken(path, DATA_SET) or (is_folder and not any(path.iterdir())):
+    if not is_taken(path) or (is_folder and not any(path.iterdir())):
         return
     shown = printable(stores.name_of(path), 300)
     if not overwrite:
         raise DemonstrationError(
             f"{shown} exists already: choose another place, or replace it (--overwrite, in Python overwrite=True)"
         )
-    if is_folder and not DATA_SET.of(path):
+    if is_folder and not DATA_SET.files(path):
         raise DemonstrationError(
             f"{shown} holds no data set that ileed wrote: choose another place, or remove it first"
         )

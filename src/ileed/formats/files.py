@@ -25,7 +25,7 @@ from ileed.data import Array, Demonstrations, Encoding
 from ileed.data.encoding import Arrays, Feature, NamedArray
 from ileed.data.rules import is_fps
 from ileed.errors import DemonstrationError, brief, instance_of, printable, refuse_damage, require
-from ileed.runs.replacing import Ours, replace_folder
+from ileed.runs.files import Ours, replace_folder
 
 _LONGEST_JSON = 64 << 20  # bytes
 _LIST = "_ileed_files.json"  # Arrow and Spark skip names that begin with an underscore

@@ -35,8 +35,7 @@ from ileed.formats.crowd import ANSWERS, from_answers, read_folder
 from ileed.labels import models
 from ileed.labels.answers import Answers
 from ileed.labels.models import MODELS, AbstractWorkers, ProgressCallback, logit_moments
-from ileed.runs.files import csv_bytes
-from ileed.runs.replacing import is_taken, replace_folder
+from ileed.runs.files import csv_bytes, is_taken, replace_folder
 
 __all__ = ["Labelling", "Labels", "label"]
 

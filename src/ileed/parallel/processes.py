@@ -1,13 +1,13 @@
-"""The processes of one fit, as `torchrun` starts them: which of them does what, and what they tell each other.
+"""The processes of one fit that `torchrun` started: which blocks each computes, and how they exchange results.
 
-Every process runs the same program on the same data. Work is dealt out by blocks, and the result of a block is then
-sent to all processes, so that each goes on with the same values.
+Every process runs the same program on the same data. The blocks are distributed over the processes, and the result of
+a block is sent to all of them, so that all continue with the same values.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,17 +19,17 @@ from torch import Tensor
 
 from ileed.errors import RunError, SettingsError
 
-_PATIENCE = timedelta(days=30)  # one process may wait for another as long as a fit takes; a lost one is noticed at once
+_TIMEOUT = timedelta(days=30)  # one process may wait for another as long as a fit takes; a lost one is noticed at once
 
 
 class LostProcessError(RunError):
-    """Another process of the job is gone, so that this one cannot go on."""
+    """Another process of the job was lost, and this one cannot continue."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Team:
-    """Processes that share the data of one block; `place` is this process's number among them."""
+    """The processes that share the data of one block; `place` is the position of this process among them."""
 
     ranks: tuple[int, ...]
     place: int
@@ -37,21 +37,21 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that writes the block's checkpoint."""
+        """Whether this process writes the checkpoint of the block."""
         return self.place == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over processes, the same bits in each."""
-        through = values if values.device.type == "cpu" or _has_own_gpu() else values.cpu()
-        with _lost_processes_named():
-            dist.all_reduce(through, group=self._group)
-        return through.to(values.device)
+        """The sum over the processes, with the same bits in each."""
+        summed = values if values.device.type == "cpu" or _has_own_gpu() else values.cpu()
+        with _name_lost_process():
+            dist.all_reduce(summed, group=self._group)
+        return summed.to(values.device)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Processes:
-    """How many processes there are, and which of them this is."""
+    """The number of processes, and which of them this is."""
 
     rank: int = 0
     count: int = 1
@@ -59,44 +59,44 @@ class Processes:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that prints, and writes the run."""
+        """Whether this process prints progress and writes the run."""
         return self.rank == 0
 
     def ranks(self, block: int, blocks: int) -> tuple[int, ...]:
-        """The processes that work at a block: one where there are as many blocks as processes, or more."""
+        """The processes that compute a block: only one if there are at least as many blocks as processes."""
         if blocks >= self.count:
             return (block % self.count,)
         return tuple(range(block, self.count, blocks))
 
     def teams(self, blocks: int) -> list[Team | None]:
-        """For each block, the processes that share it, or None where one has it alone; called by all processes."""
+        """For each block, the processes that share it, or None if one computes it alone; all processes call this."""
         return [self._team(self.ranks(block, blocks)) for block in range(blocks)]
 
     def _team(self, ranks: tuple[int, ...]) -> Team | None:
         if len(ranks) == 1:
             return None
         if ranks not in self._groups:
-            with _lost_processes_named():
-                self._groups[ranks] = dist.new_group(list(ranks), timeout=_PATIENCE)
+            with _name_lost_process():
+                self._groups[ranks] = dist.new_group(list(ranks), timeout=_TIMEOUT)
         return Team(ranks, ranks.index(self.rank) if self.rank in ranks else -1, self._groups[ranks])
 
     def check_alike(self, digest: str) -> None:
-        """Refuse to go on where this process computes something else than the first one does."""
+        """Refuse to continue if this process does not compute the same fit as the first one."""
         own = torch.tensor([float(byte) for byte in digest.encode()])
         first = own.clone()
         self.send([first], source=0)
         if not torch.equal(own, first):
             raise SettingsError(
                 f"the process of rank {self.rank} has other data, settings, seed or device than the first: start all "
-                "of them with the same command, and let all of them read the same files"
+                "processes with the same command, and let all of them read the same files"
             )
 
     def send(self, values: Sequence[Tensor], *, source: int) -> None:
-        """Overwrite tensors on the CPU by those of the process of rank `source`, in all processes."""
+        """Overwrite tensors on the CPU in all processes by those of the process of rank `source`."""
         if self.count == 1:
             return
         flat = torch.cat([each.detach().double().flatten() for each in values])  # exact for 32 bits
-        with _lost_processes_named():
+        with _name_lost_process():
             dist.broadcast(flat, src=source)
         parts = flat.split([each.numel() for each in values])
         with torch.no_grad():
@@ -108,42 +108,36 @@ ALONE = Processes()
 """This process alone."""
 
 
-def started_by_torchrun(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether `torchrun` started this process as one of several."""
-    return "TORCHELASTIC_RUN_ID" in environment and int(environment.get("WORLD_SIZE", "1")) > 1
-
-
 @contextmanager
-def several() -> Iterator[Processes]:
+def several_processes() -> Iterator[Processes]:
     """The processes that `torchrun` started, for `Ileed.fit(processes=)`; all must run the same program.
 
-    Each process takes a GPU of its own where there are enough. Under any other launcher, and with one process, it is
-    this process alone.
+    Each process uses its own GPU if there are enough. With one process or another launcher, this process is alone.
     """
-    if not started_by_torchrun():
+    if "TORCHELASTIC_RUN_ID" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield ALONE
         return
     if dist.is_initialized():
-        raise SettingsError("torch.distributed has a process group already: share fits before any other is made")
+        raise SettingsError("torch.distributed has a process group already: call several_processes() before making one")
     here = int(os.environ["LOCAL_RANK"])
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if gpus:
         torch.cuda.set_device(here % gpus)
-    with _lost_processes_named():
+    with _name_lost_process():
         backend = "cpu:gloo,cuda:nccl" if gpus and dist.is_nccl_available() else "gloo"
-        dist.init_process_group(backend, timeout=_PATIENCE)
+        dist.init_process_group(backend, timeout=_TIMEOUT)
     yield Processes(dist.get_rank(), dist.get_world_size())
-    dist.destroy_process_group()  # not after an error, where others would be waited for
+    dist.destroy_process_group()  # not after an error, since it would wait for the others
 
 
 def _has_own_gpu() -> bool:
-    """Whether NCCL is there, and no other process computes on this process's GPU, which it asks for."""
+    """Whether NCCL is available and each process has its own GPU, which NCCL requires."""
     return dist.is_nccl_available() and int(os.environ["LOCAL_WORLD_SIZE"]) <= torch.cuda.device_count()
 
 
 @contextmanager
-def _lost_processes_named() -> Iterator[None]:
-    """Turn what torch says of a broken connection into one sentence."""
+def _name_lost_process() -> Iterator[None]:
+    """Turn the error of torch for a broken connection into one sentence."""
     try:
         yield
     except RuntimeError as error:

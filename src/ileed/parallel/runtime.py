@@ -5,14 +5,14 @@
 True
 >>> resolve_device("cpu")
 device(type='cpu')
->>> with several_processes() as job:  # one, unless torchrun has started more
+>>> with several_processes() as job:  # one, unless torchrun started more
 ...     job.count, job.leads
 (1, True)
 """
 
 from ileed._memory import check_fits
 from ileed._torch import keep_freed_memory, record_cuda_graph, resolve_device, stream, threads
-from ileed.parallel.processes import several as several_processes
+from ileed.parallel.processes import several_processes
 
 __all__ = [
     "check_fits",

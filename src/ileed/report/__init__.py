@@ -24,7 +24,7 @@ from ileed.report.page import file_of
 from ileed.report.people import labels_of
 from ileed.report.sections import Content
 from ileed.runs import stores
-from ileed.runs.replacing import is_taken
+from ileed.runs.files import is_taken
 
 __all__ = ["compare_runs", "figures", "people_table", "report"]
 

@@ -1,8 +1,7 @@
 """Run directories, which are written atomically and which later versions can read, and the provenance of results.
 
-Other files of the user in it are never touched. `ileed.runs.replacing` replaces a run, so that a process that is killed
-at any moment leaves one complete run, the old or the new. A run in an object store (`ileed.runs.stores`) is written
-here first, and delivered with its settings last.
+A run replaces only an earlier run, and no other files of its folder (`ileed.runs.files`). A run in an object store
+(`ileed.runs.stores`) is written on this machine first and uploaded with its settings last.
 """
 
 from __future__ import annotations
@@ -14,30 +13,39 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Union, final, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, final, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from ileed.errors import IleedError, RunError, SettingsError, brief
 from ileed.runs import stores
+from ileed.runs.files import (
+    PARTIAL,
+    REPLACEMENT,
+    Ours,
+    alone_in,
+    finish_replacement,
+    parse_tensors,
+    replace_folder,
+    tensor_bytes,
+)
+from ileed.runs.files import check_writable as check_writable
 from ileed.runs.files import csv_bytes as csv_bytes
-from ileed.runs.files import parse_tensors, tensor_bytes
 from ileed.runs.files import read_head as read_head
 from ileed.runs.files import read_tensors as read_tensors
+from ileed.runs.files import remove_file as remove_file
+from ileed.runs.files import remove_partial as remove_partial
 from ileed.runs.files import unreadable as unreadable
 from ileed.runs.files import write_file as write_file
 from ileed.runs.files import write_tensors as write_tensors
-from ileed.runs.replacing import PARTIAL, REPLACEMENT, Ours, alone_in, atomic_write, finish_replacement, replace_folder
-from ileed.runs.replacing import remove_file as remove_file
-from ileed.runs.replacing import remove_partial as remove_partial
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,15 +56,7 @@ _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json",
 _FILES = (_SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS)
 _REPORT = "report.html"
 _MARK = {"ileed": "run directory"}  # the first entry of settings.json
-
 PAGE_MARK = b'<meta name="generator" content="ileed">'
-PAGE_HEAD = b"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-"""
 
 
 @final
@@ -70,109 +70,81 @@ class Run:
     weights: Mapping[str, Tensor]
 
 
+def _files_of_run(folder: Path) -> list[str]:
+    return [*_FILES, *([_REPORT] if _is_our_page(folder / _REPORT) else [])]
+
+
+_OURS = Ours(_SETTINGS, _files_of_run)
+
+
 def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
     """Write a run directory atomically; an existing run is replaced only with `overwrite`, together with its report."""
     if stores.address_of(path):
         check_destination(path, overwrite=overwrite)
-        here = stores.mirror(path)
-        write_run(here, run, overwrite=True)
-        if is_our_page(path / _REPORT):
+        local = stores.mirror(path)
+        write_run(local, run, overwrite=True)
+        if _is_our_page(path / _REPORT):
             stores.remove(path / _REPORT)
-        stores.deliver(here, path, _FILES[::-1])  # the settings last
-        shutil.rmtree(here)
+        stores.deliver(local, path, _FILES[::-1])  # the settings last
+        shutil.rmtree(local)
         return
     path = _named_path(path)
     _check_replaceable(path, overwrite=overwrite)
-    with replace_folder(path, _OURS, overwrite=overwrite) as partial:
+    with replace_folder(path, _OURS if overwrite else None) as partial:
         (partial / _SETTINGS).write_text(json.dumps({**_MARK, **run.settings}, indent=2) + "\n")
         (partial / _PROVENANCE).write_text(json.dumps(run.provenance, indent=2) + "\n")
         (partial / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
         (partial / _WEIGHTS).write_bytes(tensor_bytes(run.weights, {"format": str(FORMAT)}))
 
 
-def _files_of_run(folder: Path) -> list[str]:
-    return [*_FILES, *([_REPORT] if is_our_page(folder / _REPORT) else [])]
-
-
-_OURS = Ours(_SETTINGS, _files_of_run)
-
-
 def read_run(path: Path) -> Run:
-    """Read a run directory of this format or an older one, and read it again if it is replaced meanwhile.
+    """Read a run directory of this format or an older one, never parts of two runs.
 
     A file that is a link to another directory, or not a regular file, is refused.
     """
     copy = stores.fetched(path)
-    with suppress(OSError):
-        finish_replacement(copy, _OURS)
     with stores.name_address_in_errors(path, copy):
         try:
-            with _opened_files(copy) as files:
-                return _parse_files(copy, files)
+            with alone_in(copy):
+                finish_replacement(copy, _OURS)
+                content = {name: _regular_file(copy, name).read_bytes() for name in _FILES}
+            return _parse_files(copy, content)
         except IleedError:
             raise
-        except (FileNotFoundError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, links in a circle
+        except (FileNotFoundError, ValueError, RuntimeError) as error:  # RuntimeError: JSON too deep, symlink cycles
             raise damaged(copy, brief(error)) from error
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             raise unreadable(copy, error) from error
 
 
-@contextmanager
-def _opened_files(path: Path) -> Iterator[Mapping[str, BinaryIO]]:
-    """The files of a run by name: of one run, even if others replace it at this moment."""
-    while True:
-        with ExitStack() as opened:
-            with alone_in(path) as folder:
-
-                def is_replaced(folder: int | None = folder) -> bool:
-                    return folder is not None and not os.path.samestat(os.fstat(folder), os.stat(path))
-
-                try:
-                    files = {name: opened.enter_context(_regular_file(path, name).open("rb")) for name in _FILES}
-                except (OSError, ValueError):
-                    if is_replaced():
-                        continue
-                    raise
-                if is_replaced():
-                    continue
-            yield files
-            return
+def _regular_file(path: Path, name: str) -> Path:
+    """A file of a run, unless it is a link to another directory or not a regular file."""
+    file = path / name
+    if name == _SETTINGS and not file.is_file():
+        raise RunError(
+            f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one",
+            code="not-a-run",
+        )
+    if file.is_symlink() and file.resolve().parent != path.resolve():
+        raise ValueError(f"{name} is a link to a file outside the directory")
+    if file.exists() and not file.is_file():
+        raise ValueError(f"{name} is not a regular file")
+    return file
 
 
-def _current_file(path: Path, name: str) -> Path:
-    """A file of the run: in a complete replacement that a killed process left, or in its place."""
-    waiting = path / REPLACEMENT / name
-    return waiting if os.path.exists(waiting) else path / name
-
-
-def _parse_files(path: Path, files: Mapping[str, BinaryIO]) -> Run:
-    settings, provenance = (_parse_json(files[name].read().decode("utf-8")) for name in (_SETTINGS, _PROVENANCE))
-    lines = files[_HISTORY].read().decode("utf-8").split("\n")
-    history = [_parse_json(line) for line in lines if line.strip()]
+def _parse_files(path: Path, content: Mapping[str, bytes]) -> Run:
+    settings, provenance = (_parse_json(content[name].decode("utf-8")) for name in (_SETTINGS, _PROVENANCE))
+    history = [_parse_json(line) for line in content[_HISTORY].decode("utf-8").split("\n") if line.strip()]
     if not isinstance(settings, dict) or not isinstance(provenance, dict):
         raise damaged(path, "settings or provenance are not JSON objects")
     written_as = provenance.get("format", 0)
     if not isinstance(written_as, int):
-        raise damaged(path, f"the format is {brief(written_as)} but must be a whole number")
+        raise damaged(path, f"the format must be a whole number, got {brief(written_as)}")
     if written_as > FORMAT:
         release = brief(provenance.get("ileed")).strip("'")
-        raise RunError(f"{path} was written by a newer ileed ({release}): upgrade to read it")
+        raise RunError(f"{path} was written by a newer ileed ({release}): upgrade to read it", code="newer-format")
     settings = {name: value for name, value in settings.items() if name not in _MARK}
-    return Run(settings, provenance, history, parse_tensors(path / _WEIGHTS, files[_WEIGHTS])[0])
-
-
-def _regular_file(path: Path, name: str) -> Path:
-    """A file of the run, unless it is missing, a link to another directory, or not a regular file."""
-    file = _current_file(path, name)
-    if name == _SETTINGS and not os.path.isfile(file):
-        raise RunError(f"{path} is not a run directory: it has no {_SETTINGS}; `ileed fit` or Fitted.save writes one")
-    if file.is_symlink() and file.resolve().parent != file.parent.resolve():
-        raise ValueError(f"{file.name} is a link to a file outside the directory")
-    if file.exists() and not file.is_file():
-        raise ValueError(f"{file.name} is not a plain file")
-    if name == _WEIGHTS and not file.exists():
-        read_tensors(file)  # says that it cannot be read
-    return file
+    return Run(settings, provenance, history, parse_tensors(path / _WEIGHTS, content[_WEIGHTS])[0])
 
 
 def _parse_json(text: str) -> Any:
@@ -187,16 +159,21 @@ def _parse_json(text: str) -> Any:
 def damaged(path: Path | str, reason: object) -> RunError:
     """The error for a run directory that has changed since it was written."""
     found = f"{stores.name_of(path)} is damaged ({' '.join(str(reason).split())})"
-    return RunError(f"{found}: fit again, or restore it from a copy")
+    return RunError(f"{found}: fit again, or restore it from a copy", code="damaged")
 
 
 def check_destination(path: Path, *, overwrite: bool = False) -> None:
     """Refuse a path where a run and its checkpoint cannot or must not be written, before anything is computed."""
     if stores.address_of(path):
-        _check_store(path, overwrite=overwrite)
+        held = stores.check(path)
+        if _SETTINGS in held and not overwrite:
+            raise _holds_a_run(path)
+        if held and _SETTINGS not in held:
+            first = brief(held[0] or stores.base_name(path))
+            raise RunError(f"{stores.address_of(path)} holds files and no run ({first}): choose another place")
         return
     path = _named_path(path)
-    remove_partial(path, _OURS)
+    remove_partial(path)
     _check_replaceable(path, overwrite=overwrite)
     missing = [folder for folder in path.parents if not os.path.lexists(folder)]
     try:
@@ -208,26 +185,11 @@ def check_destination(path: Path, *, overwrite: bool = False) -> None:
                 folder.rmdir()
 
 
-def check_writable(path: Path, *, shown: Path | None = None) -> None:
-    """Refuse a path to which no file can be written; nothing is left there."""
-    with atomic_write(path, shown=shown, only_try=True) as partial:
-        partial.write_bytes(bytes(1024))
-
-
-def _check_store(path: Path, *, overwrite: bool) -> None:
-    """The same for an address in an object store, where a folder is no more than the names of its files."""
-    held = stores.check(path)
-    if _SETTINGS in held and not overwrite:
-        raise RunError(_held(path))
-    if held and _SETTINGS not in held:
-        first = brief(held[0] or stores.base_name(path))
-        raise RunError(f"{stores.address_of(path)} holds files and no run ({first}): choose another place")
-
-
-def _held(path: Path) -> str:
-    return (
+def _holds_a_run(path: Path) -> RunError:
+    return RunError(
         f"{stores.address_of(path) or path} already holds a run: choose another place (--out), or replace it "
-        "(--overwrite, in Python overwrite=True)"
+        "(--overwrite, in Python overwrite=True)",
+        code="run-exists",
     )
 
 
@@ -235,26 +197,21 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
     """Refuse to write a run over something else, and over a run without `overwrite`."""
     if not os.path.lexists(path):
         return
+    refused = f"{path} exists and is not a run directory: choose another place, or move away"
     if not os.path.isdir(path):
-        raise RunError(f"{path} exists and is not a run directory: choose another place, or move it away")
+        raise RunError(f"{refused} the file", code="not-a-run")
     try:
-        others = sorted(item.name for item in path.iterdir() if not item.name.startswith(f".{REPLACEMENT}{PARTIAL}"))
+        with alone_in(path):
+            finish_replacement(path, _OURS)
+            settings = _read_object(path / _SETTINGS)
+            others = sorted(name for name in os.listdir(path) if not name.startswith(f".{REPLACEMENT}{PARTIAL}"))
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror or error}): choose another place") from error
-    with alone_in(path):  # else another process may move the file meanwhile
-        settings = _read_object(_current_file(path, _SETTINGS))
-    unmarked = (  # a run from before runs had a mark: all files of a run, with their fields, and no other file
-        set(_FILES) <= set(others) <= {*_FILES, _REPORT}
-        and {"method", "parts", "sizes", "demonstrators", "outcome"} <= settings.keys()
-        and {"format", "ileed", "torch", "seed", "data"} <= _read_object(path / _PROVENANCE).keys()
-    )
-    if _MARK.items() <= settings.items() or unmarked:
+    if _MARK.items() <= settings.items():
         if not overwrite:
-            raise RunError(_held(path))
+            raise _holds_a_run(path)
     elif others:
-        raise RunError(
-            f"{path} exists and is not a run directory: choose another place, or move away what it holds ({others[0]})"
-        )
+        raise RunError(f"{refused} what it holds ({others[0]})", code="not-a-run")
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -265,27 +222,25 @@ def _read_object(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def is_our_page(path: Path) -> bool:
-    """Whether a file is a report of ours: it has the mark, or begins as reports did before they had one."""
-    head = read_head(path)
-    return PAGE_MARK in head or head.startswith(PAGE_HEAD)
+def _is_our_page(path: Path) -> bool:
+    return PAGE_MARK in read_head(path)
 
 
 def check_page(path: Path) -> None:
-    """Refuse to write a report over a file that is not one of ours."""
-    if stores.exists(path) and not is_our_page(path):
-        found = f"{stores.name_of(path)} exists and is not a report of ours"
-        raise RunError(f"{found}: choose another place, or move it away")
+    """Refuse to write a report over a file that is not one of our reports."""
+    if stores.exists(path) and not _is_our_page(path):
+        found = f"{stores.name_of(path)} exists and is not a report by ileed"
+        raise RunError(f"{found}: choose another place, or move it away", code="not-a-report")
 
 
 def checkpoint_path(path: Path) -> Path:
-    """The path of the checkpoint of a run: beside the run directory; of one in an object store, on this machine."""
+    """The path of the checkpoint of a run: beside the run directory, on this machine if that is in an object store."""
     path = _named_path(stores.mirror(path))
     return path.with_name(path.name + ".checkpoint")
 
 
 def _named_path(path: Path) -> Path:
-    """The path itself, or the absolute path where it is `.` or ends in `..`."""
+    """The path itself, or the absolute path if it is `.` or ends in `..`."""
     return path if path.name not in ("", "..") else Path(os.path.abspath(path))
 
 

@@ -1,11 +1,11 @@
 """Addresses of data and run directories elsewhere: object stores, and data sets on the Hugging Face hub.
 
-A store is at s3://BUCKET/KEY, gs://BUCKET/KEY, or another scheme of fsspec. What is read is downloaded whole into a
-cache on this machine (in the folder that the environment variable ILEED_CACHE names, or in ~/.cache/ileed), and again
-when it has changed in the store. What is written is made here first. A data set on the hub is at
+A store is addressed as s3://BUCKET/KEY, gs://BUCKET/KEY, or by another scheme of fsspec. Whatever is read is first
+downloaded into a cache on this machine (ILEED_CACHE, or ~/.cache/ileed), and again when it has changed in the store.
+Whatever is written is made on this machine first. A data set on the hub is addressed as
 hf://datasets/OWNER/NAME[@REVISION][/PATH]; it is downloaded without videos and images into the hub's own cache
-(HF_HOME), from which it is read without a network. A `Path` has lost one of the two slashes of an address, and is
-accepted too.
+(HF_HOME), from which it can be read offline. A `Path` has lost one of the two slashes of an address, and is accepted
+too.
 """
 
 from __future__ import annotations
@@ -26,48 +26,42 @@ from urllib.parse import quote, unquote
 
 from ileed.errors import DemonstrationError, IleedError, RunError, brief, redact, require, user_information
 
-NOT_READ = ("videos/*", "images/*", *(f"*.{ending}" for ending in ("mp4", "mkv", "avi", "webm", "png", "jpg", "jpeg")))
-"""Files of a data set that no reader needs."""
+_NOT_READ = ("videos/*", "images/*", *(f"*.{ending}" for ending in ("mp4", "mkv", "avi", "webm", "png", "jpg", "jpeg")))
 _ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/{1,2}(?P<place>[^/].*)", re.DOTALL)
 _HUB = re.compile(r"hf:/{1,2}datasets/(?P<repo>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.*))?", re.DOTALL)
 _SCHEME = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<slashes>/*)")
-_USUAL = ("s3", "gs", "gcs", "abfs", "abfss", "az", "memory")
-"""Schemes that are known where a `Path` has taken both slashes."""
-_OTHERS = ("file", "hf", "http", "https")
-"""The hub is not a file system of fsspec here; the web is no store."""
-_GOOGLE_LIMIT = "retry_limit_seconds=8"
-"""After so many seconds Google's client gives up: without a limit it tries for minutes where there is no network."""
-_RECENT = 10
-"""Seconds after which a file is no longer expected to change within the second of its modification time."""
+_KNOWN = ("s3", "gs", "gcs", "abfs", "abfss", "az", "memory")  # recognised even if a `Path` has removed both slashes
+_NO_STORES = ("file", "hf", "http", "https")  # the hub has its own client, and the web is not a store
+_RECENT_SECONDS = 10  # a file may still change within the second of its modification time
 
 
 def address_of(path: Any) -> str | None:
-    """The address in a store that a path or text is; None for whatever else; an error for a scheme without a bucket."""
+    """The address in a store that a path or text names, or None; a scheme without a bucket is an error."""
     if not isinstance(path, str | os.PathLike):
         return None
     alone = _SCHEME.fullmatch(str(path))
-    if alone and alone["scheme"] not in _OTHERS and (alone["slashes"] or alone["scheme"] in _USUAL):
+    if alone and alone["scheme"] not in _NO_STORES and (alone["slashes"] or alone["scheme"] in _KNOWN):
         scheme = alone["scheme"]
         raise RunError(f"{scheme}:// names no bucket: write {scheme}://BUCKET/KEY")
     found = _ADDRESS.fullmatch(str(path).rstrip("/"))
-    if found is None or found["scheme"] in _OTHERS:
+    if found is None or found["scheme"] in _NO_STORES:
         return None
     return f"{found['scheme']}://{found['place']}"
 
 
 def name_of(path: str | os.PathLike[str]) -> str:
-    """A path as a message shows it: an address with both slashes and without user information."""
+    """A path as messages show it: an address has both slashes and no user information."""
     return redact(address_of(path) or str(path))
 
 
 def base_name(path: Path) -> str:
-    """The last part of a path or address, as a title or message shows it."""
+    """The last component of a path or address, as titles and messages show it."""
     return path.resolve().name if address_of(path) is None else PurePosixPath(name_of(path).partition("?")[0]).name
 
 
 @contextmanager
 def name_address_in_errors(path: Any, copy: Any) -> Iterator[None]:
-    """Let errors about the copy of what is at an address name the address; for any other path, do nothing."""
+    """Name the address in errors about its local copy."""
     try:
         yield
     except IleedError as error:
@@ -77,7 +71,7 @@ def name_address_in_errors(path: Any, copy: Any) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a file, a folder or a link at a path, or a file or folder at an address."""
+    """Whether a file, folder or link exists at a path or address."""
     if not address_of(path):
         return os.path.lexists(path)
     from pyarrow import fs
@@ -87,7 +81,10 @@ def exists(path: Path) -> bool:
 
 
 def read_head(path: Path, size: int) -> bytes:
-    """The first bytes of the file at an address; none where there is no file."""
+    """The first bytes of the file at a path or address; empty if there is no file at the address."""
+    if not address_of(path):
+        with path.open("rb") as opened:
+            return opened.read(size)
     from pyarrow import fs
 
     with _store(path) as (store, place):
@@ -98,12 +95,12 @@ def read_head(path: Path, size: int) -> bytes:
 
 
 def fetched(path: Path) -> Path:
-    """Where a copy of the file or folder at an address lies on this machine; any other path, as it is."""
+    """The local copy of the file or folder at an address, downloaded if necessary; any other path is returned as is."""
     if (address := address_of(path)) is None:
         return path
     with _store(path) as (store, place):
         every = _files(store, place)
-        files = {name: every[name] for name in every if not any(map(PurePosixPath(name).match, NOT_READ))}
+        files = {name: every[name] for name in every if not any(map(PurePosixPath(name).match, _NOT_READ))}
         if not files:
             raise RunError(f"there is nothing at {brief(address)}: check the bucket and the key")
         versions = [(name, info.size, _version(store, info)) for name, info in sorted(files.items())]
@@ -114,18 +111,15 @@ def fetched(path: Path) -> Path:
 
 
 def local_copy(path: Any) -> Any:
-    """Where the files of an address of the hub or of an object store lie, once they are downloaded; all else, as it is.
-
-    A `Path` has lost one of the two slashes after `hf:`; it is understood too.
-    """
+    """The local copy of an address of the hub or of an object store; anything else is returned as is."""
     if address_of(path):
         return fetched(Path(path))
-    if not isinstance(path, str | Path) or not str(path).startswith(("hf:/", "hf://")):
+    if not isinstance(path, str | Path) or not str(path).startswith("hf:/"):
         return path
     found = _HUB.fullmatch(str(path).rstrip("/"))
     if found is None:
         raise DemonstrationError(
-            f"{brief(str(path))} is no address of a data set: write hf://datasets/OWNER/NAME, "
+            f"{brief(str(path))} is not the address of a data set: write hf://datasets/OWNER/NAME, "
             "hf://datasets/OWNER/NAME@REVISION or hf://datasets/OWNER/NAME/PATH"
         )
     inside = PurePosixPath(found["path"] or ".")
@@ -134,16 +128,16 @@ def local_copy(path: Any) -> Any:
     return _downloaded(found["repo"], found["revision"] and unquote(found["revision"]), inside)
 
 
-@cache  # a command asks several times; the files of one revision do not change
+@cache  # a command asks several times, and the files of a revision do not change
 def _downloaded(repo_id: str, revision: str | None, inside: PurePosixPath) -> Path:
     hub = require("huggingface_hub", extra="hub")
     chosen = None if inside == PurePosixPath(".") else [str(inside), f"{inside}/*"]
-    options = {"revision": revision, "allow_patterns": chosen, "ignore_patterns": list(NOT_READ)}
+    options = {"revision": revision, "allow_patterns": chosen, "ignore_patterns": list(_NOT_READ)}
     try:
         folder = Path(hub.snapshot_download(repo_id, repo_type="dataset", **options))
     except Exception as error:
         raise DemonstrationError(
-            f"the data set {brief(repo_id)} cannot be had from the hub ({brief(error)}): check its name (OWNER/NAME), "
+            f"the data set {brief(repo_id)} cannot be downloaded ({brief(error)}): check its name (OWNER/NAME), "
             "the revision, the network, and `hf auth login`"
         ) from error
     place = folder / inside
@@ -153,21 +147,21 @@ def _downloaded(repo_id: str, revision: str | None, inside: PurePosixPath) -> Pa
 
 
 def mirror(path: Path) -> Path:
-    """Where on this machine what is to be delivered to an address is made; any other path, as it is."""
+    """Where files for an address are made on this machine; any other path is returned as is."""
     address = address_of(path)
     return path if address is None else _cache(f"to {address}") / base_name(path)
 
 
 def check(path: Path) -> list[str]:
-    """The names of files under an address; an error if the store does not answer, before anything is computed."""
+    """The names of the files under an address; an error if the store does not answer."""
     with _store(path) as (store, place):
         return sorted(_files(store, place))
 
 
 def deliver(folder: Path, path: Path, files: Sequence[str]) -> None:
-    """Upload files of a folder to an address in this order, after the last of them, which marks the rest, was removed.
+    """Upload files of a folder to an address in this order; the last one marks the others as complete.
 
-    So a reader finds what was there before, or nothing whole, or what is new.
+    It is removed first, so that a reader finds the old content, or nothing complete, or the new content.
     """
     with _store(path) as (store, place):
         if files[-1] in _files(store, place):
@@ -177,7 +171,7 @@ def deliver(folder: Path, path: Path, files: Sequence[str]) -> None:
 
 
 def put(path: Path, content: bytes) -> None:
-    """Write one file at an address: a reader sees the old content or the new."""
+    """Write one file at an address, atomically."""
     with _store(path) as (store, place):
         _upload(store, place, content)
 
@@ -190,7 +184,7 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def _store(path: Path) -> Iterator[tuple[Any, str]]:
-    """The file system of an address, and the path in it; whatever it raises becomes one sentence."""
+    """The file system of an address, and the path in it; its errors become one sentence."""
     from pyarrow import ArrowException
 
     address = address_of(path)
@@ -202,7 +196,7 @@ def _store(path: Path) -> Iterator[tuple[Any, str]]:
     except (ImportError, OSError, ValueError, ArrowException) as error:
         reason = brief(OSError(_without_user(str(error), address)))  # redacted before it is cut
         sentence = (
-            f"{brief(address)} needs another package: {reason}"  # as fsspec says, with what to install
+            f"{brief(address)} needs another package: {reason}"  # the message of fsspec says what to install
             if isinstance(error, ImportError)
             else f"{brief(address)} cannot be reached ({reason}): check the address, the network, and the credentials"
         )
@@ -211,7 +205,7 @@ def _store(path: Path) -> Iterator[tuple[Any, str]]:
 
 
 def _without_user(text: str, address: str) -> str:
-    """The text without the user information of an address, whether or not the address stands before it."""
+    """The text without the user information of an address, even where the address is not quoted with it."""
     user = user_information(address)
     parts = {unquote(part) for part in (user, *user.split(":", 1))} | {user, *user.split(":", 1)}
     for part in sorted(filter(None, parts), key=len, reverse=True):
@@ -224,9 +218,9 @@ def _opened(address: str) -> tuple[Any, str]:
 
     limited = address
     if address.startswith(("gs://", "gcs://")) and "retry_limit_seconds=" not in address:
-        limited += f"{'&' if '?' in address else '?'}{_GOOGLE_LIMIT}"
+        limited += f"{'&' if '?' in address else '?'}retry_limit_seconds=8"  # by default it retries for minutes offline
     try:
-        return fs.FileSystem.from_uri(quote(limited, safe=punctuation))  # a space, say
+        return fs.FileSystem.from_uri(quote(limited, safe=punctuation))  # keys may contain spaces
     except (ValueError, NotImplementedError):  # a scheme that Arrow does not know
         scheme, _, place = address.partition("://")
         spec = require("fsspec", extra="stores")
@@ -234,7 +228,7 @@ def _opened(address: str) -> tuple[Any, str]:
 
 
 def _files(store: Any, place: str) -> dict[str, Any]:
-    """What is under a path, by its path from there; a file has the empty one."""
+    """The files under a path by their relative paths; the relative path of a single file is empty."""
     from pyarrow import fs
 
     found = store.get_file_info(place)
@@ -246,19 +240,19 @@ def _files(store: Any, place: str) -> dict[str, Any]:
 
 
 def _version(store: Any, info: Any) -> int | str:
-    """The modification time of a file, or a digest of its content where the time cannot tell two versions apart.
+    """The modification time of a file, or a digest of its content if the time cannot tell two versions apart.
 
-    Some stores report no time, and S3 reports whole seconds: two versions of the same size within a second look alike.
+    Some stores report no time, and S3 reports whole seconds: two versions of equal size within a second look alike.
     """
     written = info.mtime_ns
-    if written and (written % 10**9 or time.time_ns() - written > _RECENT * 10**9):
+    if written and (written % 10**9 or time.time_ns() - written > _RECENT_SECONDS * 10**9):
         return int(written)
     with store.open_input_stream(info.path, compression=None) as opened:
         return hashlib.file_digest(opened, "blake2b").hexdigest()
 
 
 def _fetch(store: Any, files: dict[str, Any], copy: Path) -> None:
-    """Download files to where a path is, all of them or none."""
+    """Download all files to a new folder, or none."""
     copy.parent.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=copy.parent.parent))
     try:
@@ -272,7 +266,7 @@ def _fetch(store: Any, files: dict[str, Any], copy: Path) -> None:
         try:
             folder.replace(copy.parent)
         except OSError:
-            if not copy.exists():  # else another process was faster
+            if not copy.exists():  # otherwise another process was faster
                 raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
