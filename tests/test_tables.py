@@ -277,7 +277,7 @@ def test_features_are_those_that_are_named_or_all_that_have_no_other_role():
         table, action="decision", demonstrator="nurse", episode="case", features=["fever"], skills="phase"
     )
     assert named.encoding.inputs == ("fever",)
-    assert named.skill("phase").names == ("in", "out")
+    assert named.skill("phase")[1] == ("in", "out")
     others = ileed.from_table(table, action="decision", demonstrator="nurse", episode="case", skills=["phase"])
     assert [feature.name for feature in others.encoding.features] == ["age", "fever", "arrival", "insured"]
     fitted = ileed.Ileed(expertise=ileed.Skills("phase"), restarts=1, steps=2).fit(named, seed=0, device="cpu")
