@@ -45,26 +45,27 @@ def data_sets(seeds: Sequence[int], tables: int, positions: Path | None) -> Iter
     sys.path.insert(0, str(ROOT / "tests"))
     from cartpole import cartpole
 
-    from ileed.envs import simulation, tasks
+    from ileed import envs
+    from ileed.envs import simulation
     from ileed_lab.minigrid.sequence import actor_by_stage, experts, multi_skill
     from ileed_lab.reach import ReachExpert
 
     for seed in seeds:
         for name in ("empty", "lava", "obstacles", "unlock"):
-            task = tasks.task(f"minigrid/{name}")
+            task = envs.task(f"minigrid/{name}")
             for population in ("beta-1", "unif"):
                 skill = simulation.POPULATIONS[population]
-                data = simulation.demonstrate(task, tasks.expert(task.name), skill=skill, steps=1000, seed=seed)
+                data = simulation.demonstrate(task, envs.expert(task.name), skill=skill, steps=1000, seed=seed)
                 yield f"minigrid-{name} {population} {seed}", data, dict(zip(data.names, skill, strict=True))
         skills = multi_skill(0.1)
-        task = tasks.task("minigrid/skills")
+        task = envs.task("minigrid/skills")
         data = simulation.demonstrate(task, actor_by_stage(experts(task), task), skill=skills, steps=10_000, seed=seed)
         yield f"minigrid-skills beta-0.1 {seed}", data, {}
         levels = np.linspace(0.1, 0.95, 8).tolist()
         data = cartpole(seed, skill=levels, steps=1000)
         yield f"cartpole uniform {seed}", data, dict(zip(data.names, levels, strict=True))
         levels = [0.05, 0.1, 0.2, 0.4, 0.6, 0.8]
-        data = simulation.demonstrate(tasks.task("robot/reach"), ReachExpert(), skill=levels, steps=1000, seed=seed)
+        data = simulation.demonstrate(envs.task("robot/reach"), ReachExpert(), skill=levels, steps=1000, seed=seed)
         yield f"reach variance {seed}", data, dict(zip(data.names, levels, strict=True))
     yield from triage_tables(range(seeds[0], seeds[0] + tables))
     yield "square small 0", ileed.shipped("square"), {}

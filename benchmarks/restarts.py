@@ -114,10 +114,11 @@ def data_of(task: str) -> Demonstrations:
         return shipped()
     path = HERE / "data" / f"{task.replace('/', '-')}.parquet"
     if not path.exists():
-        from ileed.envs import simulation, tasks
+        from ileed import envs
+        from ileed.envs import simulation
 
         skill = simulation.POPULATIONS["unif"]
-        made = simulation.demonstrate(tasks.task(task), tasks.expert(task), skill=skill, steps=1000, seed=0)
+        made = simulation.demonstrate(envs.task(task), envs.expert(task), skill=skill, steps=1000, seed=0)
         path.parent.mkdir(exist_ok=True)
         write_parquet(made, path)
     return read_parquet(path)

@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ileed import runs
-from ileed.envs import tasks
+from ileed import envs, runs
 from ileed.envs.evaluation import Scores
 from ileed.envs.minigrid import ENVIRONMENTS, Engine, Expert, MiniGridTask
 
@@ -79,7 +78,7 @@ def ours(task: str, policy: Expert, engine: Engine) -> Way:
 
 def measured(task: str, *, episodes: int, rounds: int) -> dict[str, Any]:
     """All ways on one task, with ratios to the plain loop."""
-    policy = tasks.expert(task)
+    policy = envs.expert(task)
     ways = {
         "plain loop": plain(task, policy),
         "ours, minigrid": ours(task, policy, "minigrid"),
@@ -112,7 +111,7 @@ def measured(task: str, *, episodes: int, rounds: int) -> dict[str, Any]:
 def main() -> None:
     """Print the table and write it as JSON, with what made it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", default=list(tasks.names()))
+    parser.add_argument("--tasks", nargs="+", default=list(envs.names()))
     parser.add_argument("--episodes", type=int, default=1000, help="in every round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="where to write the JSON")

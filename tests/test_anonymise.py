@@ -385,7 +385,7 @@ def test_keys_that_name_demonstrators_are_replaced_and_others_lead_back_to_the_d
     assert shifts(numbered, episode="case").anonymise().episode_keys[0] == "case 0"
 
 
-@pytest.mark.filterwarnings("ignore:mentor tells demonstrators apart")
+@pytest.mark.filterwarnings("ignore:mentor identifies demonstrators")
 @pytest.mark.parametrize("options", [{"features": ["pulse", "mentor"]}, {"skills": "mentor"}, {"action": "mentor"}])
 def test_data_are_not_anonymised_where_a_column_would_keep_names(options):
     with pytest.raises(DemonstrationError, match="mentor") as refused:

@@ -290,7 +290,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
 def test_a_split_holds_out_some_but_never_all_of_everybodys_episodes(data, share, seed):
     each = Counter(data.episode_demonstrator.tolist())
     if max(each.values()) < 2:
-        with pytest.raises(DemonstrationError, match=r"nobody has two episodes.*held_out=0"):
+        with pytest.raises(DemonstrationError, match=r"no demonstrator has two episodes.*held_out=0"):
             data.split(share, generator=np.random.default_rng(seed))
         return
     kept, out = data.split(share, generator=np.random.default_rng(seed))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ileed.envs import expert, task
 from ileed.envs.evaluation import Scores, evaluate, rank_loss
-from ileed.envs.tasks import expert, task
 from ileed.errors import IleedError
 
 KNOWN = {"ann": 0.9, "bob": 0.5, "cat": 0.5, "dan": 0.1}

@@ -11,10 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from scipy.stats import binomtest
 
-from ileed.envs.abstract_task import as_actor
+from ileed.envs import expert
+from ileed.envs.abstract_task import as_actor, episode_seed
 from ileed.envs.minigrid import MiniGridTask
-from ileed.envs.rollout import episode_seed
-from ileed.envs.tasks import expert
 from ileed.errors import IleedError
 from ileed_lab.minigrid import trajectories
 from ileed_lab.minigrid.figures import figures

@@ -540,7 +540,7 @@ def test_without_held_out_episodes_the_whole_data_choose():
 
 
 def test_nothing_can_be_held_out_where_everybody_has_one_episode():
-    with pytest.raises(DemonstrationError, match=r"nobody has two episodes.*held_out=0"):
+    with pytest.raises(DemonstrationError, match=r"no demonstrator has two episodes.*held_out=0"):
         fit(world([5, 5, 5]), held_out=0.5)
 
 

@@ -171,13 +171,14 @@ def test_counts_are_those_of_the_same_data_in_memory(kinds, context):
     np.testing.assert_array_equal(ours.weights(mapped, weights), theirs.weights(data, weights))
 
 
-def test_rows_with_one_hash_are_told_apart():
-    rows = SOME.integers(0, 3, size=(500, 4)).astype(np.float32)
-    unique = collapsing.UniqueRows(4)
-    unique._multiplier = np.zeros_like(unique._multiplier)
+@pytest.mark.parametrize("width", [0, 1, 4])
+def test_distinct_rows_of_blocks_are_numbered_in_the_order_of_their_first_appearance(width):
+    rows = SOME.integers(0, 3, size=(500, width)).astype(np.float32)
+    unique = collapsing.UniqueRows()
     number = np.concatenate([unique.numbers(rows[:200]), unique.numbers(rows[200:])])
-    np.testing.assert_array_equal(unique.rows[number], rows)
+    np.testing.assert_array_equal(unique.rows(width, np.float32)[number], rows)
     assert len(unique) == len(np.unique(rows, axis=0))
+    assert np.unique(number, return_index=True)[1].tolist() == sorted(np.unique(number, return_index=True)[1])
 
 
 @given(blocks=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=40), min_size=1, max_size=12))

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from ileed import envs
 from ileed.data import Demonstrations
-from ileed.envs import simulation, tasks
+from ileed.envs import simulation
 from ileed.envs.evaluation import evaluate
 from ileed.envs.minigrid import ENVIRONMENTS, MiniGridTask
 from ileed.errors import IleedError
@@ -31,12 +32,12 @@ TINY = Gail(task=EMPTY, iterations=2, batch_size=60, environments=6, critic_epoc
 def empty():
     for module in ("gymnasium", "minigrid", "stable_baselines3", "sb3_contrib"):
         pytest.importorskip(module, reason="GAIL plays with the extra 'minigrid'")
-    return tasks.task("minigrid/empty")
+    return envs.task("minigrid/empty")
 
 
 @pytest.fixture(scope="module")
 def demonstrations(empty):
-    return simulation.demonstrate(empty, tasks.expert(empty.name), skill=[0.99, 0.5], steps=120, seed=0)
+    return simulation.demonstrate(empty, envs.expert(empty.name), skill=[0.99, 0.5], steps=120, seed=0)
 
 
 def hand_made(ended, lengths, **columns):
@@ -254,7 +255,7 @@ def test_a_score_is_counted_from_that_of_the_absorbing_state(horizon):
 # Environments
 
 
-@pytest.mark.parametrize("name", tasks.names())
+@pytest.mark.parametrize("name", envs.names())
 def test_both_engines_have_the_same_limit_and_truncate_there(empty, name):
     """An actor that only turns left is truncated after exactly that many steps, and reset."""
     pytest.importorskip("envpool", reason="C++ environments need the extra 'fast'")
@@ -335,7 +336,7 @@ def test_a_policy_is_the_network_that_was_trained_and_survives_a_file(demonstrat
 
 def test_a_file_of_something_else_is_refused(tmp_path):
     path = tmp_path / "expert.safetensors"
-    save_expert(tasks.expert("minigrid/empty"), path)
+    save_expert(envs.expert("minigrid/empty"), path)
     with pytest.raises(IleedError, match="does not hold a policy of GAIL"):
         GailPolicy.load(path)
 
@@ -385,7 +386,7 @@ def test_impossible_settings_are_refused_when_made(changed, rule):
 def test_with_an_absorbing_horizon_it_learns_to_reach_the_goal(empty):
     """A policy at random earns about 0.1 here and the demonstrators 0.97."""
     pytest.importorskip("envpool", reason="takes minutes without the extra 'fast'")
-    data = simulation.demonstrate(empty, tasks.expert(empty.name), skill=[0.99] * 10, steps=1_000, seed=0)
+    data = simulation.demonstrate(empty, envs.expert(empty.name), skill=[0.99] * 10, steps=1_000, seed=0)
     fitted = Gail(task=empty, iterations=16).fit(data, seed=0)
     assert evaluate(fitted.policy, empty, episodes=200).mean > 0.8
     assert fitted.history[-1].episodic_reward > 0.8

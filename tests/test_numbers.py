@@ -87,7 +87,7 @@ def test_rows_that_differ_in_the_data_differ_for_the_networks(unit):
 
 @pytest.mark.parametrize("unit", ["ADC counts around 2048", "Unix seconds with milliseconds", "int64 near 1e15"])
 def test_a_folder_is_standardised_block_by_block_as_data_in_memory_are(unit, tmp_path, monkeypatch):
-    monkeypatch.setattr("ileed.data.store._BLOCKS_IN_MEMORY", 10**9)  # the smallest blocks: 1,024 rows
+    monkeypatch.setattr("ileed.data.source._BLOCKS_IN_MEMORY", 10**9)  # the smallest blocks: 1,024 rows
     data = world(UNITS[unit](standard()))
     ileed.write(data, tmp_path / "part.parquet")
     mapped = ileed.read(tmp_path, memory_gib=0.01)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ileed import cli
-from ileed.envs import tasks
+from ileed import cli, envs
 
 ROOT = Path(__file__).parents[1]
 
@@ -66,10 +65,10 @@ def test_without_the_lab_each_of_its_tasks_is_answered_with_what_to_install(name
 
 
 def test_the_task_of_the_lab_is_known_where_the_lab_is():
-    assert {"minigrid/skills", "robot/reach", "robot/square"} < set(tasks.all_names())
-    assert tasks.task("robot/square").action_size == 7
-    alone = ended(WITHOUT_THE_LAB + "from ileed.envs import tasks; print(*tasks.all_names())")
-    assert set(alone.stdout.split()) == set(tasks.names())
+    assert {"minigrid/skills", "robot/reach", "robot/square"} < set(envs.all_names())
+    assert envs.task("robot/square").action_size == 7
+    alone = ended(WITHOUT_THE_LAB + "from ileed import envs; print(*envs.all_names())")
+    assert set(alone.stdout.split()) == set(envs.names())
 
 
 def imports(file: Path) -> list[tuple[str, str]]:
@@ -159,7 +158,7 @@ def test_a_contribution_that_cannot_be_had_is_one_sentence(name, sentence, packa
 
 
 def test_a_package_adds_a_task(package):
-    code = "from ileed.envs import tasks; print(tasks.task('greeting/hall').name, 'greeting/hall' in tasks.all_names())"
+    code = "from ileed import envs; print(envs.task('greeting/hall').name, 'greeting/hall' in envs.all_names())"
     assert ended(code, path=package).stdout == "minigrid/lava True\n"
 
 
@@ -215,13 +214,13 @@ def test_a_broken_plug_in_breaks_no_call_that_does_not_need_it(text, point, tmp_
     said = ended(
         f"import os; os.chdir({str(tmp_path)!r})\n"
         "import ileed\n"
-        "from ileed import cli\nfrom ileed.envs import tasks\n"
+        "from ileed import cli\nfrom ileed import envs\n"
         "assert 'odd' not in cli.commands()\n"
         "data = ileed.shipped('square')\n"
         "for name in ('x.parquet', 'x.hdf5', 'x'):\n"
         "    ileed.write(data, name, **({'format': 'minari'} if name == 'x' else {}))\n"
         "    assert len(ileed.read(name)) == len(data)\n"
-        "tasks.task('minigrid/lava')\n"
+        "envs.task('minigrid/lava')\n"
         "try:\n"
         "    ileed.read(__import__('pathlib').Path('some.odd').absolute().touch() or 'some.odd')\n"
         "except ileed.DemonstrationError as error:\n"

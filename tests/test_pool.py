@@ -13,10 +13,9 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from ileed.envs import simulation
+from ileed.envs import expert, names, simulation
+from ileed.envs.abstract_task import SeparateEnvironments, episode_seed
 from ileed.envs.minigrid import ENVIRONMENTS, MiniGridTask, Pool, make_environment
-from ileed.envs.rollout import SeparateEnvironments, episode_seed
-from ileed.envs.tasks import expert, names
 from ileed.errors import IleedError
 
 gymnasium = pytest.importorskip("gymnasium", reason="playing needs the extra 'minigrid'")
@@ -270,7 +269,7 @@ def test_without_envpool_it_is_refused_by_name_and_not_missed_otherwise():
     probe = """
 import sys
 sys.modules["envpool"] = None
-from ileed.envs.tasks import expert
+from ileed.envs import expert
 from ileed.envs.minigrid import MiniGridTask
 world = MiniGridTask("minigrid/lava")
 print(world.scoring_engine, len(world.score(expert("minigrid/lava"), episodes=2, seed=0)))

@@ -69,7 +69,7 @@ def _write_arrow(path, table, opened):
 
 @pytest.mark.parametrize("suffix", KINDS)
 def test_reading_a_folder_says_how_much_of_its_files_is_read(folder, suffix, tmp_path, monkeypatch):
-    monkeypatch.setattr("ileed.data.store._BLOCKS_IN_MEMORY", 1 << 30)  # blocks of 1,024 rows
+    monkeypatch.setattr("ileed.data.source._BLOCKS_IN_MEMORY", 1 << 30)  # blocks of 1,024 rows
     for file in sorted(folder.glob("*.parquet")):
         KINDS[suffix](tmp_path / f"{file.stem}{suffix}", pq.read_table(file))
     told: list[tuple[int, int]] = []

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ileed.data import Demonstrations
+from ileed.envs import expert, names, task
 from ileed.envs.simulation import demonstrate, demonstrator_actor
-from ileed.envs.tasks import expert, names, task
 from ileed.errors import IleedError
 from ileed.model.demonstrators import UniformMixture, VarianceScaling
 from ileed_lab.minigrid.noise import Persistent

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import ileed
+from ileed.envs import task
 from ileed.envs.simulation import demonstrate
-from ileed.envs.tasks import task
 from ileed.model.distributions import among, mixture, mixture_parts
 from ileed.selection import CANDIDATES
 from ileed.testing import check_demonstrator_model

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from ileed.envs.abstract_task import as_actor
+from ileed.envs import expert, names, task
+from ileed.envs.abstract_task import as_actor, episode_seed
 from ileed.envs.minigrid import ENVIRONMENTS, MiniGridTask
-from ileed.envs.rollout import episode_seed
-from ileed.envs.tasks import expert, names, task
 from ileed.errors import IleedError
 from ileed_lab.minigrid.sequence import STAGES, TaskSequence, experts, multi_skill_task, stage_seed, stages_of
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.distributions import Categorical
 
+from ileed.envs import expert, task
 from ileed.envs.abstract_task import AbstractTask, Playthrough
 from ileed.envs.simulation import POPULATIONS, demonstrate, demonstrator_actor
-from ileed.envs.tasks import expert, task
 from ileed.errors import IleedError
 from ileed.formats import shipped
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling

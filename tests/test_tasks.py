@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from ileed.envs import expert, names, task
 from ileed.envs import minigrid as ours
-from ileed.envs.abstract_task import as_actor
+from ileed.envs.abstract_task import as_actor, episode_seed
 from ileed.envs.minigrid import ENVIRONMENTS, MiniGridTask, expert_path
-from ileed.envs.rollout import episode_seed
-from ileed.envs.tasks import expert, names, task
 from ileed.errors import IleedError, RunError
 from ileed_lab.expert_files import load_expert, save_expert
 from ileed_lab.minigrid.mission import flat_with_mission
@@ -260,7 +259,7 @@ def test_without_minigrid_tasks_and_experts_are_there_and_playing_names_the_extr
 import sys
 sys.modules.update(dict.fromkeys(["gymnasium", "minigrid", "stable_baselines3"]))
 import numpy as np
-from ileed.envs.tasks import expert, task
+from ileed.envs import expert, task
 world, actor = task("minigrid/obstacles"), expert("minigrid/obstacles")
 assert (world.action_count, world.observation_size) == (3, 147)
 assert actor(np.zeros((2, 147), np.uint8)).shape == (2,)

@@ -201,7 +201,7 @@ def test_ten_thousand_actions_are_few_enough_and_so_are_as_many_as_the_data_show
 def test_a_stated_billion_actions_is_inspected_and_refused_by_the_memory_that_it_takes(monkeypatch):
     data = table(action_count=10**9)
     about = [finding.says for finding in data.check() if finding.about == "actions"]
-    assert about == ["2, 3, 4, 5, 6, 7, 8, 9 of 1000000000 never taken by anybody"]
+    assert about == ["2, 3, 4, 5, 6, 7, 8, 9 of 1000000000 never occur"]
     monkeypatch.setattr("ileed.fitting.prepare", None)  # refused before anything is laid out
     with pytest.raises(SettingsError, match=r"GB.*available.*action_count"):
         Ileed().fit(data, seed=0, device="cpu")

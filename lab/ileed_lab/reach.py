@@ -11,8 +11,17 @@ import numpy.typing as npt
 import torch
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
-from ileed.envs.abstract_task import AbstractTask, Actor, Array, Numbers, Playthrough, Progress, actions_of
-from ileed.envs.rollout import Stepped, play_rows
+from ileed.envs.abstract_task import (
+    AbstractTask,
+    Actor,
+    Array,
+    Numbers,
+    Playthrough,
+    Progress,
+    Stepped,
+    actions_of,
+    play_rows,
+)
 from ileed.errors import at_least_one
 from ileed.parallel.runtime import stream
 

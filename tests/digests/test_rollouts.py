@@ -12,10 +12,10 @@ import hashlib
 import numpy as np
 import pytest
 
+from ileed.envs import expert, names, task
 from ileed.envs.gymnasium import GymnasiumTask
 from ileed.envs.minigrid import MiniGridTask
 from ileed.envs.simulation import POPULATIONS, demonstrate, demonstrator_actor
-from ileed.envs.tasks import expert, names, task
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, VarianceScaling
 from ileed_lab.minigrid.noise import Biased, Persistent
 from ileed_lab.minigrid.sequence import actor_by_stage, demonstrator_rewards, experts, multi_skill, multi_skill_task

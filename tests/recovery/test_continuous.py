@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import ileed
-from ileed.envs import simulation
-from ileed.envs.tasks import task
+from ileed.envs import simulation, task
 from ileed_lab.reach import ReachExpert
 
 EXPERTISE = np.array([1.0, 0.7, 0.45, 0.3, 0.15, 0.08])

@@ -8,7 +8,7 @@ from ileed.envs.evaluation import rank_loss
 
 pytest.importorskip("minigrid", reason="the demonstrators play MiniGrid: pip install 'ileed[minigrid]'")
 
-from ileed.envs.tasks import expert, task
+from ileed.envs import expert, task
 from ileed_lab.minigrid.sequence import actor_by_stage, experts, multi_skill, multi_skill_task
 
 SKILL = {"ann": 0.1, "bob": 0.4, "cat": 0.7, "dan": 0.95}

@@ -9,7 +9,7 @@ from ileed.envs.evaluation import rank_loss
 
 pytest.importorskip("minigrid", reason="the demonstrators play MiniGrid: pip install 'ileed[minigrid]'")
 
-from ileed.envs.tasks import expert, task
+from ileed.envs import expert, task
 
 
 @pytest.mark.campaign

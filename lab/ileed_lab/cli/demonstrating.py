@@ -39,11 +39,12 @@ class Demonstrate:
         out = stores.name_of(self.out)
         if stores.exists(self.out):
             raise SettingsError(f"{out} exists already: choose another place, or remove it first")
-        from ileed.envs import simulation, tasks
+        from ileed import envs
+        from ileed.envs import simulation
         from ileed.formats import write_parquet
         from ileed_lab.minigrid.sequence import actor_by_stage, experts, multi_skill
 
-        task: Any = tasks.task(self.task)
+        task: Any = envs.task(self.task)
         skill: Any = simulation.POPULATIONS[self.population]
         if self.task == "minigrid/skills":
             skill = multi_skill(self.beta)

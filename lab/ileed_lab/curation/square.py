@@ -11,8 +11,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ileed import Curated, Demonstrations, Fitted, Ileed, bc_rnn, curate
-from ileed.envs import tasks
+from ileed import Curated, Demonstrations, Fitted, Ileed, bc_rnn, curate, envs
 from ileed.envs.abstract_task import AbstractTask
 from ileed_lab.curation.experiment import Trained
 from ileed_lab.curation.subsets import Subset, best_episodes
@@ -210,7 +209,7 @@ class CurationSquare(AbstractSquare):
         return Square(self.data).demonstrations({"operators": "All"}, trials)
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task("robot/square")
+        return envs.task("robot/square")
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Trained) -> Measured:
         """Which episodes succeeded, and what the policy was learned from; where there is no policy, what is told."""

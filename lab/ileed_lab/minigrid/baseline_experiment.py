@@ -8,8 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ileed import CategoricalMLP, Constant, Demonstrations, Difficulty, Embedded, Ileed, rank_loss
-from ileed.envs import tasks
+from ileed import CategoricalMLP, Constant, Demonstrations, Difficulty, Embedded, Ileed, envs, rank_loss
 from ileed.envs.abstract_task import AbstractTask
 from ileed.envs.simulation import POPULATIONS
 from ileed_lab.baselines import Annotated, DawidSkene, FilteredBC, Glad, counter_bc
@@ -63,7 +62,7 @@ class Baselines(AbstractExperiment):
         return [data for data in known.demonstrations(setting, trials) if data is not None]
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task(setting["task"])
+        return envs.task(setting["task"])
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
         """The order of demonstrators by a model of annotators; the reward of a policy, and the skills that it learned

@@ -22,8 +22,8 @@ from ileed import (
     Persistent,
     UniformMixture,
     bc,
+    envs,
 )
-from ileed.envs import tasks
 from ileed.envs.abstract_task import AbstractTask
 from ileed.envs.simulation import POPULATIONS
 from ileed_lab.grid import AbstractExperiment, Setting
@@ -70,7 +70,7 @@ class HowMuch(AbstractExperiment):
         return demonstrations_of_trials("minigrid/obstacles", dict.fromkeys(trials, skills), steps=setting["steps"])
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task("minigrid/obstacles")
+        return envs.task("minigrid/obstacles")
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
         task, skills = self.task(setting), self._skills(setting)
@@ -131,7 +131,7 @@ class WrongModel(AbstractExperiment):
         return demonstrations_of_trials(setting["task"], skills, **GENERATORS[setting["generator"]])
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task(setting["task"])
+        return envs.task(setting["task"])
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
         task, skills = self.task(setting), POPULATIONS["unif"]
@@ -221,7 +221,7 @@ class Majority(AbstractExperiment):
         return [_with_a_copy(first, second) for first, second in zip(some, others, strict=True)]
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task("minigrid/obstacles")
+        return envs.task("minigrid/obstacles")
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Fitted) -> Measured:
         measured: Measured = {

@@ -19,8 +19,9 @@ from ileed import (
     OneVersusRest,
     UniformMixture,
     bc,
+    envs,
 )
-from ileed.envs import as_actor, tasks
+from ileed.envs import as_actor
 from ileed.envs.abstract_task import AbstractTask
 from ileed.envs.minigrid import MiniGridTask
 from ileed.envs.simulation import POPULATIONS
@@ -72,7 +73,7 @@ class Experts(AbstractExperiment):
         return [None for _ in trials]
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task(setting["task"])
+        return envs.task(setting["task"])
 
     def measure(self, setting: Setting, method: str, trial: int, fit: None) -> Measured:
         return demonstrator_reward(
@@ -112,7 +113,7 @@ class Populations(AbstractExperiment):
         return demonstrations_of_trials(setting["task"], dict.fromkeys(trials, POPULATIONS[setting["population"]]))
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task(setting["task"])
+        return envs.task(setting["task"])
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
         return fit_measures(fit, self.task(setting), POPULATIONS[setting["population"]], trial=trial)
@@ -148,7 +149,7 @@ class Adversarial(AbstractExperiment):
         return Populations().demonstrations(setting, trials)
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task(setting["task"])
+        return envs.task(setting["task"])
 
     def measure(self, setting: Setting, method: str, trial: int, fit: FittedGail) -> Measured:
         """Reward of the most likely actions, as for all methods, and of sampled actions, as in GAIL's training."""
@@ -193,7 +194,7 @@ class Restarts(AbstractExperiment):
         return demonstrations_of_trials(setting["task"], {trial: self._skills(trial) for trial in trials})
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task(setting["task"])
+        return envs.task(setting["task"])
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
         """Rewards of the best of 1, 5 and 20 restarts, of an ensemble and of all demonstrators, in the same
@@ -243,7 +244,7 @@ class Ranking(AbstractExperiment):
         return demonstrations_of_trials(setting["task"], {trial: self._skills(setting) for trial in trials})
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task(setting["task"])
+        return envs.task(setting["task"])
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
         return fit_measures(fit, self.task(setting), self._skills(setting), trial=trial)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ileed import Demonstrations, Fitted, UniformMixture, rank_loss
-from ileed.envs import as_actor, tasks
+from ileed import Demonstrations, Fitted, UniformMixture, envs, rank_loss
+from ileed.envs import as_actor
 from ileed.envs.abstract_task import AbstractTask
 from ileed.envs.simulation import demonstrate
 from ileed_lab.grid import scoring_seed
@@ -46,8 +46,8 @@ def demonstrations_of_trials(
     """
     named = {trial: _by_name(people) for trial, people in skills.items()}
     by_name = {f"{name}, trial {trial}": skill for trial, own in named.items() for name, skill in own.items()}
-    world = tasks.task(task)
-    policy = tasks.expert(task) if task in tasks.names() else actor_by_stage(experts(world), world)
+    world = envs.task(task)
+    policy = envs.expert(task) if task in envs.names() else actor_by_stage(experts(world), world)
     played = demonstrate(world, policy, skill=by_name, steps=steps, seed=0, **simulation)
     return [
         replace(played.by(*(f"{name}, trial {trial}" for name in own)), names=tuple(own))
@@ -78,7 +78,7 @@ def demonstrator_reward(
     """Mean episodic reward of a demonstrator of known skill, and the standard error of that mean."""
     rewards = demonstrator_rewards(
         task,
-        tasks.expert(task.name),
+        envs.expert(task.name),
         skill=skill,
         episodes=episodes,
         seed=scoring_seed(trial),

@@ -9,11 +9,22 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from ileed.envs.abstract_task import AbstractTask, Actor, Array, Numbers, Playthrough, Progress, actions_of, as_actor
+from ileed.envs import expert
+from ileed.envs.abstract_task import (
+    AbstractTask,
+    Actor,
+    Array,
+    Numbers,
+    Playthrough,
+    Progress,
+    SeparateEnvironments,
+    actions_of,
+    as_actor,
+    episode_seed,
+    play_rows,
+)
 from ileed.envs.minigrid import Expert, MiniGridTask, make_environment
-from ileed.envs.rollout import SeparateEnvironments, episode_seed, play_rows
 from ileed.envs.simulation import Noise, Skill, demonstrator_actor
-from ileed.envs.tasks import expert
 from ileed.errors import SettingsError
 from ileed.parallel.runtime import stream
 

@@ -17,9 +17,8 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 
 from ileed import Policy, SettingsError, runs
-from ileed.envs.abstract_task import Actor, as_actor
+from ileed.envs.abstract_task import Actor, as_actor, episode_seed
 from ileed.envs.minigrid import make_environment
-from ileed.envs.rollout import episode_seed
 from ileed.envs.simulation import demonstrator_actor
 from ileed.errors import counted
 from ileed.parallel.runtime import stream

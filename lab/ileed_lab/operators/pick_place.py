@@ -15,8 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed import SettingsError
-from ileed.envs.abstract_task import AbstractTask, Actor, Flags, Numbers, Playthrough, Progress
-from ileed.envs.rollout import Stepped, play_rows, score_rows
+from ileed.envs.abstract_task import (
+    AbstractTask,
+    Actor,
+    Flags,
+    Numbers,
+    Playthrough,
+    Progress,
+    Stepped,
+    play_rows,
+    score_rows,
+)
 from ileed.errors import at_least_one
 from ileed.parallel.runtime import stream
 from ileed_lab.operators.motion import STEP, Array, distance, follow

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed import SettingsError
-from ileed.envs.abstract_task import Flags, Numbers
-from ileed.envs.rollout import Stepped
+from ileed.envs.abstract_task import Flags, Numbers, Stepped
 from ileed.parallel.runtime import stream
 from ileed_lab.operators.motion import STEP, Array, Hands, Teleoperator, distance, follow
 from ileed_lab.operators.recording import Recording, record

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ileed import Demonstrations
-from ileed.envs.rollout import Environments
+from ileed.envs.abstract_task import Environments
 from ileed_lab.operators.motion import STEP, Array
 
 __all__ = ["Controller", "Recording", "demonstrations", "episode_success", "record"]

@@ -23,10 +23,10 @@ from ileed import (
     Skills,
     VarianceScaling,
     bc_rnn,
+    envs,
     read,
 )
 from ileed.data import Array
-from ileed.envs import tasks
 from ileed.envs.abstract_task import AbstractTask
 from ileed_lab.baselines import Bcq, Cql, Hbc, Iris
 from ileed_lab.grid import AbstractFileExperiment, Setting, scoring_seed
@@ -135,7 +135,7 @@ class Square(AbstractSquare):
         return [data.by(*chosen) for _ in trials]
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task("robot/square")
+        return envs.task("robot/square")
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Any) -> Measured:
         """Which episodes succeeded, how long those took, and the estimate of every operator's expertise."""
@@ -233,7 +233,7 @@ class Scaling(AbstractSquare):
         return [data.select(~_is_held_out(data)) for _ in trials]
 
     def task(self, setting: Setting) -> AbstractTask:
-        return tasks.task("robot/square")
+        return envs.task("robot/square")
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Ensemble) -> Measured:
         data = Square(self.data).demonstrations(setting, [0])[0]

@@ -21,8 +21,17 @@ import numpy.typing as npt
 import torch
 
 from ileed import Demonstrations, SettingsError, write_robomimic
-from ileed.envs.abstract_task import AbstractTask, Actor, Numbers, Playthrough, Progress, actions_of, as_actor
-from ileed.envs.rollout import SeparateEnvironments, play_rows
+from ileed.envs.abstract_task import (
+    AbstractTask,
+    Actor,
+    Numbers,
+    Playthrough,
+    Progress,
+    SeparateEnvironments,
+    actions_of,
+    as_actor,
+    play_rows,
+)
 from ileed.errors import at_least_one
 from ileed.parallel.runtime import stream
 from ileed_lab.square.operators import demonstrate_square

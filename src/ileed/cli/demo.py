@@ -31,9 +31,9 @@ class Demo:
     """Print JSON instead of text."""
 
     def __call__(self) -> None:
-        from ileed import runs
+        from ileed import envs, runs
         from ileed.cli.results import ranking, summary
-        from ileed.envs import simulation, tasks
+        from ileed.envs import simulation
         from ileed.envs.evaluation import Scores, evaluate, rank_loss
         from ileed.envs.minigrid import MiniGridTask
         from ileed.formats import shipped
@@ -57,7 +57,7 @@ class Demo:
             cloned = bc().fit(data, seed=self.seed, progress=progress)
         with fit_bar("fitting ILEED") as progress:
             fitted = Ileed().fit(data, seed=self.seed, progress=progress)
-        expert, skill = tasks.expert(task.name), max(truth.values())
+        expert, skill = envs.expert(task.name), max(truth.values())
         best = simulation.demonstrator_actor(expert, task, skill=skill, seed=self.seed)
         scores: dict[str, Scores] = {}
         for name, player in {"BC": cloned.policy, "ILEED": fitted.policy, "best demonstrator": best}.items():

@@ -31,7 +31,7 @@ class Evaluate:
     """Print JSON instead of text."""
 
     def __call__(self) -> None:
-        from ileed.envs import tasks
+        from ileed import envs
         from ileed.envs.evaluation import evaluate
         from ileed.envs.gymnasium import GymnasiumTask
         from ileed.methods import load
@@ -42,7 +42,7 @@ class Evaluate:
             raise SettingsError(f"{found} of --task and --env given: give one of them, for example --env CartPole-v1")
         if self.task is not None and self.max_steps is not None:
             raise SettingsError("--max-steps is for --env, since tasks have their own limits: leave it out")
-        task = GymnasiumTask(self.env, max_steps=self.max_steps) if self.env else tasks.task(str(self.task))
+        task = GymnasiumTask(self.env, max_steps=self.max_steps) if self.env else envs.task(str(self.task))
         policy = load(self.run).policy
         with bar(f"evaluating in {task.name}") as progress:
             scores = evaluate(policy, task, episodes=self.episodes, seed=self.seed, progress=progress)

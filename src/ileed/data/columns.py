@@ -1,6 +1,6 @@
-"""Columns of a table as Arrow holds them: where they come from, and as text or numbers.
+"""Columns of a table as Arrow arrays, and their conversion to text or numbers.
 
-Imported on use: `pyarrow.compute` takes a while to load, and most programs never read a table.
+Import this module on use: `pyarrow.compute` is slow to import, and most programs never read a table.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ileed.errors import LONGEST, DemonstrationError, did_you_mean
 
 
 def as_table(table: Any) -> pa.Table:
-    """An Arrow table from a DataFrame of pandas or polars, an Arrow table, or a mapping of columns.
+    """Convert a DataFrame of pandas or polars, an Arrow table, or a mapping of columns to an Arrow table.
 
-    Neither pandas nor polars is imported: a DataFrame of pandas exists only where pandas is loaded, and the others
-    hand over their columns by Arrow's own protocols.
+    Neither pandas nor polars is imported: a pandas DataFrame exists only if pandas is loaded, and others implement
+    Arrow's protocols.
     """
     if not is_table(table):
         raise DemonstrationError(
@@ -54,15 +54,15 @@ def as_table(table: Any) -> pa.Table:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse a table in which two columns have one name."""
+    """Refuse duplicate names of columns."""
     if repeated := [name for name in names if names.count(name) > 1]:
-        raise DemonstrationError(f"column {repeated[0]!r} stands twice in the table: give each column its own name")
+        raise DemonstrationError(f"column {repeated[0]!r} occurs twice in the table: give each column its own name")
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column of a table: its values, and the categories that it declares where it stores categories."""
+    """A column of a table: its values, and its categories if it is of a categorical type."""
 
     name: str
     values: pa.ChunkedArray
@@ -71,7 +71,7 @@ class Column:
 
     @classmethod
     def of(cls, table: pa.Table, name: str) -> Column:
-        """The column of that name; one that is not there is refused, with the nearest one that is."""
+        """The column of that name; a missing one is refused, with the closest name."""
         names = table.column_names
         if name not in names:
             meant = did_you_mean(name, names)
@@ -88,7 +88,7 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether the values are numbers, which true and false are not."""
+        """Whether the values are numbers, not booleans."""
         kind = self.values.type
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
@@ -98,17 +98,17 @@ class Column:
 
     @property
     def is_category(self) -> bool:
-        """Whether the values are text or true and false, or stored as categories."""
+        """Whether the values are text, booleans, or of a categorical type."""
         kind = self.values.type
         return self.categories is not None or is_text(kind) or bool(pa.types.is_boolean(kind))
 
     @property
     def missing(self) -> int:
-        """How many values are missing: null, or not a number."""
+        """The number of missing values: null or NaN."""
         return pc.sum(pc.is_null(self.values, nan_is_null=True)).as_py() or 0
 
     def check_present(self, *, role: str = "", otherwise: str = "") -> None:
-        """Refuse missing values; `role` is what each row must say."""
+        """Refuse missing values; `role` is what each row must state."""
         if count := self.missing:
             needed = f", and {role} is needed in each" if role else ""
             raise DemonstrationError(
@@ -117,7 +117,7 @@ class Column:
             )
 
     def check_header(self) -> None:
-        """Refuse text among which the column's own name stands, as where files with a header each were joined."""
+        """Refuse text that contains the column's own name, as when files with headers were concatenated."""
         if is_text(self.values.type) and (count := pc.sum(pc.equal(self.values, self.name)).as_py() or 0):
             raise DemonstrationError(
                 f"column {self.name!r} holds its own name in {count:,} of {len(self.values):,} rows, like the header "
@@ -125,7 +125,7 @@ class Column:
             )
 
     def text(self) -> pa.ChunkedArray:
-        """Text, categories, whole numbers, or true and false, as text."""
+        """Text, categories, numbers or booleans as text."""
         kind = self.values.type
         if not (self.is_category or self.is_number or pa.types.is_null(kind)):
             raise DemonstrationError(f"column {self.name!r} holds {kind}, not text or categories: convert it first")
@@ -134,7 +134,7 @@ class Column:
         return text
 
     def numbers(self) -> Array:
-        """Numbers in double precision, NaN where a value is missing; infinite ones are refused."""
+        """Numbers in double precision, with NaN for missing values; infinite ones are refused."""
         kind = self.values.type
         if self.categories is not None or not (self.is_number or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
             self.check_header()
@@ -145,7 +145,7 @@ class Column:
         return found
 
     def index_among(self, known: Sequence[str | int | None]) -> Array:
-        """(row,) the number of each row's value among the `known` ones, of which None stands for a missing value."""
+        """(row,) the index of each value among the `known` ones, where None represents a missing value."""
         values = self.values if isinstance(known[0], int) else self.text()
         try:
             index = pc.index_in(values, value_set=pa.array(known, values.type))
@@ -163,7 +163,7 @@ class Column:
 
 
 def longest_word(name: str, words: Any) -> int:
-    """The length of the longest of a column's words; one that is longer than a label may be is refused."""
+    """The length of a column's longest word; one that is too long for a label is refused."""
     lengths = pc.utf8_length(words)
     longest: int = pc.max(lengths).as_py() or 0
     if longest > LONGEST:
@@ -172,7 +172,7 @@ def longest_word(name: str, words: Any) -> int:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds words, also as a dictionary."""
+    """Whether a column of this type holds text, also as a dictionary."""
     if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

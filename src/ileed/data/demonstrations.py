@@ -1,4 +1,4 @@
-"""Demonstrations: who did what after seeing what, step by step, validated once and then trusted."""
+"""Demonstrations: observations, actions, demonstrators and episodes, validated when they are made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 
@@ -17,11 +17,17 @@ from ileed.data.collapsing import Collapsed, Uncollapsed, collapse, skill_rows
 from ileed.data.encoding import Arrays, Encoding, check_arrays, join_arrays, join_episodes, split_arrays
 from ileed.data.findings import Finding, findings
 from ileed.data.rules import Array
-from ileed.data.source import Source, are_pseudonyms, episode_pseudonyms, is_named, pseudonyms, refuse_names
-from ileed.data.store import IN_MEMORY, Store
+from ileed.data.source import (
+    IN_MEMORY,
+    Source,
+    Store,
+    are_pseudonyms,
+    episode_pseudonyms,
+    is_named,
+    pseudonyms,
+    refuse_names,
+)
 from ileed.errors import DemonstrationError, brief, counted, did_you_mean, instance_of
-
-__all__ = ["Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "Source", "check_demonstrations"]
 
 
 @final
@@ -29,27 +35,26 @@ __all__ = ["Array", "Collapsed", "Demonstrations", "Encoding", "Finding", "Sourc
 class Demonstrations:
     """Steps of several demonstrators, grouped in episodes, as frozen columns of equal length.
 
-    `observations` is (step, ...) and numeric, or a mapping from names to such arrays, as in
-    `{"state": X, "image.wrist": frames}`. Several arrays are kept side by side as one matrix of one type, so pass a
-    float32 state beside uint8 frames. `arrays` says what each of them is, and `named_observations` gives them back.
+    All columns are checked here and nowhere else. Large arrays are not copied, so do not write to them afterwards.
 
-    `actions` is (step,) of whole numbers 0, 1, ... where the actions are
-    discrete, or (step, dimension) of floating-point numbers where they are continuous. `demonstrator` holds a name
-    or a number for every step; `episode` a label. `names` fixes the order of the demonstrators and then
-    `demonstrator` may index it. `action_count` says how many discrete actions there are when the data may not show
-    them all. `encoding` holds the names of features and actions where the source has them: the columns of a table
-    (`from_table`), or the keys of a format or mapping.
+    Args:
+        observations: (step, ...) numbers, or a mapping from names to such arrays, as in
+            `{"state": X, "image.wrist": frames}`. Several arrays are stored side by side in one matrix of one type, so
+            pass a float32 state beside uint8 frames. `arrays` describes them; `named_observations` returns them.
+        actions: (step,) whole numbers 0, 1, ... for discrete actions, or (step, dimension) floating-point numbers.
+        demonstrator: a name or number for every step.
+        episode: a label for every step.
+        names: the demonstrators in a fixed order, which `demonstrator` may then index.
+        action_count: the number of discrete actions, if the data may not contain all of them.
+        encoding: names of features and actions, from the columns of a table or the keys of a file format.
+        source_episode: the label of each step's episode in its source, by default `episode`.
+        episode_number: the number of each step's episode among the demonstrator's own, if it is not their order here.
+        fps: steps per second; formats with a clock, such as LeRobot, use it.
+        timestamps: the time of each step in seconds.
+        source: the file that the data were read from.
 
-    Episodes are numbered from zero; `source_episode` keeps what each is called where the data came from, by default the
-    label in `episode`, through `select` and `by`. `episode_number` says which of the demonstrator's own episodes each
-    is, from 0 on, where that is not their order here; `select` and `by` keep it (`own_episode_number`).
-
-    `fps` is the number of steps per second and `timestamps` the time of each step in seconds, where the source states
-    them; formats that have a clock, such as LeRobot, are written with these. `source` is the file that the data were
-    read from. Neither affects a fit, equality or the fingerprint.
-
-    Everything is checked here, so whatever holds a `Demonstrations` need not check again. Large arrays are not copied:
-    do not write to yours afterwards.
+    The last three affect neither a fit nor equality nor the fingerprint. `select` and `by` renumber episodes from zero
+    and keep `source_episode` and `episode_number`.
 
     >>> data = Demonstrations(observations=np.eye(4), actions=[0, 1, 1, 0],
     ...                       demonstrator=["ann", "ann", "bob", "bob"], episode=[0, 0, 1, 1])
@@ -77,11 +82,11 @@ class Demonstrations:
     timestamps: Array | None = None
     source: Source | None = None
     store: Store = IN_MEMORY
-    """Where the columns are: in memory, or on disk where they were read from a folder, and checked block by block."""
+    """Where the columns are kept: in memory, or on disk for a folder, which its reader checks block by block."""
     anonymised: bool = False
     """Whether `names` are the pseudonyms of `anonymise`."""
     arrays: Arrays = ()
-    """Name, shape and type of each observation, where `observations` was a mapping; none for a single array."""
+    """Name, shape and type of each array of observations; empty for a single array."""
 
     @default_errors()
     def __post_init__(self) -> None:
@@ -128,13 +133,12 @@ class Demonstrations:
         names: Sequence[str] = (),
         action_count: int = 0,
     ) -> Demonstrations:
-        """Join episodes as gymnasium programs record them, one demonstrator's name for each.
+        """Join recorded episodes, with the demonstrator of each.
 
         An episode is a mapping or an object with `observations` (or `obs`), `actions` (or `acts`), and optionally
-        `rewards` (or `rews`) and `terminations`: Minari's episodes and imitation's trajectories are such objects. An
-        observation after the last action is left out, since nobody acted on it. Observations that are a mapping of
-        arrays (gymnasium's Dict) are flattened in the order of their sorted names, which `encoding` keeps; they must
-        all be numbers.
+        `rewards` (or `rews`) and `terminations`, such as Minari's episodes and imitation's trajectories. A final
+        observation without an action is dropped. Mappings of numeric observations (gymnasium's Dict) are flattened in
+        the order of their sorted names, which `encoding` keeps.
         """
         columns = join_episodes(episodes, demonstrator, action_count=action_count)
         return cls(**columns, names=names, action_count=action_count)  # type: ignore[arg-type]  # made a tuple there
@@ -144,22 +148,22 @@ class Demonstrations:
 
     @property
     def discrete(self) -> bool:
-        """Whether actions are chosen from a list rather than measured on axes."""
+        """Whether actions are discrete."""
         return self.actions.ndim == 1
 
     @property
     def action_size(self) -> int:
-        """How many numbers a continuous action has; 0 where actions are discrete."""
+        """The number of dimensions of a continuous action; 0 for discrete actions."""
         return 0 if self.discrete else int(self.actions.shape[1])
 
     @property
     def observation_size(self) -> int:
-        """How many numbers one observation holds, whatever its shape."""
+        """The number of values in one observation."""
         return int(np.prod(self.observations.shape[1:]))
 
     @property
     def named_observations(self) -> dict[str, Array]:
-        """Each observation by its name, (step, *shape); empty where there is a single array without a name."""
+        """Each array of observations by name, (step, *shape); empty for a single array without a name."""
         return split_arrays(self.observations, self.arrays) if self.arrays else {}
 
     @property
@@ -168,45 +172,44 @@ class Demonstrations:
 
     @property
     def episode_keys(self) -> Array:
-        """(episode,) what each episode is called where the data came from: a label or a number."""
+        """(episode,) label or number of each episode in the source of the data."""
         assert self.source_episode is not None
         keys = self.source_episode[self.episode_bounds[:-1]]
         return keys.astype(np.str_) if keys.dtype == object else keys
 
     @property
     def steps_each(self) -> Array:
-        """How many steps each demonstrator took, in the order of `names`."""
+        """(demonstrator,) the number of steps of each."""
         return np.bincount(self.demonstrator, minlength=len(self.names))
 
     @property
     def episode_demonstrator(self) -> Array:
-        """The demonstrator of each episode, as an index into `names`."""
+        """(episode,) the demonstrator, as an index into `names`."""
         return self.demonstrator[self.episode_bounds[:-1]]
 
     @property
     def episode_bounds(self) -> Array:
-        """(episode + 1,) the first step of each episode, and the number of steps."""
+        """(episode + 1,) the first step of each episode, followed by the number of steps."""
         return np.searchsorted(self.episode, np.arange(self.episode_count + 1))
 
     @property
     def own_episode_number(self) -> Array:
-        """(step,) which of the demonstrator's own episodes each is, from 0 on: as stated, or by their order here."""
+        """(step,) the number of the episode among the demonstrator's own: as stated, or by order of appearance."""
         return self.episode_numbers[self.episode] if self.episode_number is None else self.episode_number
 
     @property
     def episode_numbers(self) -> Array:
-        """(episode,) the same, of each episode."""
+        """(episode,) the same for each episode."""
         if self.episode_number is not None:
             return self.episode_number[self.episode_bounds[:-1]]
         return rules.numbers_of(self.episode_demonstrator)
 
     @cached_property
     def binary_dimensions(self) -> tuple[int, ...]:
-        """Dimensions of continuous actions that are hardly ever off the ends of their range, like a gripper's.
+        """Dimensions of continuous actions that take two values, like a gripper's, or a single one.
 
-        A dimension counts where 19 in 20 of its values lie within a twentieth of the range from either end, and where
-        it never changes at all. The range is that of all values but the outermost hundredth at each end. Of more than
-        a million steps, about as many at even distances tell.
+        In such a dimension 95% of values lie within 5% of the range from one of its ends. The range is that from the
+        1% to the 99% quantile. Beyond a million steps, an evenly spaced sample of that size is used.
         """
         if not self.action_size:
             return ()
@@ -217,7 +220,7 @@ class Demonstrations:
         return tuple(np.flatnonzero(at_an_end.mean(axis=0) >= 0.95).tolist())
 
     def select(self, steps: Array) -> Demonstrations:
-        """The steps of a boolean mask, as a data set of its own; names, `action_count` and numbers of episodes stay."""
+        """Select steps by a boolean mask; `names`, `action_count` and numbers of episodes are kept."""
         rule = f"pass true or false for each of the {len(self):,} steps"
         if not isinstance(steps, np.ndarray) or steps.dtype != bool or steps.shape != (len(self),):
             found = f"{steps.dtype} of shape {steps.shape}" if isinstance(steps, np.ndarray) else brief(steps)
@@ -231,13 +234,13 @@ class Demonstrations:
         }
         number, episode = self.episode_numbers[columns["episode"]], columns["episode"]
         columns["episode"] = np.cumsum(np.append(False, episode[1:] != episode[:-1]), dtype=np.int64)
-        if not np.array_equal(number, rules.own_numbers(columns["episode"], columns["demonstrator"])):
-            columns["episode_number"] = number
         skills = {name: rules.read_only(values[steps]) for name, values in self.skills.items()}
-        return self.with_columns(**columns, skills=skills, store=IN_MEMORY)
+        found = self.with_columns(**columns | {"episode_number": None}, skills=skills, store=IN_MEMORY)
+        is_ordered = np.array_equal(number, found.own_episode_number)
+        return found if is_ordered else found.with_columns(episode_number=number)
 
     def with_columns(self, **columns: Any) -> Demonstrations:
-        """The same data with other columns, made of checked ones: nothing is checked again."""
+        """The same data with other columns, which are not checked again."""
         found = object.__new__(Demonstrations)
         for item in fields(self):
             value = columns.get(item.name, getattr(self, item.name))
@@ -245,28 +248,28 @@ class Demonstrations:
         return found
 
     def by(self, *names: str) -> Demonstrations:
-        """The steps of one demonstrator, or of several, alone."""
-        observation_index = np.full(len(self.names), -1)
-        observation_index[[self.index_of(name) for name in names]] = np.arange(len(names))
-        theirs = self.select(observation_index[self.demonstrator] >= 0)
-        return theirs.with_columns(names=names, demonstrator=observation_index[theirs.demonstrator])
+        """Select the steps of one or more demonstrators."""
+        number = np.full(len(self.names), -1)
+        number[[self.index_of(name) for name in names]] = np.arange(len(names))
+        theirs = self.select(number[self.demonstrator] >= 0)
+        return theirs.with_columns(names=names, demonstrator=number[theirs.demonstrator])
 
     def each_episode(self) -> Demonstrations:
-        """The same steps with each episode a person of its own, for data that do not say who acted."""
+        """Treat each episode as a demonstrator of its own, for data without demonstrators."""
         names = tuple(f"episode {number + 1}" for number in range(self.episode_count))
         return self.with_columns(names=names, demonstrator=self.episode, episode_number=None)
 
     def pseudonyms(self) -> dict[str, str]:
-        """The pseudonym of each demonstrator, by name; keep this mapping to undo `anonymise`."""
+        """The pseudonym of each demonstrator by name; keep this mapping to undo `anonymise`."""
         if self.has_pseudonyms:
             return {name: name for name in self.names}
         return pseudonyms(self.names, key=self.fingerprint)
 
     def anonymise(self) -> Demonstrations:
-        """The same data with a pseudonym, `person 01` and on, for every name; a fit to them is the same, bit by bit.
+        """Replace every name by a pseudonym, `person 01` and on; a fit to the result is the same to the bit.
 
-        If the key of any episode contains a name, all episodes are called `episode 0` and on instead. Features, actions
-        and skills whose names or labels contain one are refused. Anonymised data are returned as they are.
+        If the key of any episode contains a name, all episodes are renamed `episode 0` and on. Features, actions and
+        skills whose names or labels contain one are refused. Anonymised data are returned unchanged.
         """
         if self.has_pseudonyms:
             return self
@@ -282,22 +285,22 @@ class Demonstrations:
 
     @property
     def has_pseudonyms(self) -> bool:
-        """Whether these data were anonymised, and not renamed since."""
+        """Whether these data were anonymised and not renamed since."""
         return self.anonymised and are_pseudonyms(self.names)
 
     @property
     def _keys_name_demonstrators(self) -> bool:
-        """Whether the key of any episode contains a name, or that of every episode the number of its demonstrator."""
+        """Whether any episode key contains a name, or all of them the number that names their demonstrator."""
         keys = self.episode_keys.tolist()
         if is_named([key for key in keys if isinstance(key, str)], self.names):
             return True
-        own = (self.names[person] for person in self.episode_demonstrator)
+        own = (self.names[number] for number in self.episode_demonstrator)
         return all(
             name.isdecimal() and name in re.findall(r"\d+", str(key)) for name, key in zip(own, keys, strict=True)
         )
 
     def index_of(self, name: str) -> int:
-        """Where `name` stands in `names`."""
+        """The index of `name` in `names`."""
         if not isinstance(name, str) or name not in self._numbers:
             meant = did_you_mean(name, self.names)
             known = rules.listed(self.names)
@@ -310,11 +313,11 @@ class Demonstrations:
 
     @property
     def has_many_people(self) -> bool:
-        """Whether there are so many demonstrators that they are learned from and placed in parts."""
+        """Whether demonstrators are so many that they are fitted and ranked in batches."""
         return len(self.names) > rules.MANY_PEOPLE
 
     def split(self, held_out: float, *, generator: np.random.Generator) -> tuple[Array, Array]:
-        """Two boolean masks over episodes, (kept, held out): some episodes of everybody who has two or more."""
+        """Boolean masks over episodes, (kept, held out), stratified over demonstrators with two or more episodes."""
         out = np.zeros(self.episode_count, dtype=bool)
         owner = self.episode_demonstrator
         ends = np.cumsum(np.bincount(owner, minlength=len(self.names)))
@@ -323,17 +326,21 @@ class Demonstrations:
             if count > 0:
                 out[generator.permutation(theirs)[:count]] = True
         if not out.any():
-            raise DemonstrationError("nobody has two episodes: pass held_out=0 (at the command: --held-out 0)")
+            raise DemonstrationError("no demonstrator has two episodes: pass held_out=0 (at the command: --held-out 0)")
         return ~out, out
 
     def collapsed(
         self, skill: str | None = None, context: Sequence[str] = (), *, by_step: bool = False
     ) -> Collapsed | Uncollapsed:
-        """Counted distinct (observation, demonstrator, action): all that the likelihood depends on; computed once.
+        """Counts of distinct (observation, demonstrator, action), which determine the likelihood; computed once.
 
-        Inputs that never vary are left out. `skill` names the column of `skills` to carry along, `context` what came
-        before a step, as a demonstrator model declares it. Columns on disk stay as they are (`Uncollapsed`) where their
-        observations hardly repeat, where the counts would take more memory than they may, or for a fit `by_step`.
+        Constant inputs are left out. Columns on disk are not counted (`Uncollapsed`) if their observations hardly
+        repeat, if the counts would exceed the memory limit, or for a fit `by_step`.
+
+        Args:
+            skill: the column of `skills` that expertise depends on.
+            context: what a demonstrator model declares to depend on besides the observation; see `CONTEXT`.
+            by_step: whether the fit needs steps in their order.
         """
         key = skill, tuple(context), by_step
         if key not in self._collapsed:
@@ -344,18 +351,18 @@ class Demonstrations:
     def _collapsed(self) -> dict[tuple[str | None, tuple[str, ...], bool], Collapsed | Uncollapsed]:
         return {}
 
-    def skill(self, column: str) -> Skill:
-        """A column of `skills` as weights: one skill for each of its labels, or each of the weights that it holds."""
+    def skill(self, column: str) -> tuple[Array, tuple[str, ...]]:
+        """(step, skill) weights from a column of `skills`, and the names of the skills."""
         names, weights_at = skill_rows(self, column)
-        return Skill(weights_at(slice(None)), names)
+        return weights_at(slice(None)), names
 
     def check(self) -> list[Finding]:
-        """What a careful colleague would point out: thin, useless or suspicious parts of the data, in words."""
+        """List thin, useless or suspicious parts of the data, serious findings first."""
         return findings(self)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest that changes with any value that a fit could depend on."""
+        """A digest of all values that a fit could depend on."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(repr((self.names, self.action_count, sorted(self.skills))).encode())
         columns = (self.observations, self.actions, self.demonstrator, self.episode, self.legal, self.episode_number)
@@ -372,9 +379,9 @@ class Demonstrations:
 
     def __repr__(self) -> str:
         counts = self.steps_each
-        people = counted(len(self.names), "demonstrator")
+        demonstrators = counted(len(self.names), "demonstrator")
         if len(self.names) > 1:
-            people += f" ({counts.min():,}-{counts.max():,} steps each)"
+            demonstrators += f" ({counts.min():,}-{counts.max():,} steps each)"
         episodes = f"{counted(self.episode_count, 'episode')}, {counted(len(self), 'step')}"
         if self.encoding is not None:
             if self.episode_count == len(self):
@@ -386,30 +393,20 @@ class Demonstrations:
             seen = f"observations {found}, " if not arrays else f"observations {found},\n"
             acted = f"discrete ({self.action_count})" if self.action_count else f"{self.actions.shape[1:]} continuous"
         rewards = "absent" if self.rewards is None else "present"
-        told = f"Demonstrations({episodes}, {people},\n{seen}actions {acted}, rewards {rewards})"
-        return told.replace("\n", "\n" + " " * len("Demonstrations("))
+        text = f"Demonstrations({episodes}, {demonstrators},\n{seen}actions {acted}, rewards {rewards})"
+        return text.replace("\n", "\n" + " " * len("Demonstrations("))
 
     def equals(self, other: Demonstrations) -> bool:
-        """Whether both hold the same values and types in every column that a fit could depend on.
-
-        `source_episode`, `episode_number` and what is known about time and the source are not compared.
-        """
+        """Whether both have the same values and types, apart from episode labels and numbers, time and source."""
         apart = ("source_episode", "episode_number", "fps", "timestamps", "source", "store", "anonymised")
         names = [item.name for item in fields(self) if item.name not in apart]
         return all(_same(getattr(self, name), getattr(other, name)) for name in names)
 
 
 def check_demonstrations(value: object) -> None:
-    """Refuse anything else where demonstrations are asked for, a file above all."""
+    """Refuse values of other types, such as the path of a file."""
     rule = "pass what ileed.read(path) makes of a file, or ileed.Demonstrations(observations=..., ...) of arrays"
     instance_of("demonstrations", value, Demonstrations, rule=rule, error=DemonstrationError)
-
-
-class Skill(NamedTuple):
-    """A skill column as (step, skill) weights: how much of each named skill a step calls for."""
-
-    weights: Array
-    names: tuple[str, ...]
 
 
 def _same(one: object, other: object) -> bool:

@@ -1,9 +1,8 @@
 """Encoding: how named arrays, columns of a table and recorded episodes become observations and actions.
 
-Several arrays for each step, such as a state and a camera's frame, stand side by side in one flat matrix, and a
-`NamedArray` says what each of them is. Of a table, a number stays a number. A column of text, categories or true and
-false becomes one input for each of its categories, one in the row's own category and zero elsewhere (one-hot). Labels
-of a discrete action are numbered 0, 1, .... A `Layout` brings new data into the columns and labels of a fit.
+Several arrays per step, such as a state and a camera image, are stored side by side in one flat matrix; a `NamedArray`
+describes each of them. In a table, numbers stay numbers, and columns of text, categories or booleans are one-hot
+encoded. Labels of a discrete action are numbered 0, 1, .... A `Layout` converts new data to the columns of a fit.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
     from ileed.data.columns import Column
 
 Label = str | int | bool
-_MOST_NAMES = 1000  # of the numbers of an observation: the pixels of an image have no names
+_MOST_NAMES = 1000  # numbers of an observation that are named: the pixels of an image are not
 
 
 @final
 @dataclass(frozen=True)
 class Feature:
-    """One column of features: a number, or one of `categories`, of which None stands for a missing value.
+    """A column of features: a number, or one of `categories`, where None represents a missing value.
 
-    `fill` replaces the missing values of a number where these are allowed; a further input then says which they were.
+    If missing numbers are allowed, `fill` replaces them and a second input indicates them.
     """
 
     name: str
@@ -51,16 +50,13 @@ class Feature:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The name of each number that this column becomes."""
+        """The names of the inputs that encode this column."""
         if self.categories is None:
             return (self.name,) if self.fill is None else (self.name, f"{self.name} = missing")
         return tuple(f"{self.name} = {'missing' if one is None else one}" for one in self.categories)
 
     def encode(self, column: Column) -> Array:
-        """(row, input) numbers of a column; a missing value or category that the encoding does not know is refused.
-
-        Numbers are in single precision where that holds them, and in double precision otherwise.
-        """
+        """(row, input) numbers, in single precision if that represents them; unknown values are refused."""
         if self.fill is None and None not in (self.categories or ()):
             column.check_present()
         if self.categories is not None:
@@ -79,10 +75,10 @@ class Feature:
 @final
 @dataclass(frozen=True)
 class Encoding:
-    """The names of observations and actions, and how the columns of a table became these.
+    """Names of observations and actions, and how columns of a table are converted to them.
 
-    `features` become the observation, in this order. `action` names the column of the action, or several columns of a
-    continuous one; `labels` are the values of a discrete action, of which number k stands for the k-th.
+    `features` are the columns of the observation in order. `action` names the column of a discrete action or the
+    columns of a continuous one, and `labels[k]` is the value of discrete action k.
     """
 
     features: tuple[Feature, ...]
@@ -93,7 +89,7 @@ class Encoding:
     def of_numbers(
         cls, inputs: Sequence[str], actions: Array, *, action_count: int = 0, action: Sequence[str] = ()
     ) -> Encoding | None:
-        """Names for numbers as a format holds them, none of which is encoded; None where it cannot name each.
+        """Name numbers that are not converted; None if not all of them can be named.
 
         Args:
             inputs: the name of each number of an observation.
@@ -122,12 +118,12 @@ class Encoding:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The name of each number in an observation, such as "age" and "arrival = ambulance"."""
+        """The names of the numbers of an observation, such as "age" and "arrival = ambulance"."""
         return tuple(name for feature in self.features for name in feature.inputs)
 
     @property
     def words(self) -> dict[str, list[str]]:
-        """The texts of every column, by a description of the column: its name and its categories or labels."""
+        """The texts of every column (its name, categories and labels), by a description of the column."""
         found = {
             f"the feature {each.name!r}": [each.name, *(word for word in each.categories or () if word is not None)]
             for each in self.features
@@ -137,19 +133,19 @@ class Encoding:
 
     @property
     def indicators(self) -> Array:
-        """(input,) which numbers of an observation are zero or one by construction; a fit leaves these unscaled."""
+        """(input,) which inputs are zero or one by construction, and thus not standardised."""
         kinds = [one.categories is not None or place > 0 for one in self.features for place in range(len(one.inputs))]
         return np.array(kinds, dtype=bool)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it names numbers and changes none: no categories, no filled values, and labels 0, 1, ...."""
+        """Whether it only names numbers: no categories, no filled values, and labels 0, 1, ...."""
         numbers = all(one.categories is None and one.fill is None for one in self.features)
         return numbers and self.labels == tuple(range(len(self.labels)))
 
     def encode(self, table: Any) -> Array:
-        """(row, input) observations from the features' columns of a table; its other columns are ignored."""
-        from ileed.data.columns import Column, as_table  # loads pyarrow.compute, which takes a while
+        """(row, input) observations from a table; columns that are no features are ignored."""
+        from ileed.data.columns import Column, as_table  # slow to import, because of pyarrow.compute
 
         found = as_table(table)
         features = [(feature, Column.of(found, feature.name)) for feature in self.features]
@@ -158,22 +154,22 @@ class Encoding:
         return np.concatenate([feature.encode(column) for feature, column in features], axis=1)
 
     def decode(self, actions: Array) -> Array:
-        """The label of each action's number; continuous actions as they are."""
+        """The labels of discrete actions; continuous actions are returned unchanged."""
         return np.array(self.labels)[actions] if self.labels else actions
 
     def describe_features(self, most: int = 12) -> str:
-        """The features by name, with the number of categories where they have any."""
+        """The names of the features, with their numbers of categories."""
         return listed(self.features, most, show=str)
 
     def describe_actions(self, most: int = 8) -> str:
-        """The action's column and its labels, or the columns of a continuous action."""
+        """The column of the action and its labels, or the columns of a continuous action."""
         if not self.labels:
             return f"{', '.join(map(printable, self.action))} (continuous)"
         return f"{printable(self.action[0])} ({listed(self.labels, most, show=lambda label: printable(str(label)))})"
 
 
 def numbered_names(name: str, width: int) -> tuple[str, ...]:
-    """A name for each of the numbers under one key: `key[0]`, `key[1]`, ..., or the key itself for a single number."""
+    """Names for the numbers of one array: `name[0]`, `name[1]`, ..., or the name itself for a single number."""
     return (name,) if width == 1 else tuple(f"{name}[{number}]" for number in range(width))
 
 
@@ -183,7 +179,7 @@ def numbered_names(name: str, width: int) -> tuple[str, ...]:
 @final
 @dataclass(frozen=True)
 class NamedArray:
-    """The name, the shape for one step and the type of an array of observations."""
+    """The name, the shape of one step and the type of an array of observations."""
 
     name: str
     shape: tuple[int, ...]
@@ -197,21 +193,21 @@ class NamedArray:
 
     @property
     def size(self) -> int:
-        """How many numbers it has for one step."""
+        """The number of values per step."""
         return math.prod(self.shape)
 
     @property
     def is_image(self) -> bool:
-        """Whether it holds pixels: bytes with two axes or more."""
+        """Whether it holds pixels: bytes with at least two axes."""
         return self.dtype == "uint8" and len(self.shape) >= 2
 
 
 Arrays = tuple[NamedArray, ...]
-"""The arrays of an observation in their order; none where it is a single array without a name."""
+"""The arrays of an observation in order; empty for a single array without a name."""
 
 
 def join_arrays(values: Mapping[str, Any]) -> tuple[Array, Arrays]:
-    """(step, number) of all arrays side by side, in the type that holds them all, and what each of them is."""
+    """(step, number) matrix of all arrays side by side, in their common type, and a description of each."""
     if not values:
         raise DemonstrationError("observations are empty: pass one array or more, by name", code="observation-missing")
     columns: dict[str, Array] = {}
@@ -231,7 +227,7 @@ def join_arrays(values: Mapping[str, Any]) -> tuple[Array, Arrays]:
 
 
 def split_arrays(flat: Array, arrays: Arrays) -> dict[str, Array]:
-    """Each array by its name, (step, *shape), from the matrix of `join_arrays`; views where they can be."""
+    """(step, *shape) arrays by name from the matrix of `join_arrays`; views if possible."""
     ends = np.cumsum([each.size for each in arrays])
     return {
         each.name: flat[:, end - each.size : end].reshape(len(flat), *each.shape).astype(each.dtype, copy=False)
@@ -240,16 +236,11 @@ def split_arrays(flat: Array, arrays: Arrays) -> dict[str, Array]:
 
 
 def matched_columns(found: Arrays, known: Arrays) -> Array:
-    """Which columns of a matrix of arrays are those that a fit knows, by name; further arrays are left out.
-
-    Raises:
-        DemonstrationError: if an array is missing or has another shape, or names are known on one side only.
-    """
+    """The columns of a matrix of `found` arrays that hold those of a fit; extra arrays are dropped."""
     if not found or not known:
         one, other = ("have no names", "has") if known else ("have names", "has none")
-        message = (
-            f"the arrays of the observations {one} and the fit {other}: pass observations as the fit was given them"
-        )
+        rule = "pass observations as the fit was given them"
+        message = f"the arrays of the observations {one} and the fit {other}: {rule}"
         raise DemonstrationError(message, code="observation-names")
     ends = np.cumsum([each.size for each in found]).tolist()
     places = {each.name: (each, end) for each, end in zip(found, ends, strict=True)}
@@ -257,8 +248,7 @@ def matched_columns(found: Arrays, known: Arrays) -> Array:
     for each in known:
         if each.name not in places:
             message = f"there is no observation {each.name!r}{did_you_mean(each.name, places)}"
-            there = rules.listed([own.name for own in found])
-            raise DemonstrationError(f"{message}: the data have {there}", code="observation-missing")
+            raise DemonstrationError(f"{message}: the data have {listed([*places])}", code="observation-missing")
         own, end = places[each.name]
         if own.shape != each.shape:
             message = f"observation {each.name!r} has shape {own.shape} and in the fit {each.shape}"
@@ -268,13 +258,13 @@ def matched_columns(found: Arrays, known: Arrays) -> Array:
 
 
 def matched_observations(values: Mapping[str, Any], known: Arrays) -> Array:
-    """(step, number) the matrix of the arrays that a fit knows, from arrays by name."""
+    """(step, number) matrix of the arrays of a fit, from arrays by name."""
     flat, found = join_arrays(values)
     return np.take(flat, matched_columns(found, known), axis=1)
 
 
 def check_arrays(arrays: Sequence[NamedArray], width: int) -> Arrays:
-    """The arrays of a matrix of so many columns, with distinct names."""
+    """Refuse arrays that do not describe all columns of a matrix under distinct names."""
     names, total = [each.name for each in arrays], sum(each.size for each in arrays)
     if arrays and (len(set(names)) < len(names) or total != width):
         message = f"observations have {width:,} numbers and the arrays {names} together {total:,}"
@@ -282,7 +272,7 @@ def check_arrays(arrays: Sequence[NamedArray], width: int) -> Arrays:
     return tuple(arrays)
 
 
-# --- episodes as other programs record them
+# --- recorded episodes
 
 _RECORDED = {
     "observations": ("observations", "obs"),
@@ -290,13 +280,13 @@ _RECORDED = {
     "rewards": ("rewards", "rews"),
     "terminals": ("terminations", "terminals", "terminal"),
 }
-"""What each column is called: by gymnasium's programs and Minari first, then by imitation."""
+"""The columns of a recorded episode, under the names of Minari and gymnasium or those of imitation."""
 
 
 def join_episodes(episodes: Iterable[Any], demonstrator: Any, *, action_count: int = 0) -> dict[str, Any]:
-    """The columns of recorded episodes, end to end, with the label of each episode's demonstrator at its steps.
+    """Concatenate recorded episodes to columns, with the demonstrator and episode of each step.
 
-    Where observations are a mapping, `encoding` has the names of its entries; it is None otherwise.
+    `encoding` names the entries of observations that are mappings; it is None otherwise.
     """
     if isinstance(demonstrator, str | bytes | Mapping | Set) or not np.iterable(demonstrator):
         rule = "pass a list with one name or whole number for each episode"
@@ -307,8 +297,9 @@ def join_episodes(episodes: Iterable[Any], demonstrator: Any, *, action_count: i
     demonstrator = as_array("demonstrator", list(demonstrator), "one name or whole number for each episode")
     parts, inputs = [], set[tuple[str, ...]]()
     for number, episode in enumerate(episodes):
-        parts.append(_recorded_columns(episode, number))
-        inputs.add(_input_names(_found(episode, "observations")[1]))
+        part, names = _recorded_columns(episode, number)
+        parts.append(part)
+        inputs.add(names)
         if len(inputs) > 1:
             raise DemonstrationError(f"observations of episode {number} have other entries than those before: use one")
     if len(parts) != len(demonstrator):
@@ -327,7 +318,7 @@ def join_episodes(episodes: Iterable[Any], demonstrator: Any, *, action_count: i
 
 
 def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | None:
-    """One column of several episodes, end to end; None where no episode has it."""
+    """Concatenate one column of several episodes; None if no episode has it."""
     if not parts:
         return None
     if len(parts) < episodes:
@@ -340,72 +331,60 @@ def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | 
     return np.concatenate([*parts.values()])
 
 
-def _recorded_columns(episode: Any, number: int) -> dict[str, Array]:
-    """The columns that an episode has, (step, ...) each."""
-    found = {name: values for name in _RECORDED if (values := _recorded_column(episode, name, number)) is not None}
+def _recorded_columns(episode: Any, number: int) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """The (step, ...) columns of an episode, and the names of the inputs if observations are a mapping."""
+    found, inputs = dict[str, Array](), tuple[str, ...]()
+    get = episode.get if isinstance(episode, Mapping) else lambda name: getattr(episode, name, None)
+    for column, names in _RECORDED.items():
+        name = next((each for each in names if get(each) is not None), None)
+        if name is None:
+            continue
+        values, about = get(name), f"the {name} of episode {number}"
+        if not _is_mapping(values):
+            found[column] = as_array(about, values)
+        elif column == "observations":
+            entries = _entries(values, about)
+            sizes = {path: math.prod(part.shape[1:]) for path, part in entries.items()}
+            inputs = tuple(each for path, size in sizes.items() for each in numbered_names(path, size))
+            flat = [part.reshape(len(part), sizes[path]) for path, part in entries.items()]
+            found[column] = np.concatenate(flat, axis=1)
+        else:
+            raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")
+        if found[column].ndim == 0 and name != "terminal":  # imitation's is one boolean for the whole episode
+            raise DemonstrationError(f"{about} are a single number: pass one for each step")
     if "observations" not in found or "actions" not in found:
         raise DemonstrationError(f"episode {number} lacks observations or actions: each episode needs both")
     seen, steps = len(found["observations"]), len(found["actions"])
     if seen not in (steps, steps + 1):
         counts = f"{seen} observations and {steps} actions"
-        raise DemonstrationError(f"episode {number} has {counts}: pass as many of each, or one observation more")
+        raise DemonstrationError(f"episode {number} has {counts}: pass equally many, or one observation more")
     if "terminals" in found and found["terminals"].ndim == 0:
         found["terminals"] = (np.arange(steps) == steps - 1) & bool(found["terminals"])
-    return {name: values[:steps] for name, values in found.items()}
-
-
-def _recorded_column(episode: Any, column: str, number: int) -> Array | None:
-    """One column of an episode, (step, ...); None where the episode does not have it."""
-    name, values = _found(episode, column)
-    if values is None:
-        return None
-    about = f"the {name} of episode {number}"
-    if column != "observations" and _is_mapping(values):
-        raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")
-    array = _flatten(values, about)
-    if array.ndim == 0 and name != "terminal":  # imitation says in one word whether the last step ended the task
-        raise DemonstrationError(f"{about} are a single number: pass one for each step")
-    return array
-
-
-def _found(episode: Any, column: str) -> tuple[str, Any]:
-    """What an episode calls a column, and its values; None where it does not have it."""
-    found = (
-        episode if isinstance(episode, Mapping) else {name: getattr(episode, name, None) for name in _RECORDED[column]}
-    )
-    return next(((name, found[name]) for name in _RECORDED[column] if found.get(name) is not None), ("", None))
+    return {name: values[:steps] for name, values in found.items()}, inputs
 
 
 def _is_mapping(value: Any) -> bool:
     return callable(getattr(value, "items", None))
 
 
-def _input_names(value: Any, path: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The name of each number that `_flatten` puts into a row; none where observations are one array without names."""
-    if _is_mapping(value):
-        entries = sorted(value.items(), key=lambda item: str(item[0]))
-        return tuple(name for key, entry in entries for name in _input_names(entry, (*path, str(key))))
-    return numbered_names("/".join(path), math.prod(np.shape(value)[1:])) if path else ()
-
-
-def _flatten(value: Any, about: str) -> Array:
-    """An array as it is; named ones of (row, ...) as (row, number) in the order of their sorted names, also nested."""
-    if not _is_mapping(value):
-        return as_array(about, value)
-    parts = {}
+def _entries(value: Any, about: str, path: str = "") -> dict[str, Array]:
+    """(step, ...) arrays of a nested mapping, by path, in the order of sorted names."""
+    found = dict[str, Array]()
     for name, entry in sorted(value.items(), key=lambda item: str(item[0])):
-        here = f"{about}, entry {name!r},"
-        array = _flatten(entry, here)
+        here, place = f"{about}, entry {name!r},", f"{path}/{name}".removeprefix("/")
+        if _is_mapping(entry):
+            found |= _entries(entry, here, place)
+            continue
+        found[place] = array = as_array(here, entry)
         if array.dtype.kind not in "biuf" or array.ndim == 0:
-            found = "a single value" if array.ndim == 0 else f"{array.dtype}, not numbers"
-            raise DemonstrationError(f"{here} are {found}: leave the entry out, or pass numbers for each step")
-        parts[name] = array.reshape(len(array), -1) if len(array) else array.reshape(0, 1)
-    if not parts:
-        raise DemonstrationError(f"{about} are an empty mapping: there must be one array or more")
-    lengths = {name: len(part) for name, part in parts.items()}
+            kind = "a single value" if array.ndim == 0 else f"{array.dtype}, not numbers"
+            raise DemonstrationError(f"{here} are {kind}: leave the entry out, or pass numbers for each step")
+    if not found:
+        raise DemonstrationError(f"{about} are an empty mapping: pass at least one array")
+    lengths = {name: len(part) for name, part in found.items()}
     if len(set(lengths.values())) > 1:
-        raise DemonstrationError(f"{about} have entries of different lengths {lengths}: there must be as many of each")
-    return np.concatenate([*parts.values()], axis=1)
+        raise DemonstrationError(f"{about} have entries of different lengths {lengths}: pass equally many rows of each")
+    return found
 
 
 # --- new data in the columns of a fit
@@ -414,27 +393,27 @@ def _flatten(value: Any, about: str) -> Array:
 @final
 @dataclass(frozen=True)
 class Layout:
-    """What a fit expects of data: the shape of an observation, the actions, and their names where it knows them."""
+    """The columns that a fit expects: the shape of an observation, the actions, and their names if known."""
 
     shape: tuple[int, ...]
     action_count: int
-    """The number of discrete actions; 0 where actions are continuous."""
+    """The number of discrete actions; 0 for continuous actions."""
     action_size: int
-    """The number of dimensions of a continuous action; 0 where actions are discrete."""
+    """The number of dimensions of a continuous action; 0 for discrete actions."""
     has_legal_actions: bool = False
     encoding: Encoding | None = None
     arrays: Arrays = ()
-    """The observations by name, where the fit learned from several arrays."""
+    """The arrays of an observation, if the fit used several."""
 
     def match(self, data: Demonstrations) -> Demonstrations:
-        """The same steps with the columns of this layout; data that already have them are returned as they are.
+        """Convert data to the columns of this layout; data that have them already are returned unchanged.
 
         Arrays of observations, features and dimensions of continuous actions are reordered by name, extra ones are
         dropped, and labels and categories are renumbered by name.
 
         Raises:
-            DemonstrationError: if a feature is missing, a category or label is unknown, names are known on one side
-                only, or the shape of observations or the number of actions differs.
+            DemonstrationError: if a feature is missing, a category or label is unknown, only one side has names, or
+                the shape of observations or the number of actions differs.
         """
         if data.encoding != self.encoding:
             data = self._match_names(data)
@@ -463,8 +442,8 @@ class Layout:
     def _match_names(self, data: Demonstrations) -> Demonstrations:
         if data.encoding is None:
             raise DemonstrationError(
-                "the data do not name their features, which those of the fit do: if their columns are the same, in "
-                "the same order, pass dataclasses.replace(data, encoding=fitted.policy.encoding)"
+                "the data do not name their features and the fit does: if the columns are the same, in the same "
+                "order, pass dataclasses.replace(data, encoding=fitted.policy.encoding)"
             )
         if self.encoding is None:
             if not data.encoding.is_plain:
@@ -492,7 +471,7 @@ _Change = Callable[[Array], Array]
 
 
 def _matched_inputs(own: Encoding, known: Encoding) -> _Change:
-    """From (row, input) observations of one encoding to those of another."""
+    """A conversion of (row, input) observations from one encoding to another."""
     ends = np.cumsum([0, *(len(feature.inputs) for feature in own.features)])
     places = {one.name: (one, slice(*span)) for one, span in zip(own.features, pairwise(ends), strict=True)}
     for feature in known.features:
@@ -519,14 +498,14 @@ def _matched_inputs(own: Encoding, known: Encoding) -> _Change:
 
 
 def _numbers(rows: Array, own: Feature, known: Feature) -> Array:
-    """A column of numbers, with the fit's own value and a further input in place of missing ones, where it has any."""
+    """A column of numbers, whose missing values are filled and indicated as in the fit."""
     values, missing = rows[:, :1], np.zeros_like(rows[:, :1]) if own.fill is None else rows[:, 1:]
     if known.fill is not None:
         return np.concatenate([np.where(missing > 0, known.fill, values), missing], axis=1)
     if missing.any():
         raise DemonstrationError(
-            f"feature {own.name!r} has {counted(int(missing.sum()), 'missing value')}, and the fit has seen none: fill "
-            "or drop those rows"
+            f"feature {own.name!r} has {counted(int(missing.sum()), 'missing value')}, which the fit has not seen: "
+            "fill or drop those rows"
         )
     return values
 
@@ -549,7 +528,7 @@ def _categories(rows: Array, own: Feature, known: Feature) -> Array:
 
 
 def _matched_actions(own: Encoding, known: Encoding) -> tuple[_Change, _Change]:
-    """From the actions of one encoding to those of another, and the same for columns of legal actions."""
+    """Conversions of actions, and of columns of legal actions, from one encoding to another."""
     same_kind = bool(own.labels) == bool(known.labels)
     if not same_kind or sorted(own.action) != sorted(known.action):
         raise DemonstrationError(

@@ -1,8 +1,8 @@
-"""Findings: what a careful colleague would point out in a data set before it is fitted.
+"""Findings: thin, useless or suspicious parts of a data set, reported before it is fitted.
 
-Most are facts to know. Those that are `serious` make the results of a fit wrong or meaningless, so that a fit warns of
-them: features that give away the action, the demonstrator or the time, names that differ only in spelling, repeated
-header rows, and columns whose values preprocessing cannot tell apart. docs/decisions/findings.md gives the rules.
+Most are facts to know. `serious` ones make the results of a fit wrong or meaningless, so a fit warns of them: features
+that give away the action, the demonstrator or the time, names that differ only in spelling, repeated header rows, and
+columns whose values preprocessing cannot tell apart. docs/decisions/findings.md gives the rules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -30,20 +31,32 @@ from ileed.errors import counted, printable
 if TYPE_CHECKING:
     from ileed.data import Demonstrations
 
-_ENOUGH_STEPS = 400  # a share counted over n steps is known to within 0.98 / sqrt(n): 0.05 at 400
-_FEW_PEOPLE = 8  # a line for each of so many; more are told in one
+_ENOUGH_STEPS = 400  # a share counted over n steps has a 95% CI of +-0.98 / sqrt(n): 0.05 at 400
+_FEW_DEMONSTRATORS = 8  # up to this many have a line each
 _NAMED = 3
-_FIRST_STEPS = 1000  # where most dimensions already show more than two values
-_SHORT_EPISODE = 10  # shorter ones repeat by themselves
-_ENOUGH_ENDS = 20  # episodes by which it is known whether their first observation predicts the last
-_MOST_ENDS = 1_000  # episodes that are looked at
-_VARIED_END = 0.25  # of a feature's variance over all steps, that its last values have at least to count as different
+_FIRST_STEPS = 1000  # within which most dimensions show more than two values
+_SHORT_EPISODE = 10  # shorter ones may coincide by chance
+_ENOUGH_ENDS = 20  # episodes needed to judge whether their first observation predicts the last
+_MOST_ENDS = 1_000  # episodes used for that
+_VARIED_END = 0.25  # least variance of a feature's last values, as a share of its variance over all steps
 _LEAST_PREDICTED = 0.1  # cross-validated R^2
 _RIDGES = (0.01, 0.1, 1.0, 10.0, 100.0)
+_ENOUGH_TO_JUDGE = 100  # steps: a rule without an exception in fewer may be chance
+_RARE = 10  # steps of the second most frequent action, and steps per value of an identifier
+_MANY_EPISODES = 30  # whole numbers that differ in this many episodes are hardly measurements: ages would repeat
+_MOST = 0.9  # of the steps
+_MOST_FEATURES = 4_096  # a longer observation is an image, whose pixels are not features
+_BLOCKS, _BLOCK_STEPS = 64, 64  # the sample on which a rule is tried before all steps
+_COUNTED_AT_ONCE = 1 << 16
+_NUMBERS_AT_ONCE = 1 << 21
+_EXACT = 1e-9  # a correlation closer to 1 than this is that of a copy in other units
+_EPOCH = 1e9, 2.2e9  # Unix seconds from 2001 to 2039
+_PER_SECOND = 1, 10**3, 10**6, 10**9
+_LEAKS = "check whether it was recorded after acting or restates the action, and leave it out of the features if so"
 
 
 class Finding(NamedTuple):
-    """Something worth knowing before a fit: what it is about, what it says, and whether a fit warns of it."""
+    """Something worth knowing before a fit: its subject, a sentence, and whether a fit warns of it."""
 
     about: str
     says: str
@@ -51,11 +64,19 @@ class Finding(NamedTuple):
 
 
 def findings(data: Demonstrations) -> list[Finding]:
-    """Thin, useless or suspicious parts of the data, in words; the serious ones first."""
+    """All findings, the serious ones first."""
     collapsed = data.collapsed()
-    facts = (_of_demonstrators(data), _of_observations(data, collapsed), _of_actions(data), _of_copies(data))
-    lost = lost_values(data, collapsed.varying, _preprocessing(data, collapsed))
-    found = [*suspicions(data), *lost, *(finding for each in facts for finding in each)]
+    found = [
+        *suspicions(data),
+        *lost_values(data, collapsed.varying, _preprocessing(data, collapsed)),
+        *_of_demonstrators(data),
+        *_of_observations(data, collapsed),
+        *_of_actions(data),
+    ]
+    copies = np.flatnonzero(first_copies(data) != np.arange(data.episode_count)).tolist()
+    if copies:
+        says = f"{len(copies):,} are exact copies of others (first: episode {copies[0]}): drop them"
+        found.append(Finding("episodes", says))
     return sorted(found, key=lambda finding: not finding.serious)
 
 
@@ -68,26 +89,25 @@ def _of_demonstrators(data: Demonstrations) -> Iterator[Finding]:
         return counted(count, "step")
 
     yield from _of_some(data, steps == 0, steps, step_count, "have no steps", "their expertise cannot be known")
-
     thin, why = (steps > 0) & (steps < _ENOUGH_STEPS), "expertise will be poorly determined"
-    if 0 < thin.sum() <= _FEW_PEOPLE:
-        why += f", give or take {0.98 * steps[thin].max() ** -0.5:.2f} or more"
+    if 0 < thin.sum() <= _FEW_DEMONSTRATORS:
+        why += f", to within {0.98 * steps[thin].max() ** -0.5:.2f} at best"
     yield from _of_some(data, thin, steps, step_count, f"have fewer than {_ENOUGH_STEPS} steps each", why)
-    undivided, why = (steps >= _ENOUGH_STEPS) & (episodes == 1), "none of it can be held out"
-    yield from _of_some(data, undivided, episodes, lambda count: "1 episode", "have one episode each", why)
+    single, why = (steps >= _ENOUGH_STEPS) & (episodes == 1), "no episode can be held out"
+    yield from _of_some(data, single, episodes, lambda count: "1 episode", "have one episode each", why)
 
 
 def _of_some(
     data: Demonstrations, who: Array, values: Array, show: Callable[[Any], str], many: str, why: str
 ) -> Iterator[Finding]:
-    """What holds for some demonstrators, lowest value first: a line for each of a few, or `many` of all together."""
-    people = np.flatnonzero(who)
-    people = people[np.argsort(values[people], kind="stable")].tolist()
-    if len(people) <= _FEW_PEOPLE:
-        yield from (Finding(data.names[person], f"{show(values[person])}: {why}") for person in people)
+    """A finding about some demonstrators, lowest value first: one for each of a few, or one about all of them."""
+    chosen = np.flatnonzero(who)
+    chosen = chosen[np.argsort(values[chosen], kind="stable")].tolist()
+    if len(chosen) <= _FEW_DEMONSTRATORS:
+        yield from (Finding(data.names[each], f"{show(values[each])}: {why}") for each in chosen)
         return
-    named = (f"{printable(data.names[person], 60)!r} {show(values[person])}" for person in people[:_NAMED])
-    yield Finding("demonstrators", f"{len(people):,} of {len(data.names):,} {many}: {why} (fewest: {', '.join(named)})")
+    fewest = ", ".join(f"{printable(data.names[each], 60)!r} {show(values[each])}" for each in chosen[:_NAMED])
+    yield Finding("demonstrators", f"{len(chosen):,} of {len(data.names):,} {many}: {why} (fewest: {fewest})")
 
 
 def _of_observations(data: Demonstrations, collapsed: Collapsed | Uncollapsed) -> Iterator[Finding]:
@@ -107,39 +127,38 @@ def _of_observations(data: Demonstrations, collapsed: Collapsed | Uncollapsed) -
         shared = visited_by_several(collapsed.demonstrator, collapsed.observation_index) * collapsed.count
         share = np.bincount(collapsed.demonstrator, shared, len(data.names)) / np.maximum(data.steps_each, 1)
         alone, why = (share < 0.5) & (data.steps_each > 0), "the comparison rests on how the networks generalise"
-        many = "take less than half of their steps at observations that anybody else visits"
+        many = "take less than half of their steps at observations that other demonstrators visit"
         yield from _of_some(data, alone, share, lambda one: f"{one:.0%} of the steps at shared observations", many, why)
 
 
 def visited_by_several(demonstrator: Array, observation: Array) -> Array:
-    """(step,) whether anybody else visits the unique observation of each step; both columns are indices, (step,)."""
-    people = int(demonstrator.max()) + 1
-    pairs = np.unique(observation * people + demonstrator)
-    return np.bincount(pairs // people)[observation] > 1
+    """(step,) whether several demonstrators visit the unique observation of each step; both are (step,) indices."""
+    count = int(demonstrator.max()) + 1
+    pairs = np.unique(observation * count + demonstrator)
+    return np.bincount(pairs // count)[observation] > 1
 
 
 def _of_actions(data: Demonstrations) -> Iterator[Finding]:
     if data.action_count:
         taken = distinct_values(data, data.actions)
-        first = np.arange(min(data.action_count, len(taken) + 8))  # as many as must be looked through to name eight
+        first = np.arange(min(data.action_count, len(taken) + 8))  # enough to name eight that do not occur
         labels = first if data.encoding is None else data.encoding.labels
         if never := [printable(str(labels[action])) for action in np.setdiff1d(first, taken)[:8]]:
-            yield Finding("actions", f"{', '.join(never)} of {data.action_count} never taken by anybody")
+            yield Finding("actions", f"{', '.join(never)} of {data.action_count} never occur")
         return
     for axis in range(data.actions.shape[1]):
-        name = _action_name(data, axis)
         if len(np.unique(data.actions[:_FIRST_STEPS, axis])) > 2:
             continue
-        values = distinct_values(data, data.actions[:, axis])
+        name, values = _action_name(data, axis), distinct_values(data, data.actions[:, axis])
         if len(values) == 1:
             yield Finding(name, f"always {values[0]:g}: leave this dimension out")
         elif len(values) == 2:
             found = f"two values only ({values[0]:g}, {values[1]:g}), like a gripper"
-            yield Finding(name, f"{found}: its spread says nothing of expertise, which leaves it out")
+            yield Finding(name, f"{found}: estimates of expertise ignore its standard deviation")
 
 
 def first_copies(data: Demonstrations) -> Array:
-    """(episode,) the number of the first episode with the same observations and actions; short episodes stand alone."""
+    """(episode,) the first episode with the same observations and actions; short episodes are their own."""
     bounds = data.episode_bounds
     found, seen = np.arange(data.episode_count), dict[bytes, int]()
     for number in np.flatnonzero(np.diff(bounds) >= _SHORT_EPISODE).tolist():
@@ -151,11 +170,11 @@ def first_copies(data: Demonstrations) -> Array:
 
 
 def unpredicted_ends(data: Demonstrations) -> str:
-    """Whether episodes of continuous actions end in different states that nothing at their beginning predicts.
+    """A sentence if episodes of continuous actions end in different states that their first observation cannot predict.
 
-    Then something that the observations do not show, such as an object or a goal, decides where an episode leads. A
-    ridge regression predicts the last value of every feature from the first observation, and its leave-one-out R^2 is
-    compared. Empty where the end of some feature is predicted, where all episodes end alike, or for fewer than 20.
+    Then something outside the observations, such as an object or a goal, decides where an episode leads. The last value
+    of every feature is predicted by ridge regression from the first observation, and judged by its leave-one-out R^2.
+    Empty if some feature is predicted, if all episodes end alike, or for fewer than 20 episodes.
     """
     if data.discrete or data.episode_count < _ENOUGH_ENDS:
         return ""
@@ -185,31 +204,15 @@ def unpredicted_ends(data: Demonstrations) -> str:
     )
 
 
-def _of_copies(data: Demonstrations) -> Iterator[Finding]:
-    copies = np.flatnonzero(first_copies(data) != np.arange(data.episode_count)).tolist()
-    if copies:
-        yield Finding("episodes", f"{len(copies):,} are exact copies of others (first: episode {copies[0]}): drop them")
-
-
 # --- data that cannot be right
-
-_ENOUGH_TO_JUDGE = 100  # steps: a rule without an exception in fewer may be chance
-_RARE = 10  # steps of the second most frequent action, and steps for each value of an identifier
-_MANY_EPISODES = 30  # whole numbers that differ in as many episodes are hardly measurements: ages would repeat
-_MOST = 0.9  # of the steps
-_MOST_FEATURES = 4_096  # an observation of more numbers is an image, none of whose pixels is a feature by itself
-_BLOCKS, _BLOCK_STEPS = 64, 64  # steps that are looked at first; a rule must hold there before it is tried on all
-_COUNTED_AT_ONCE = 1 << 16
-_NUMBERS_AT_ONCE = 1 << 21
-_EXACT = 1e-9  # a correlation nearer to 1 than this is that of a copy, in any units
-_EPOCH = 1e9, 2.2e9  # Unix seconds from 2001 to 2039
-_PER_SECOND = 1, 10**3, 10**6, 10**9
-_LEAKS = "check whether it was recorded after acting or restates the action, and leave it out of the features if so"
 
 
 def suspicions(data: Demonstrations) -> list[Finding]:
     """Names, rows and features that cannot be right, or that a policy should not read."""
-    return [*_of_spelling(data), *_of_headers(data), *_of_features(data), *_of_lost_actions(data)]
+    found = [*_of_spelling(data), *_of_headers(data)]
+    if data.observation_size <= _MOST_FEATURES:
+        found += _of_features(data)
+    return [*found, *_of_lost_actions(data)]
 
 
 def _of_spelling(data: Demonstrations) -> Iterator[Finding]:
@@ -218,7 +221,7 @@ def _of_spelling(data: Demonstrations) -> Iterator[Finding]:
         alike.setdefault(" ".join(unicodedata.normalize("NFKC", name).casefold().split()), []).append(name)
     same = [" and ".join(map(ascii, names[:_NAMED])) for names in alike.values() if len(names) > 1]
     if same:
-        why = "differ only by case, spaces or Unicode form: use one name where they are one demonstrator"
+        why = "differ only by case, spaces or Unicode form: use one name if they are one demonstrator"
         yield Finding("demonstrators", f"{listed(same, _NAMED, show=str)} {why}", serious=True)
 
 
@@ -244,190 +247,169 @@ def _of_headers(data: Demonstrations) -> Iterator[Finding]:
         yield Finding(listed(names, show=printable), says, serious=True)
 
 
-class _Feature(NamedTuple):
-    """A column of features: its name, its inputs, and whether it holds categories."""
-
-    name: str
-    inputs: slice
-    is_category: bool
-
-    def values(self, data: Demonstrations, rows: Array | slice) -> Array:
-        """(row,) numbers, or the number of the category."""
-        found = data.observations.reshape(len(data), -1)[:, self.inputs][rows]
-        return found.argmax(axis=1) if self.is_category else found[:, 0]
-
-
-def _features(data: Demonstrations) -> Iterator[_Feature]:
+def _of_features(data: Demonstrations) -> Iterator[Finding]:
+    """Features that give away what a policy must not know; tried on a sample before all steps, or a million."""
     if data.encoding is None:
-        for place in range(data.observation_size):
-            yield _Feature(input_name(data, place), slice(place, place + 1), is_category=False)
-        return
-    first = 0
-    for feature in data.encoding.features:
-        yield _Feature(feature.name, slice(first, first + len(feature.inputs)), feature.categories is not None)
-        first += len(feature.inputs)
+        columns = [(input_name(data, place), 1, False) for place in range(data.observation_size)]
+    else:
+        features = data.encoding.features
+        columns = [(each.name, len(each.inputs), each.categories is not None) for each in features]
+    first, few, every = 0, _some_steps(data, _BLOCKS, _BLOCK_STEPS), _some_steps(data, 1_024, 1_024)
+    for name, width, is_category in columns:
+        inputs, first = slice(first, first + width), first + width
+        feature = _Feature(data, few, inputs, is_category)
+        if feature.copies_action and _Feature(data, every, inputs, is_category).copies_action:
+            yield Finding(printable(name), f"is a dimension of the action, up to its unit: {_LEAKS}", serious=True)
+        elif feature.is_suspicious and (found := _Feature(data, every, inputs, is_category).finding(printable(name))):
+            yield found
 
 
 def input_name(data: Demonstrations, place: int) -> str:
-    """The name of one number of an observation: that of a table's column, or its place."""
+    """The name of one number of an observation, or its place."""
     if data.encoding is not None:
         return data.encoding.inputs[place]
     return f"observations[{', '.join(str(int(each)) for each in np.unravel_index(place, data.observations.shape[1:]))}]"
 
 
-def _of_features(data: Demonstrations) -> Iterator[Finding]:
-    """Features that give away what a policy must not know; those of a few steps are tried on all, or on a million."""
-    if data.observation_size > _MOST_FEATURES:
-        return
-    few = _some_steps(data, _BLOCKS, _BLOCK_STEPS)
-    every = _some_steps(data, 1_024, 1_024)
-    for feature in _features(data):
-        if data.action_size and _copies_action(data, feature, few) and _copies_action(data, feature, every):
-            says = f"is a dimension of the action, up to its unit: {_LEAKS}"
-            yield Finding(printable(feature.name), says, serious=True)
-        elif _Suspect.of(data, feature, few).is_suspicious:
-            yield from _Suspect.of(data, feature, every).findings(data, every)
-
-
-def _copies_action(data: Demonstrations, feature: _Feature, rows: Array | slice) -> bool:
-    """Whether a number is one of the dimensions of a continuous action, or a linear function of it."""
-    others = [axis for axis in range(data.actions.shape[1]) if axis not in data.binary_dimensions]
-    values, actions = feature.values(data, rows).astype(np.float64), data.actions[rows][:, others].astype(np.float64)
-    if feature.is_category or len(values) < _ENOUGH_TO_JUDGE:
-        return False
-    apart, moves = values - values.mean(), actions - actions.mean(axis=0)
-    size = np.sqrt(np.square(apart).sum() * np.square(moves).sum(axis=0))
-    return bool((np.abs(apart @ moves) > (1 - _EXACT) * np.maximum(size, np.finfo(np.float64).tiny)).any())
-
-
 def _some_steps(data: Demonstrations, blocks: int, size: int) -> Array | slice:
-    """Blocks of consecutive steps at even distances, or all steps."""
+    """Evenly spaced blocks of consecutive steps, or all steps."""
     if len(data) <= blocks * size:
         return slice(None)
     first = np.linspace(0, len(data) - size, blocks).astype(np.int64)
     return (first[:, None] + np.arange(size)).ravel()
 
 
-def _pairs(one: Array, other: Array) -> Array:
-    """The first of each distinct pair of values of two columns, both of whole numbers from 0 on, sorted."""
+def _partners(one: Array, other: Array) -> Array:
+    """(value,) the number of distinct values of one column beside each value of another; both are indices."""
     radix = int(other.max()) + 1
     codes = one * radix + other
     if (int(one.max()) + 1) * radix > _COUNTED_AT_ONCE:
-        return np.asarray(np.unique(codes) // radix)
-    return np.asarray(np.flatnonzero(np.bincount(codes)) // radix)
+        return np.bincount(np.unique(codes) // radix)
+    return np.bincount(np.flatnonzero(np.bincount(codes)) // radix)
 
 
 def _determines(one: Array, other: Array) -> bool:
-    """Whether each value of one column goes with one value of the other."""
-    return bool(np.bincount(_pairs(one, other)).max() == 1)
+    """Whether each value of one column occurs with a single value of the other."""
+    return bool(_partners(one, other).max() == 1)
 
 
-class _Suspect(NamedTuple):
-    """A feature at some steps, beside who acted, in which episode, and how."""
+@final
+class _Feature:
+    """A column of features at some steps, with the demonstrator, episode and action of each step."""
 
-    feature: _Feature
-    values: Array
-    kind: Array  # (row,) the number of the value among the distinct ones
-    demonstrator: Array
-    episode: Array
-    action: Array | None  # of discrete actions
+    def __init__(self, data: Demonstrations, rows: Array | slice, inputs: slice, is_category: bool) -> None:
+        found = data.observations.reshape(len(data), -1)[:, inputs][rows]
+        self.values = found.argmax(axis=1) if is_category else found[:, 0]
+        self.demonstrator, self.episode, self.action = data.demonstrator[rows], data.episode[rows], data.actions[rows]
+        self.inputs, self.is_category, self._data, self._rows = inputs, is_category, data, rows
 
-    @classmethod
-    def of(cls, data: Demonstrations, feature: _Feature, rows: Array | slice) -> _Suspect:
-        values = feature.values(data, rows)
-        kind = np.unique(values, return_inverse=True)[1]
-        action = data.actions[rows] if data.discrete else None
-        return cls(feature, values, kind, data.demonstrator[rows], data.episode[rows], action)
+    @cached_property
+    def kind(self) -> Array:
+        """(row,) the index of each value among the distinct ones."""
+        return np.unique(self.values, return_inverse=True)[1]
+
+    @property
+    def copies_action(self) -> bool:
+        """Whether it is a linear function of a dimension of continuous actions."""
+        if self._data.discrete or self.is_category or len(self.values) < _ENOUGH_TO_JUDGE:
+            return False
+        axes = np.setdiff1d(np.arange(self._data.action_size), self._data.binary_dimensions)
+        values, actions = self.values.astype(np.float64), self.action[:, axes].astype(np.float64)
+        apart, moves = values - values.mean(), actions - actions.mean(axis=0)
+        size = np.sqrt(np.square(apart).sum() * np.square(moves).sum(axis=0))
+        return bool((np.abs(apart @ moves) > (1 - _EXACT) * np.maximum(size, np.finfo(np.float64).tiny)).any())
 
     @property
     def is_suspicious(self) -> bool:
+        """Whether any of the rules below holds."""
         if not self.kind.any():
             return False
         return self.gives_away_action or self.names_demonstrator or self.names_episode or self.is_time or self.is_clock
 
     @property
     def repeats(self) -> bool:
-        """Whether values recur enough for a rule about them to be more than chance."""
+        """Whether values recur often enough for a rule to be more than chance."""
         return len(self.kind) >= max(_ENOUGH_TO_JUDGE, _RARE * (int(self.kind.max()) + 1))
 
     @property
     def gives_away_action(self) -> bool:
-        """Whether each value goes with one action, whoever of several demonstrators meets it."""
-        if self.action is None or not self.repeats or not _determines(self.kind, self.action):
+        """Whether each value occurs with one action, also where several demonstrators meet it."""
+        if not self._data.discrete or not self.repeats or not _determines(self.kind, self.action):
             return False
-        shared = (np.bincount(_pairs(self.kind, self.demonstrator)) > 1)[self.kind]
+        shared = (_partners(self.kind, self.demonstrator) > 1)[self.kind]
         taken = np.sort(np.bincount(self.action[shared], minlength=2))
         return bool(2 * shared.sum() >= len(shared) and taken[-2] >= _RARE)
 
     @property
     def names_demonstrator(self) -> bool:
-        """Whether each value is of one demonstrator alone, or the feature is a flag that one demonstrator alone has.
+        """Whether each value belongs to one demonstrator, or it is a flag that only one demonstrator has.
 
-        A value must recur in several episodes: one that is constant in an episode may be a parameter of the task.
+        Values must recur in several episodes: one that is constant in an episode may be a parameter of the task.
         """
         if not self.repeats or self.demonstrator.min() == self.demonstrator.max():
             return False
-        people, episodes = (np.bincount(_pairs(self.kind, other)) for other in (self.demonstrator, self.episode))
-        if not (people == 1).any() or (episodes > 1)[self.kind].mean() < _MOST:
+        demonstrators, episodes = (_partners(self.kind, other) for other in (self.demonstrator, self.episode))
+        if not (demonstrators == 1).any() or (episodes > 1)[self.kind].mean() < _MOST:
             return False
-        return bool((people == 1).all()) or _determines(self.demonstrator, self.kind)
+        return bool((demonstrators == 1).all()) or _determines(self.demonstrator, self.kind)
 
     @property
     def names_episode(self) -> bool:
-        """Whether it is a category or a whole number that is constant in each episode, and another in each."""
+        """Whether it is a category or a whole number, constant in each episode and different in all of them."""
         episodes = np.unique(self.episode, return_inverse=True)[1]
         count = int(episodes.max()) + 1
         if count < _MANY_EPISODES or len(episodes) < 2 * count or int(self.kind.max()) + 1 != count:
             return False
-        is_label = self.feature.is_category or bool((self.values == np.round(self.values)).all())
+        is_label = self.is_category or bool((self.values == np.round(self.values)).all())
         return is_label and _determines(self.kind, episodes)
 
     @property
     def is_time(self) -> bool:
-        """Whether it looks like Unix time: values of its size that never fall within an episode."""
+        """Whether it looks like Unix time: of its size, and never falling within an episode."""
         low, high = float(self.values.min()), float(self.values.max())
         is_epoch = any(_EPOCH[0] * unit <= low and high <= _EPOCH[1] * unit for unit in _PER_SECOND)
-        return is_epoch and bool((self._changes() >= 0).all())
+        return is_epoch and bool((self._changes >= 0).all())
 
     @property
     def is_clock(self) -> bool:
         """Whether it rises at every step of every episode."""
-        changes = self._changes()
+        changes = self._changes
         return len(changes) >= _ENOUGH_TO_JUDGE and 2 * len(changes) >= len(self.values) and bool((changes > 0).all())
 
+    @cached_property
     def _changes(self) -> Array:
-        """From each step to the next of its episode."""
+        """Differences between consecutive steps of an episode."""
         values = self.values if self.values.dtype.kind == "f" else self.values.astype(np.float64)
         return np.diff(values)[self.episode[1:] == self.episode[:-1]]
 
-    def findings(self, data: Demonstrations, rows: Array | slice) -> Iterator[Finding]:
-        """What holds of the feature at all steps, in words; the first thing is enough."""
-        about, leave_out = printable(self.feature.name), "leave it out of the features"
+    def finding(self, about: str) -> Finding | None:
+        """The most serious rule that holds, in words."""
+        leave_out = "leave it out of the features"
         if self.is_time:
             low, high = float(self.values.min()), float(self.values.max())
             unit = next(unit for unit in _PER_SECOND if high <= _EPOCH[1] * unit)
             days = " to ".join(str(datetime.fromtimestamp(each / unit, UTC).date()) for each in (low, high))
             says = f"looks like Unix time, from {days}: a policy that reads it learns dates"
-            yield Finding(about, f"{says}; {leave_out}, or derive what matters, such as the hour", serious=True)
-        elif self.names_demonstrator:
-            says = "tells demonstrators apart by itself, like a name or an identifier: check whether it was seen before"
-            yield Finding(about, f"{says} acting and may matter; {leave_out} otherwise", serious=True)
-        elif self.names_episode:
-            says = "has a value of its own in each episode, like an identifier: a policy can learn episodes by heart"
-            yield Finding(about, f"{says}; {leave_out}", serious=True)
-        elif self.gives_away_action and not self._others_do_too(data, rows):
-            says = f"determines the action of every demonstrator without an exception: {_LEAKS}"
-            yield Finding(about, says, serious=True)
-        elif self.is_clock:
+            return Finding(about, f"{says}; {leave_out}, or derive what matters, such as the hour", serious=True)
+        if self.names_demonstrator:
+            says = "identifies demonstrators, like a name: check whether it was known before acting and may matter"
+            return Finding(about, f"{says}; {leave_out} otherwise", serious=True)
+        if self.names_episode:
+            says = "differs in every episode, like an identifier: a policy can memorise episodes"
+            return Finding(about, f"{says}; {leave_out}", serious=True)
+        if self.gives_away_action and not self._others_give_it_away:
+            says = f"determines the action of every demonstrator without exception: {_LEAKS}"
+            return Finding(about, says, serious=True)
+        if self.is_clock:
             says = "rises at every step of every episode, like a clock: a policy can replay episodes by it"
-            yield Finding(about, f"{says}; check whether it should be a feature")
+            return Finding(about, f"{says}; check whether it should be a feature")
+        return None
 
-    def _others_do_too(self, data: Demonstrations, rows: Array | slice) -> bool:
-        """Whether the rest of the observation determines the action too, or is constant: experts are deterministic."""
-        assert self.action is not None
-        flat = data.observations[rows].reshape(-1, data.observation_size)
-        others = np.delete(flat, np.arange(self.feature.inputs.start, self.feature.inputs.stop), axis=1)
-        first, kind = distinct_rows(others)
+    @property
+    def _others_give_it_away(self) -> bool:
+        """Whether the other features determine the action too, or are constant: experts may be deterministic."""
+        flat = self._data.observations[self._rows].reshape(-1, self._data.observation_size)
+        first, kind = distinct_rows(np.delete(flat, self.inputs, axis=1))
         return len(first) == 1 or (2 * len(first) <= len(kind) and _determines(kind, self.action))
 
 
@@ -435,20 +417,19 @@ class _Suspect(NamedTuple):
 
 
 def lost_values(data: Demonstrations, varying: Array, preprocess: Callable[[Array], Array]) -> Iterator[Finding]:
-    """Columns of which fewer than half the distinct values are left once they are preprocessed.
+    """Find columns that keep fewer than half of their distinct values in preprocessing, judged by up to 4,096 steps.
 
-    `varying` indexes the numbers of an observation that a fit reads, and `preprocess` makes (row, varying) network
-    inputs of (row, ...) observations. Judged by up to 4,096 steps.
+    Args:
+        data: the demonstrations.
+        varying: indices of the numbers of an observation that a fit reads.
+        preprocess: converts (row, ...) observations to (row, varying) network inputs.
     """
     size = min(_BLOCK_STEPS, max(1, _NUMBERS_AT_ONCE // _BLOCKS // max(1, len(varying))))
-    steps = _some_steps(data, _BLOCKS, size)
-    observations = data.observations[steps]
+    observations = data.observations[_some_steps(data, _BLOCKS, size)]
     given = observations.reshape(-1, data.observation_size)[:, varying]
     before, after = _distinct_counts(given), _distinct_counts(preprocess(observations))
-    for place in np.flatnonzero(2 * after < np.maximum(before, 3)).tolist():
+    for place in np.flatnonzero((2 * after < np.maximum(before, 3)) & (before > 1)).tolist():
         values = given[:, place]
-        if before[place] < 2:
-            continue
         says = f"{before[place]:,} distinct values become {after[place]:,} in preprocessing"
         ends = f"they lie between {values.min():.6g} and {values.max():.6g}"
         advice = "repair outliers and placeholders for missing values, or rescale the column"
@@ -456,8 +437,8 @@ def lost_values(data: Demonstrations, varying: Array, preprocess: Callable[[Arra
 
 
 def _of_lost_actions(data: Demonstrations) -> Iterator[Finding]:
-    """Dimensions of continuous actions of which single precision keeps fewer than half the distinct values apart."""
-    if not data.action_size:
+    """Dimensions of continuous actions that keep fewer than half of their distinct values in single precision."""
+    if data.discrete:
         return
     given = data.actions[_some_steps(data, _BLOCKS, _BLOCK_STEPS)]
     before, after = _distinct_counts(given), _distinct_counts(given.astype(np.float32))
@@ -471,12 +452,12 @@ def _action_name(data: Demonstrations, axis: int) -> str:
 
 
 def _distinct_counts(rows: Array) -> Array:
-    """(column,) how many distinct values each column of (row, column) has."""
+    """(column,) the number of distinct values in each column."""
     return np.asarray((np.diff(np.sort(rows, axis=0), axis=0) != 0).sum(axis=0) + 1)
 
 
 def _preprocessing(data: Demonstrations, collapsed: Collapsed | Uncollapsed) -> Callable[[Array], Array]:
-    """What a fit with the usual settings makes of observations."""
+    """The preprocessing of a fit with default settings."""
     unscaled = unscaled_inputs(data, collapsed)
     if collapsed.repeats:
         weight = np.bincount(collapsed.observation_index, collapsed.count, minlength=collapsed.unique_count)

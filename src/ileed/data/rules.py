@@ -1,4 +1,4 @@
-"""The rules of a data set: what each column must be, checked once, with a sentence for each way to break it."""
+"""The rules of a data set: each column is checked and converted once, when `Demonstrations` are made."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 MANY_PEOPLE = 5_000
-"""More people than this are learned from in mini-batches of people, and placed by the distribution of all."""
+"""With more demonstrators than this, fits use mini-batches of demonstrators and ratings use their distribution."""
 
-_AT_ONCE = 1 << 16  # numbers that are compared before the next are looked at: most columns are decided by the first
+_AT_ONCE = 1 << 16  # numbers compared at a time: the first ones decide for most columns
 _DIGITS = 6  # significant decimal digits that float32 always keeps apart (FLT_DIG of C)
 _EXACT_POWER = 22  # the largest power of ten that float64 holds exactly
 _LARGEST = float(np.finfo(np.float32).max)
@@ -28,15 +28,12 @@ _MANY_ACTIONS, _SPARSELY_TAKEN = 10_000, 100
 
 
 def as_array(name: str, values: Any, rule: str = "one value or one row for each step") -> Array:
-    """`values` as an array of numbers or words, all rows of one shape, of a type that torch can read.
-
-    `rule` says what to pass.
-    """
+    """Convert to an array of numbers or text of a type that torch can read; `rule` says what to pass."""
     if values is None:
         raise DemonstrationError(f"{name} are None: pass {rule}")
     rows = values if isinstance(values, list | tuple) else [values]
     if count := sum(np.ma.getmaskarray(row).sum(dtype=int) for row in rows if isinstance(row, np.ma.MaskedArray)):
-        # an array forgets its mask and shows what lay under it
+        # asarray would drop the mask and show the values under it
         raise DemonstrationError(f"{name} hold {count:,} masked values: fill them (array.filled(value)) or drop them")
     check_words(name, values)
     try:
@@ -56,7 +53,7 @@ def as_array(name: str, values: Any, rule: str = "one value or one row for each 
 
 
 def check_words(name: str, values: Any) -> None:
-    """Refuse words that a column cannot hold: by their length, or as `check_text` does."""
+    """Refuse text that is too long for a column, or that `check_text` refuses."""
     kind = values.dtype.kind if isinstance(values, np.ndarray) else ""
     if kind == "O" or (kind == "U" and values.dtype.itemsize > 4 * LONGEST) or isinstance(values, list | tuple):
         words = [word for word in (values.flat if kind else values) if isinstance(word, str)]
@@ -66,10 +63,7 @@ def check_words(name: str, values: Any) -> None:
 
 
 def check_text(name: str, words: Sequence[str]) -> None:
-    """Refuse words with a NUL character, which numpy and HDF5 cut off, or with a lone surrogate, which is no Unicode.
-
-    No file could give them back.
-    """
+    """Refuse NUL characters, which numpy and HDF5 cut off, and lone surrogates: no file could return them."""
     for character, found in (("\0", "a NUL character"), (r"\ud800-\udfff", "a lone surrogate, which is not Unicode")):
         if odd := re.search(f"[{character}]", "".join(words)):
             word = next(word for word in words if odd[0] in word)
@@ -77,14 +71,14 @@ def check_text(name: str, words: Sequence[str]) -> None:
 
 
 def too_long(found: str, word: str) -> DemonstrationError:
-    """The sentence for a word that no column can hold in every row."""
+    """An error about a text that is too long to be repeated in every row."""
     return DemonstrationError(
         f"{found} a text of {len(word):,} characters (it begins {word[:20]!r}): shorten it to {LONGEST:,} or fewer"
     )
 
 
 def read_only(value: Any) -> Any:
-    """A view that cannot be written to; anything but an array as it is."""
+    """A read-only view of an array; other values are returned unchanged."""
     if isinstance(value, np.ndarray):
         value = value.view()
         value.flags.writeable = False
@@ -92,7 +86,7 @@ def read_only(value: Any) -> Any:
 
 
 def check_finite(name: str, array: Array) -> None:
-    """Refuse numbers that single precision, in which models compute, cannot hold."""
+    """Refuse numbers that are not finite in single precision, in which models compute."""
     if array.dtype.kind != "f":
         return
     with np.errstate(invalid="ignore"):
@@ -104,11 +98,11 @@ def check_finite(name: str, array: Array) -> None:
 
 
 def column(name: str, values: Any, steps: int, kinds: Mapping[int, str], rule: str) -> Array:
-    """One value or row for each step, finite, of numpy's `kinds` for its number of axes; `rule` says what to pass."""
+    """Convert to one finite value or row per step, of the numpy `kinds` allowed for its number of axes."""
     array = as_array(name, values, rule)
     found = len(array) if array.ndim else 0
     if found != steps:
-        rule = "there must be one for each step; where an observation follows an episode's last action, drop it"
+        rule = "there must be one for each step; if an observation follows an episode's last action, drop it"
         raise DemonstrationError(f"{steps:,} observations but {found:,} values in {name}: {rule}")
     if array.dtype.kind not in kinds.get(array.ndim, ""):
         numbers = ", not numbers" if array.dtype.kind in "UST" else ""
@@ -146,10 +140,9 @@ def actions(values: Any, steps: int) -> Array:
 
 
 def action_count(actions: Array, stated: Any) -> int:
-    """How many discrete actions there are: as stated, or as many as the data show.
+    """The number of discrete actions, as stated or counted in the data.
 
-    Numbers that are hardly ever used are taken for codes, not for a count: more than 10,000 actions, of which fewer
-    than one in a hundred was ever taken, must be stated.
+    More than 10,000 actions of which fewer than one in a hundred occurs are probably codes, so they must be stated.
     """
     rule = "it must be a whole number, 2 or more for there to be a choice, or 0 to count those in the data"
     stated = whole_number("action_count", stated, least=0, rule=rule, error=DemonstrationError)
@@ -171,7 +164,7 @@ def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[s
     names = tuple(str(name) for name in names)
     check_words("names", names)
     if len(set(names)) != len(names):
-        raise DemonstrationError(f"demonstrator names repeat in {listed(names)}: give each person one name")
+        raise DemonstrationError(f"demonstrator names repeat in {listed(names)}: give each demonstrator one name")
     array = column("demonstrator labels", values, steps, {1: "iuUT"}, "one name or whole number for each step")
     if array.dtype.kind in "iu" and names:
         if len(odd := array[(array < 0) | (array >= len(names))]):
@@ -188,7 +181,7 @@ def demonstrator(values: Any, names: Sequence[str], steps: int) -> tuple[tuple[s
 
 
 def episode_labels(values: Any, steps: int) -> Array:
-    """(step,) labels of episodes; bytes and times as text."""
+    """(step,) labels of episodes; bytes and times become text."""
     array = column("episode labels", values, steps, {1: "biucmMUSTV"}, "one label for each step")
     if array.dtype.kind == "S":
         try:
@@ -200,7 +193,7 @@ def episode_labels(values: Any, steps: int) -> Array:
 
 
 def source_labels(values: Any, steps: int) -> Array:
-    """(step,) labels of episodes as the source has them; an array of `str` objects, which share a label, stays one."""
+    """(step,) labels of episodes in the source; an array of shared `str` objects stays one, to save memory."""
     shared = isinstance(values, np.ndarray) and values.dtype == object and values.shape == (steps,)
     if not shared or set(map(type, values.tolist())) != {str}:
         return episode_labels(values, steps)
@@ -209,7 +202,7 @@ def source_labels(values: Any, steps: int) -> Array:
 
 
 def timestamps(values: Any, steps: int, fps: float | None) -> Array:
-    """(step,) finite numbers in double precision, which holds LeRobot's single precision exactly."""
+    """(step,) finite numbers in double precision, which represents LeRobot's single precision exactly."""
     if fps is None:
         raise DemonstrationError("timestamps were given without fps: pass fps, the number of frames per second, too")
     return column("timestamps", values, steps, {1: "iuf"}, "seconds, one number for each step").astype(np.float64)
@@ -222,14 +215,14 @@ def is_fps(value: Any) -> bool:
 
 
 def fps(value: Any) -> float:
-    """A number of frames per second: an integer where it is whole."""
+    """A number of frames per second, as an integer if it is whole."""
     if not is_fps(value):
         raise DemonstrationError(f"fps is {brief(value)}: pass a number of frames per second above zero, or None")
     return int(value) if value == int(value) else float(value)
 
 
 def episode(values: Any, demonstrator: Array, names: Sequence[str]) -> Array:
-    """Episodes numbered from zero in order; each stands together and is of one demonstrator."""
+    """(step,) episodes numbered from zero in order; each is contiguous and has one demonstrator."""
     array = episode_labels(values, len(demonstrator))
     starts = np.concatenate([[True], array[1:] != array[:-1]])
     labels, counts = np.unique(array[starts], return_counts=True)
@@ -239,7 +232,7 @@ def episode(values: Any, demonstrator: Array, names: Sequence[str]) -> Array:
     changed = (demonstrator[1:] != demonstrator[:-1]) & ~starts[1:]
     if changed.any():
         where = int(changed.argmax())
-        one, other = (names[person] for person in demonstrator[where : where + 2])
+        one, other = (names[each] for each in demonstrator[where : where + 2])
         found = f"episode {array[where]!s} has two demonstrators, {one!r} and {other!r}"
         raise DemonstrationError(f"{found}: each episode belongs to one; split it where the demonstrator changes")
     return np.cumsum(starts, dtype=np.int64) - 1
@@ -247,7 +240,7 @@ def episode(values: Any, demonstrator: Array, names: Sequence[str]) -> Array:
 
 def episode_number(values: Any, episode: Array) -> Array:
     """(step,) whole numbers from zero, one for each episode."""
-    rule = "which of the demonstrator's own episodes each step is of: whole numbers from 0 on"
+    rule = "the number of the step's episode among the demonstrator's own: whole numbers from 0 on"
     array = column("episode_number", values, len(episode), {1: "iu"}, rule)
     if array.size and array.min() < 0:
         raise DemonstrationError(f"episode_number is {int(array.min())} at step {int(array.argmin()):,}: pass {rule}")
@@ -258,14 +251,8 @@ def episode_number(values: Any, episode: Array) -> Array:
     return array.astype(np.int64)
 
 
-def own_numbers(episode: Array, demonstrator: Array) -> Array:
-    """(step,) how many episodes of the same demonstrator stand before that of each step."""
-    first = np.append(True, episode[1:] != episode[:-1])
-    return numbers_of(demonstrator[first])[np.cumsum(first) - 1]
-
-
 def numbers_of(owner: Array) -> Array:
-    """(episode,) how many earlier episodes each episode's demonstrator has."""
+    """(episode,) the number of earlier episodes of the same demonstrator."""
     order = np.argsort(owner, kind="stable")
     number: Array = np.argsort(order) - np.searchsorted(owner[order], owner)
     return number
@@ -285,7 +272,7 @@ def terminals(values: Any, steps: int) -> Array:
 
 
 def legal(values: Any, actions: Array, action_count: int) -> Array:
-    """(step, action) true or false, with every action that was taken among the legal."""
+    """(step, action) whether an action is legal; every action taken must be."""
     if actions.ndim != 1:
         raise DemonstrationError("legal actions were given but actions are continuous: leave legal out")
     rule = f"true or false for each step and each of the {action_count} actions"
@@ -301,7 +288,7 @@ def legal(values: Any, actions: Array, action_count: int) -> Array:
 
 
 def skills(values: Any, steps: int) -> dict[str, Array]:
-    """Every skill column, by its name: (step,) labels, or (step, skill) weights."""
+    """Skill columns by name: (step,) labels, or (step, skill) weights."""
     rule = "pass a mapping from names to columns, as in {'phase': ...}"
     columns, found = instance_of("skills", values, Mapping, rule=rule, error=DemonstrationError), {}
     for name, each in columns.items():
@@ -319,8 +306,8 @@ def skills(values: Any, steps: int) -> dict[str, Array]:
 
 
 def encoding(values: Encoding, observations: Array, actions: Array, action_count: int) -> Encoding:
-    """Names for exactly the numbers of an observation and the actions that there are."""
-    rule = "pass the encoding of other data, as data.encoding or fitted.policy.encoding is"
+    """An encoding that names exactly the numbers of an observation and the actions of the data."""
+    rule = "pass an encoding, such as data.encoding or fitted.policy.encoding"
     if not hasattr(values, "inputs"):
         raise DemonstrationError(f"encoding is {brief(values)}: {rule}")
     inputs, labels, discrete = len(values.inputs), len(values.labels), actions.ndim == 1
@@ -335,17 +322,17 @@ def encoding(values: Encoding, observations: Array, actions: Array, action_count
 
 
 def optional(rule: Callable[..., Any], values: Any, *others: Any) -> Any:
-    """What a rule makes of a column that the data may lack."""
+    """Apply a rule to a column that may be missing."""
     return None if values is None else rule(values, *others)
 
 
 def listed(names: Sequence[object], most: int = 6, show: Callable[[Any], str] = brief) -> str:
-    """Names as `show` writes them, and how many more there are."""
+    """The first names as `show` writes them, and the number of others."""
     return ", ".join(map(show, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def single_holds(values: Array) -> bool:
-    """Whether float32 holds every value: exactly, or as a decimal number of at most six significant digits."""
+    """Whether float32 represents every value exactly or as a decimal of at most six significant digits."""
     if np.can_cast(values.dtype, np.float32):
         return True
     flat = values.reshape(-1)
@@ -362,13 +349,13 @@ def _single_holds(values: Array) -> bool:
     shift = _DIGITS - 1 - np.floor(np.log10(np.abs(rest)))
     if np.abs(shift).max() > _EXACT_POWER:
         return False
-    # whole numbers and these powers of ten are exact, so that the quotient or product is the decimal's own float64
+    # integers and these powers of ten are exact, so the quotient or product is the float64 nearest to the decimal
     power = 10.0 ** np.abs(shift)
     rounded = np.where(shift >= 0, np.rint(rest * power) / power, np.rint(rest / power) * power)
     return bool((rounded == rest).all())
 
 
 def is_table(value: object) -> bool:
-    """Whether a value holds columns by name: a mapping, a DataFrame, or anything that speaks Arrow's protocols."""
+    """Whether a value has named columns: a mapping, a DataFrame, or an object with one of Arrow's protocols."""
     kinds = ("__arrow_c_stream__", "__arrow_c_array__", "__dataframe__")
     return isinstance(value, Mapping) or any(hasattr(value, kind) for kind in kinds)

@@ -1,4 +1,4 @@
-"""Evaluation: how well a policy does in a task, and how well estimated skill agrees with known skill."""
+"""Evaluation: the reward of a policy in a task, and the agreement of estimated with known skill."""
 
 from __future__ import annotations
 
@@ -14,43 +14,40 @@ import numpy.typing as npt
 import torch
 
 from ileed._torch import default_modes, stream
-from ileed.data.rules import as_array
+from ileed.data.rules import as_array, read_only
+from ileed.envs import all_names
+from ileed.envs import task as task_of_name
 from ileed.envs.abstract_task import AbstractTask, Progress
 from ileed.envs.gymnasium import GymnasiumTask
-from ileed.envs.tasks import all_names
-from ileed.envs.tasks import task as task_of_name
 from ileed.errors import IleedError, SettingsError, instance_of, is_finite, seed_of, whole_number
 from ileed.methods import Policy
 
 __all__ = ["Scores", "evaluate", "rank_loss"]
 
+_REWARDS = "one finite number for each episode"
 RESAMPLES = 4_000
-DRAWS_AT_ONCE = 2**20  # of episodes in resamples: some megabytes, whatever the number of episodes
+DRAWS_AT_ONCE = 2**20  # resampled episodes in memory
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Rewards of finished episodes, with their mean and how sure we are of it.
+    """Rewards of finished episodes, with their mean and its confidence interval.
 
     >>> print(Scores(np.array([0.9, 1.0, 0.95, 0.9, 1.0, 0.95])))
     0.95 (0.92 to 0.98 over 6 episodes)
     """
 
     rewards: npt.NDArray[np.float64]
-    """Sum of rewards of each episode, (episode,)."""
+    """(episode,) sum of rewards."""
 
     def __post_init__(self) -> None:
-        rewards = as_array("rewards", self.rewards, "one number for each episode")
-        if rewards.dtype.kind not in "biuf":
-            raise IleedError(f"rewards are {rewards.dtype}: pass one number for each episode")
-        rewards = np.array(rewards, dtype=np.float64)
-        if rewards.ndim != 1 or not len(rewards):
-            raise IleedError(f"rewards of shape {rewards.shape} cannot be averaged: pass one number for each episode")
-        if len(unfit := np.flatnonzero(~np.isfinite(rewards))):
-            raise IleedError(f"the reward of episode {unfit[0]} is not a finite number")
-        rewards.flags.writeable = False
-        object.__setattr__(self, "rewards", rewards)
+        found = as_array("rewards", self.rewards, _REWARDS)
+        if found.dtype.kind not in "biuf" or found.ndim != 1 or not len(found) or not np.isfinite(found).all():
+            raise IleedError(
+                f"rewards are {found.dtype} of shape {found.shape}: pass {_REWARDS}", code="rewards-invalid"
+            )
+        object.__setattr__(self, "rewards", read_only(np.array(found, dtype=np.float64)))
 
     @property
     def mean(self) -> float:
@@ -61,8 +58,8 @@ class Scores:
     def interval(self) -> tuple[float, float]:
         """The 95% CI of the mean, by 4,000 bootstrap resamples of episodes.
 
-        The same rewards give the same interval. It is too narrow below some 30 episodes, and without bounds for a
-        single one. It speaks of chance in the episodes, not of chance in how the policy was learned.
+        The same rewards give the same interval. It is too narrow below about 30 episodes, and infinite for a single
+        one. It covers the randomness of episodes, not that of learning the policy.
         """
         count = len(self.rewards)
         if count == 1:
@@ -93,16 +90,18 @@ def evaluate(
     max_steps: int | None = None,
     progress: Progress | None = None,
 ) -> Scores:
-    """Let a policy play `episodes` episodes of a task, taking its most likely actions, and return what it earned.
+    """Play episodes of a task with the most likely actions of a policy.
 
-    `policy` is anything with stable-baselines3's `predict`, as ours has, or an actor of `ileed.envs`. `task` is one of
-    `ileed.envs` or its name, the id of a gymnasium environment, or a function that makes one. Policies evaluated with
-    the same seed meet the same beginnings.
-
-    `max_steps` ends every episode of a gymnasium environment after so many steps, with what it earned so far; None
-    leaves that to the environment. A policy of ours begins its stream of sampled actions again from the seed.
+    Args:
+        policy: an object with stable-baselines3's `predict`, or an actor of `ileed.envs`.
+        task: a task of `ileed.envs` or its name, the id of a gymnasium environment, or a function that makes one.
+        episodes: their number.
+        seed: of the environments, so policies evaluated with the same seed start in the same states, and of actions
+            that a policy of ileed samples.
+        max_steps: truncates every episode of a gymnasium environment; None leaves that to the environment.
+        progress: called with the number of finished episodes and `episodes`.
     """
-    episodes = whole_number("episodes", episodes, least=1, rule="a policy plays one or more, a whole number")
+    episodes = whole_number("episodes", episodes, least=1, rule="it must be a whole number, one or more")
     seed = seed_of(seed)
     chosen = _task_of(task, max_steps)
     actor = chosen.actor_from(policy)
@@ -112,13 +111,13 @@ def evaluate(
 
 
 def _task_of(task: AbstractTask | str | Callable[[], Any], max_steps: int | None) -> AbstractTask:
-    """The task that is meant: of two of the same name ours, not gymnasium's."""
+    """Resolve a task; a name of ours takes precedence over gymnasium's."""
     chosen = task_of_name(task) if isinstance(task, str) and task in all_names() else task
     if isinstance(chosen, str) or callable(chosen):
         return GymnasiumTask(chosen, max_steps=max_steps)
     rule = (
         "it is not a task: pass one of ileed.envs or its name; for an environment of gymnasium pass its id, or a "
-        "function that makes one, as in lambda: gymnasium.make('CartPole-v1'), since several are played side by side"
+        "function that makes one, as in lambda: gymnasium.make('CartPole-v1'), since several run side by side"
     )
     found: AbstractTask = instance_of("task", chosen, AbstractTask, rule=rule)
     if max_steps is not None:
@@ -127,10 +126,9 @@ def _task_of(task: AbstractTask | str | Callable[[], Any], max_steps: int | None
 
 
 def rank_loss(estimated: Mapping[str, float], known: Mapping[str, float]) -> float:
-    """Share of pairs of demonstrators that the estimate puts in the wrong order.
+    """Share of pairs of demonstrators that the estimate orders wrongly: 0 is perfect, 0.5 is chance, 1 is inverted.
 
-    0 is perfect, 0.5 is chance, 1 is inverted. Only pairs whose known skill differs are counted; a pair that the
-    estimate holds equal counts half.
+    Only pairs whose known skill differs are counted; a tie of the estimate counts half.
 
     >>> rank_loss({"ann": 0.9, "bob": 0.2, "cat": 0.3}, known={"ann": 0.8, "bob": 0.5, "cat": 0.1})
     0.3333333333333333

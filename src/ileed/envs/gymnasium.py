@@ -1,4 +1,4 @@
-"""Environments of gymnasium as tasks: any that shows numbers and takes one discrete or continuous action a step."""
+"""Environments of gymnasium as tasks: numeric observations, and one discrete or continuous action per step."""
 
 from __future__ import annotations
 
@@ -12,27 +12,36 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from ileed.envs.abstract_task import AbstractTask, Actor, Array, Flags, Playthrough, Progress, as_actor
-from ileed.envs.rollout import open_rows, play_rows, score_rows
-from ileed.envs.tasks import all_names
+from ileed.envs import all_names
+from ileed.envs.abstract_task import (
+    AbstractTask,
+    Actor,
+    Array,
+    Flags,
+    Playthrough,
+    Progress,
+    as_actor,
+    open_rows,
+    play_rows,
+    score_rows,
+)
 from ileed.errors import IleedError, SettingsError, at_least_one, brief, did_you_mean, require
 
 __all__ = ["GymnasiumTask"]
 
-ENDLESS = 10_000  # steps after which an episode without a limit of its own is refused
+ENDLESS = 10_000  # steps after which an episode is refused if its environment sets no limit
 
 
 @final
 class GymnasiumTask(AbstractTask):
     """An environment of gymnasium, by its id or by a function that makes one.
 
-    Observations are flattened to one row of numbers: those of a Dict by name in sorted order, those of a Tuple by
-    position, each raveled. A Discrete entry is one number, as the environment gives it. Actions are Discrete, numbered
-    from 0 whatever the space's `start`, or a Box, whose bounds cut what an actor answers.
+    Observations are flattened to one row of numbers, a Dict in the order of sorted names; Discrete entries stay single
+    numbers. Actions are Discrete, numbered from 0 whatever the space's `start`, or a Box, to which they are clipped.
 
-    The laws of `AbstractTask` hold where `reset(seed=...)` leaves nothing of the episode before, as gymnasium demands.
-    `max_steps` ends every episode after so many steps, with what it earned so far. Where it is None the environment's
-    own limit holds; an episode without one is refused once it has lasted 10,000 steps.
+    The laws of `AbstractTask` hold if `reset(seed=...)` fully resets the environment, as gymnasium requires.
+    `max_steps` truncates every episode; None leaves that to the environment. An episode without any limit is refused
+    after 10,000 steps.
     """
 
     def __init__(self, environment: str | Callable[[], Any], *, max_steps: int | None = None) -> None:
@@ -47,8 +56,8 @@ class GymnasiumTask(AbstractTask):
             if not by_id:
                 raise
             raise SettingsError(
-                f"there is no task {self.name!r} of ours{did_you_mean(self.name, all_names())}, and environments of "
-                "gymnasium need that package: pip install 'ileed[gymnasium]'"
+                f"ileed has no task {self.name!r}{did_you_mean(self.name, all_names())}, and environments of gymnasium "
+                "need that package: pip install 'ileed[gymnasium]'"
             ) from error
         first = self._make()
         try:
@@ -61,17 +70,17 @@ class GymnasiumTask(AbstractTask):
         finally:
             first.close()
         self.observation_size = sum(math.prod(space.shape) for _, _, space in self._arrays)
-        self._first = first.unwrapped  # kept, to notice a function that gives the same environment again
+        self._first = first.unwrapped  # kept to recognise a function that returns the same environment again
 
     def __repr__(self) -> str:
         limit = "" if self._max_steps is None else f", max_steps={self._max_steps}"
         return f"GymnasiumTask({self.name!r}{limit})"
 
     def actor_from(self, policy: Any) -> Actor:
-        """An actor that does what `policy` finds most likely, or one sentence on why it cannot play here.
+        """An actor that takes the most likely actions of `policy`, which is refused if it cannot play here.
 
-        A policy that says which `observation_shape` or `observation_space` it learned from is shown observations of
-        that shape, one with `predict` alone the environment's own, and an actor rows of numbers.
+        A policy with an `observation_shape` or `observation_space` receives observations of that shape, others with
+        `predict` the environment's own, and actors rows of numbers.
         """
         asked, (count, size) = _made_for(policy, self._gymnasium.spaces)
         flat = (self.observation_size,)
@@ -82,7 +91,7 @@ class GymnasiumTask(AbstractTask):
                 f"this policy learned from observations of shape {shape}, and {self.name} shows observations of shape "
                 f"{own}: evaluate it in the environment that it was fitted to, or with the same wrappers"
             )
-        if count > self.action_count or size not in (0, self.action_size):  # one that does not say may act
+        if count > self.action_count or size not in (0, self.action_size):  # a policy that does not state them may act
             start = getattr(self._action_space, "start", 0)
             offset = f"; number actions from 0, not from {start}" if start else ""
             takes = _in_words(self.action_count, self.action_size)
@@ -112,7 +121,7 @@ class GymnasiumTask(AbstractTask):
             return play_rows(self, actor, rows, steps, len(seeds), progress)
 
     def environment_action(self, action: Any) -> Any:
-        """The environment's action for an actor's: a number, or numbers that its bounds cut."""
+        """Convert an actor's action to the environment's, clipped to its bounds."""
         space = self._action_space
         if not self.action_size:
             return action + int(space.start)
@@ -120,7 +129,7 @@ class GymnasiumTask(AbstractTask):
         return (np.rint(inside) if space.dtype.kind in "iu" else inside).astype(space.dtype)
 
     def _row(self, others: list[Any]) -> _Row:
-        """A new environment, which is added to the others, or refused where it is one of them."""
+        """A new environment, which is added to the others, or refused if it is one of them."""
         environment = self._make()
         if any(environment.unwrapped is other for other in others):
             environment.close()
@@ -133,10 +142,10 @@ class GymnasiumTask(AbstractTask):
             made = self._environment()
             if not isinstance(made, self._gymnasium.Env):
                 found = type(made).__name__
-                raise SettingsError(f"{self.name}() returned {found}, and not a gymnasium.Env: return one of these")
+                raise SettingsError(f"{self.name}() returned {found}, and not a gymnasium.Env: return one")
             return made
         with warnings.catch_warnings():
-            # Which version of an environment is wanted is the caller's choice, and nothing is drawn here.
+            # gymnasium warns of old versions and missing renderers, which are the caller's choice
             warnings.filterwarnings("ignore", message=r".*WARN: ", module=r"gymnasium\.")
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             try:
@@ -159,19 +168,19 @@ def _in_words(count: int, size: int) -> str:
 
 
 def _actions_of(space: Any, spaces: Any, name: str) -> tuple[int, int]:
-    """How many discrete actions there are, and how many numbers a continuous one has; one of them is 0."""
+    """The number of discrete actions and the dimensions of continuous ones; one of them is 0."""
     if isinstance(space, spaces.Discrete):
         return int(space.n), 0
     if isinstance(space, spaces.Box):
         return 0, math.prod(space.shape)
     raise SettingsError(
-        f"{name} takes actions of {type(space).__name__}: a policy answers with one Discrete action or the numbers of "
+        f"{name} takes actions of {type(space).__name__}: policies support one Discrete action or "
         "a Box; pass a function that makes the environment with a wrapper for its actions"
     )
 
 
 def _made_for(policy: Any, spaces: Any) -> tuple[tuple[int, ...] | None, tuple[int, int]]:
-    """The shape of observations and the actions that a policy was made for, by our attributes or its own spaces."""
+    """The shape of observations and the actions of a policy, by its spaces or by the attributes of ours."""
     observed, acted = getattr(policy, "observation_space", None), getattr(policy, "action_space", None)
     if observed is None or acted is None:
         shape = getattr(policy, "observation_shape", None)
@@ -179,14 +188,14 @@ def _made_for(policy: Any, spaces: Any) -> tuple[tuple[int, ...] | None, tuple[i
         return (None if shape is None else tuple(shape)), counts
     if observed.shape is None:
         raise SettingsError(
-            f"this policy takes observations of several parts ({observed}), and here they are flattened to one row of "
-            "numbers: pass a function of (observations, starts) that takes them apart again"
+            f"this policy takes observations of several parts ({observed}), and these are flattened to one row of "
+            "numbers here: pass a function of (observations, starts) that splits them again"
         )
     return observed.shape, _actions_of(acted, spaces, "this policy")
 
 
 def _arrays(space: Any, spaces: Any, name: str, path: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any, Any]]:
-    """In words, its keys and its space: each array of an observation, in the order of their numbers in a row."""
+    """The description, keys and space of each array of an observation, in the order of a flat row."""
     words = "observations" + "".join(f"[{key!r}]" for key in path)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         by_name = isinstance(space, spaces.Dict)
@@ -197,14 +206,14 @@ def _arrays(space: Any, spaces: Any, name: str, path: tuple[Any, ...] = ()) -> I
         yield words, path, space
     else:
         raise SettingsError(
-            f"{name} shows {words} of {type(space).__name__}, which are no fixed number of numbers: pass a "
+            f"{name} shows {words} of {type(space).__name__}, which have no fixed size: pass a "
             "function that makes the environment with a wrapper, such as FilterObservation, that leaves them out"
         )
 
 
 @final
 class _Row:
-    """One environment, whose observations are rows of numbers and whose actions are an actor's."""
+    """An environment with flat observations and the actions of an actor."""
 
     def __init__(self, task: GymnasiumTask, environment: Any) -> None:
         self._task, self._environment, self._steps = task, environment, 0
@@ -233,7 +242,7 @@ class _Row:
             if np.shape(part) != space.shape:
                 raise SettingsError(
                     f"{self._task.name} shows {words} of shape {np.shape(part)}, and its observation_space "
-                    f"says {space.shape}: mend the environment"
+                    f"says {space.shape}: correct the environment"
                 )
             found.append(np.asarray(part, space.dtype).ravel())
         return np.concatenate(found)

@@ -1,4 +1,4 @@
-"""The paper's four MiniGrid tasks, what steps them, and the experts that ship for them."""
+"""The paper's four MiniGrid tasks, their engines, and the experts that ship for them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,28 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
-from ileed.envs.abstract_task import AbstractTask, Actor, Array, Flags, Numbers, Playthrough, Progress
-from ileed.envs.rollout import Environments, Stepped, episode_seed, open_rows, play_rows, score_rows
+from ileed.envs.abstract_task import (
+    AbstractTask,
+    Actor,
+    Array,
+    Environments,
+    Flags,
+    Numbers,
+    Playthrough,
+    Progress,
+    Stepped,
+    episode_seed,
+    open_rows,
+    play_rows,
+    score_rows,
+)
 from ileed.errors import IleedError, SettingsError, at_least_one, require
 
 __all__ = ["ENVIRONMENTS", "Expert", "MiniGridTask", "Pool", "expert_path", "make_environment", "shipped_expert"]
 
 
 class Environment(NamedTuple):
-    """What is known of a MiniGrid environment without importing it."""
+    """A MiniGrid environment, described without importing it."""
 
     id: str
     action_count: int
@@ -35,28 +48,28 @@ ENVIRONMENTS = {
     "minigrid/lava": Environment("MiniGrid-LavaGapS5-v0", action_count=7),
     "minigrid/unlock": Environment("MiniGrid-Unlock-v0", action_count=7),
 }
-"""The tasks by name, with the environment that each one is."""
+"""The environment of each task."""
 
-Engine = Literal["envpool", "minigrid"]  # what steps the environments: C++ or Python
+Engine = Literal["envpool", "minigrid"]  # which steps the environments: C++ or Python
 OBSERVATION_SIZE = 7 * 7 * 3
-BLOCK = 1_024  # episodes for which environments are there at once, at least; a pool takes some 10 KB for each
-NOTHING = (1, 0, 0)  # is how minigrid encodes an empty cell
-VIEWS = 100_000  # are kept at most; they take some 50 MB
+BLOCK = 1_024  # least number of episodes in a pool, which takes about 10 KB for each
+NOTHING = (1, 0, 0)  # minigrid's encoding of an empty cell
+VIEWS = 100_000  # cached at most, in about 50 MB
 
 
 @final
 @dataclass(frozen=True)
 class MiniGridTask(AbstractTask):
-    """A MiniGrid environment seen as its own 7 x 7 x 3 image, flattened, without the mission and the compass.
+    """A MiniGrid environment whose observation is its 7 x 7 x 3 image, flattened, without mission and direction.
 
-    Playing needs the extra `minigrid`; the rest does not. `score` is many times faster with EnvPool, from the extra
-    `fast`. Its environments obey the same rules, but draw their chance in another way: the same seed gives other
-    episodes than with minigrid. `play` always takes minigrid, so that a seed names the same data everywhere.
+    Playing needs the extra `minigrid`. `score` is many times faster with EnvPool, from the extra `fast`: the same rules
+    with another random generator, so a seed gives other episodes than minigrid's. `play` always uses minigrid, so that
+    a seed gives the same data everywhere.
     """
 
     name: str
     engine: Literal["auto"] | Engine = field(default="auto", kw_only=True, repr=False)
-    """What `score` steps environments with; 'auto' is EnvPool where it is installed."""
+    """Steps the environments of `score`; "auto" is EnvPool if it is installed."""
     observation_size = OBSERVATION_SIZE
 
     def __post_init__(self) -> None:
@@ -70,7 +83,7 @@ class MiniGridTask(AbstractTask):
 
     @property
     def scoring_engine(self) -> Engine:
-        """What `score` steps environments with, here and now."""
+        """The engine that `score` uses."""
         if self.engine != "auto":
             return self.engine
         try:
@@ -84,7 +97,7 @@ class MiniGridTask(AbstractTask):
     ) -> npt.NDArray[np.float64]:
         at_least_one(episodes=episodes, environments=environments)
         width, rewards = min(environments, episodes), []
-        # No block is shorter than the batch is wide, so that every row begins again with each of them.
+        # no block has fewer episodes than rows, so that every row starts one
         for block in np.array_split(np.arange(episodes), max(1, episodes // max(BLOCK, width))):
             tell = None if progress is None else lambda done, _, b=int(block[0]), p=progress: p(b + done, episodes)
             with self._environments(seed, block, width) as rows:
@@ -103,9 +116,9 @@ class MiniGridTask(AbstractTask):
 
 
 def make_environment(name: str, views: dict[bytes, Array] | None = None) -> Any:
-    """One of `ENVIRONMENTS`, bare of wrappers, whose observation is the flat view and nothing else.
+    """An unwrapped environment of `ENVIRONMENTS` whose observation is the flat image.
 
-    Drawing takes nine tenths of minigrid's time and states recur, so the view of each state is kept in `views`, which
+    Rendering takes 90% of minigrid's time and states recur, so images are cached by state in `views`, which
     environments of the same name may share.
     """
     drawn: dict[bytes, Array] = {} if views is None else views
@@ -129,10 +142,10 @@ def make_environment(name: str, views: dict[bytes, Array] | None = None) -> Any:
 
 @final
 class Pool:
-    """Episodes of a MiniGrid environment, numbered from `first`, each in a C++ environment of EnvPool of its own.
+    """Episodes of a MiniGrid environment, numbered from `first`, each in its own C++ environment of EnvPool.
 
-    EnvPool seeds an environment when it is made, and no more when it is reset: so that an episode depends on its own
-    seed alone, no environment plays a second one. One thread steps them beside the caller's; it ends with `close`.
+    EnvPool seeds an environment when it is made, not when it is reset, so each environment plays a single episode. One
+    thread besides the caller's steps them; it ends with `close`.
     """
 
     def __init__(self, environment: str, seeds: Sequence[int], *, rows: int, first: int = 0) -> None:
@@ -147,23 +160,23 @@ class Pool:
 
     def step(self, rows: Numbers, actions: Array) -> Stepped:
         episodes = self._playing[rows]
-        # All that EnvPool could work out by itself is said, because to do so it copies every seed at every step.
+        # stated in full, because EnvPool would copy every seed at every step to infer the rest
         step = {"action": actions.astype(np.int32), "env_id": episodes, "players": {"env_id": episodes}}
         seen, rewards, terminated, truncated, _ = self._pool.step(step)
         return seen["image"].reshape(len(rows), -1), rewards, terminated, truncated
 
     def close(self) -> None:
-        """End the thread, which lives as long as the pool does."""
+        """End the thread, which lives as long as the pool."""
         self._pool = None
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Expert:
-    """A trained policy: two layers of tanh and a score for every action; an `Actor` that runs on numpy alone."""
+    """A trained policy: an MLP with tanh layers, as an `Actor` that needs only numpy."""
 
     layers: tuple[tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]], ...]  # weight (out, in) and bias (out,)
-    origin: dict[str, str]  # where it comes from: task, settings, seed, versions, and the reward that it reached
+    origin: dict[str, str]  # task, settings, seed, versions and mean reward
 
     def __repr__(self) -> str:
         sizes = [weight.shape[1] for weight, _ in self.layers] + [self.action_count]
@@ -171,15 +184,15 @@ class Expert:
 
     @property
     def action_count(self) -> int:
-        """How many actions there are."""
+        """The number of actions."""
         return len(self.layers[-1][1])
 
     def __call__(self, observations: Array, starts: Flags | None = None) -> Numbers:
-        """The most likely action (env,) for observations (env, 147); of equals the first."""
+        """(env,) most likely actions for (env, 147) observations; the first of ties."""
         return np.asarray(self._scores(observations).argmax(axis=-1))
 
     def probabilities(self, observations: Array) -> npt.NDArray[np.float64]:
-        """The probability of every action, (env, action), for observations (env, 147)."""
+        """(env, action) probabilities for (env, 147) observations."""
         scores = self._scores(observations).astype(np.float64)
         likelihoods = np.exp(scores - scores.max(axis=-1, keepdims=True))
         return np.asarray(likelihoods / likelihoods.sum(axis=-1, keepdims=True))
@@ -193,7 +206,7 @@ class Expert:
 
 
 def expert_path(task: str) -> Path:
-    """Where the expert that ships for a task lies."""
+    """The file of the expert that ships for a task."""
     return Path(__file__).parent / "experts" / f"{task.replace('/', '-')}.safetensors"
 
 

@@ -1,4 +1,4 @@
-"""Simulation: demonstrators whose skill is known, because we made them."""
+"""Simulation: demonstrators of known skill."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ileed.model.expertise import practice
 __all__ = ["POPULATIONS", "Drifting", "Noise", "demonstrate", "demonstrator_actor"]
 
 Skill = float | Mapping[str, float]
-"""How closely a demonstrator follows the policy, from 0 to 1: everywhere, or in each of a task's phases by name."""
+"""How closely a demonstrator follows the policy, from 0 to 1: everywhere, or by name of a task's phase."""
 
 POPULATIONS: Mapping[str, tuple[float, ...]] = {
     "beta-1": (0.99,) + (0.01,) * 9,
@@ -38,8 +38,7 @@ POPULATIONS: Mapping[str, tuple[float, ...]] = {
 class Drifting:
     """The skill of a demonstrator who learns or tires: `first` in episode 0, `last` in episode `episodes` - 1.
 
-    Between them and beyond it follows the learning curve of `ileed.Drift`, which has as many `episodes`; both ends lie
-    above 0 and below 1.
+    It follows the learning curve of `ileed.Drift` with the same `episodes`. Both ends are between 0 and 1.
     """
 
     first: float
@@ -48,9 +47,9 @@ class Drifting:
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
-            rule = "skill that changes lies above 0 and below 1"
+            rule = "skill that changes must be above 0 and below 1"
             number(name, getattr(self, name), above=0, below=1, rule=rule)
-        whole_number("episodes", self.episodes, least=2, rule="skill changes over two episodes or more")
+        whole_number("episodes", self.episodes, least=2, rule="skill changes over at least two episodes")
 
     @property
     def change(self) -> float:
@@ -66,16 +65,16 @@ class Drifting:
 
 
 class Noise(Protocol):
-    """How skill turns a policy into a demonstrator's behaviour: a demonstrator model, or one for simulation alone.
+    """The action distribution of a demonstrator, given a policy and skill: a demonstrator model, or one like it.
 
-    One that depends on the action before has `after(previous)`, the noise that follows the actions `previous` (env,),
-    -1 where an episode starts; or, where actions are continuous, the residuals `previous` (env, dimension), NaN there.
+    If it depends on the previous action it has `after(previous)`, the noise after (env,) actions, -1 at the start of an
+    episode, or after (env, dimension) residuals of continuous actions, NaN at the start.
     """
 
     discrete: bool
 
     def observed(self, policy: Any, expertise: Tensor) -> Distribution:
-        """The demonstrator's own distribution of actions."""
+        """The demonstrator's distribution of actions."""
 
 
 @default_modes()
@@ -90,19 +89,24 @@ def demonstrate(
     temperature: float | None = None,
     progress: Progress | None = None,
 ) -> Demonstrations:
-    """Let demonstrators of known skill play a task, `steps` steps each, the last episode cut where they are spent.
+    """Let demonstrators of known skill play a task, and return their demonstrations.
 
-    `skill` names the demonstrators, or lists the skills of "demonstrator 1", "demonstrator 2", and so on. In a task
-    with phases each skill may hold a number for each phase, by name, and the column "phase" of `skills` names the phase
-    of every step, for `Skills("phase")`. `Drifting(first=, last=, episodes=)` is the skill of a demonstrator who
-    learns or tires.
+    Actions are sampled from `demonstrator.observed(pi, skill)`. Discrete pi is the policy's most likely action, or a
+    softened policy (see `temperature`). Continuous pi is `policy.distribution(observations)`, a mixture of Gaussians;
+    for a recurrent policy, the first result of `policy.next_distribution(observations, state, starts)`, whose second
+    is the next state. Each demonstrator has random streams named after `seed` and its name, so adding one does not
+    change the others.
 
-    What each of them does is drawn from `demonstrator.observed(pi, skill)`, by default of `UniformMixture()`, or of
-    `VarianceScaling()` where actions are continuous. There pi is `policy.distribution(observations)`, a mixture of
-    Gaussians, or, for a recurrent policy, what `policy.next_distribution(observations, state, starts)` returns with the
-    next state. Elsewhere pi takes the policy's most likely action for certain, or, with a `temperature`, is
-    `policy.probabilities(observations)` to the power 1 / temperature, renormalised. Each demonstrator has streams of
-    chance named after `seed` and their name: adding one does not change the others.
+    Args:
+        task: the task. If it has phases, the column "phase" of `skills` names that of every step.
+        policy: the policy that perfect demonstrators follow.
+        skill: the skill of each demonstrator by name, or a list for "demonstrator 1", "demonstrator 2", and so on. A
+            skill is a number, numbers by phase, or `Drifting(first=, last=, episodes=)`.
+        steps: the number of each demonstrator's steps; the last episode is cut off.
+        seed: of all random streams.
+        demonstrator: by default `UniformMixture()`, or `VarianceScaling()` for continuous actions.
+        temperature: raises `policy.probabilities(observations)` to the power 1 / temperature to give discrete pi.
+        progress: called with the number of steps done and `steps`.
     """
     instance_of("task", task, AbstractTask, rule="pass a task, as ileed.envs.task('minigrid/obstacles') gives it")
     steps = whole_number("steps", steps, least=1, rule="pass a whole number, one or more")
@@ -136,9 +140,9 @@ def demonstrate(
 def demonstrator_actor(
     policy: Any, task: AbstractTask, *, skill: Skill, seed: int, demonstrator: Noise | None = None
 ) -> Actor:
-    """An actor that follows `policy` as a demonstrator of that skill would in `demonstrate`, to score it.
+    """An actor that behaves like a demonstrator of that skill in `demonstrate`, to score it.
 
-    `skill` may hold a number for each phase of a task whose observations show the phase.
+    `skill` may be given by phase if the observations of the task show the phase.
     """
     if isinstance(skill, Mapping):
         task.phase(np.empty((0, task.observation_size)))  # refuses a task whose observations do not
@@ -160,34 +164,32 @@ def _actor(
     chance: Callable[[int], Array],
     drifting: Mapping[int, Drifting] | None = None,
 ) -> Actor:
-    """An actor with `skills` (env, phase), or (1, phase) for all environments; those that are drifting by their number.
+    """An actor with (env, phase) skills, or (1, phase) for all environments, and drifting ones by environment.
 
-    `chance(rows)` gives a number in [0, 1) for the choice of an action or of a mode, and one for each dimension.
+    `chance(rows)` returns uniform numbers: one to choose an action or a mode, and one for each dimension.
     """
     table, differ = torch.tensor(skills, dtype=torch.float64), any(len(set(own)) > 1 for own in skills)
     after = getattr(noise, "after", None)
-    episodes = np.empty(0, dtype=np.int64)
-    previous: Array = episodes
-
-    def none(rows: int) -> Array:
-        return np.full((rows, task.action_size), np.nan) if task.action_size else np.full(rows, -1)
+    episodes, previous = np.empty(0, dtype=np.int64), np.empty(0)
 
     def act(observations: Array, starts: Flags) -> Array:
         nonlocal episodes, previous
+        size = (len(starts), task.action_size) if task.action_size else (len(starts),)
+        none = np.full(size, np.nan if task.action_size else -1)
         if len(previous) != len(starts):
-            episodes, previous = np.full(len(starts), -1), none(len(starts))
+            episodes, previous = np.full(len(starts), -1), none
         episodes = episodes + starts
         phase = task.phase(observations, episodes) if differ else np.zeros_like(episodes)
         expertise = table.expand(len(starts), -1)[torch.arange(len(starts)), torch.as_tensor(phase)]
         for env, own in (drifting or {}).items():
             expertise[env] = own.at(int(episodes[env]))
         intended = intention(observations, starts)
-        now = noise
-        if after is not None:
-            begins = starts[:, None] if task.action_size else starts
-            now = after(torch.as_tensor(np.where(begins, none(len(starts)), previous)))
+        if after is None:
+            return _draw(noise.observed(intended, expertise), chance(len(starts)))
+        begins = starts[:, None] if task.action_size else starts
+        now = after(torch.as_tensor(np.where(begins, none, previous)))
         action = previous = _draw(now.observed(intended, expertise), chance(len(starts)))
-        if after is not None and task.action_size:
+        if task.action_size:
             usual: Any = noise.observed(intended, torch.ones_like(expertise))
             previous = usual.residual(torch.from_numpy(action)).numpy()
         return action
@@ -196,18 +198,18 @@ def _actor(
 
 
 def _draw(observed: Distribution, chance: Array) -> Array:
-    """One action for each row, by the row's own numbers in [0, 1)."""
+    """Sample an action for each row by its own uniform numbers."""
     if isinstance(observed, Categorical):
         return _quantile(observed.probs.numpy(), chance[:, 0])
     assert isinstance(observed, MixtureSameFamily)
     component = _quantile(observed.mixture_distribution.logits.softmax(-1).numpy(), chance[:, 0])
-    # Chance of exactly 0 would be an infinite number of standard deviations.
+    # exactly 0 would be infinitely many standard deviations away
     normal = torch.special.ndtri(torch.from_numpy(chance[:, 1:]).clamp_min(torch.finfo(torch.float64).eps))
     return np.asarray(component_action(observed, torch.from_numpy(component), normal).numpy())
 
 
 def _quantile(probabilities: Array, chance: Array) -> Array:
-    """The index at which the sum of probabilities, from the first on, passes each row's own chance."""
+    """The index at which the cumulative probability exceeds each row's own uniform number."""
     return np.asarray((probabilities.cumsum(axis=-1)[:, :-1] <= chance[:, None]).sum(axis=-1), dtype=np.int64)
 
 
@@ -222,7 +224,7 @@ def _by_name(skill: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
 
 
 def _by_phase(who: str, skill: Skill, task: AbstractTask) -> list[float]:
-    """A demonstrator's skill in each phase of a task, after a check of every number."""
+    """A demonstrator's skill in each phase of a task, checked."""
     phases = task.phases or (task.name,)
     given = skill if isinstance(skill, Mapping) else dict.fromkeys(phases, skill)
     if sorted(given) != sorted(phases):
@@ -234,7 +236,7 @@ def _by_phase(who: str, skill: Skill, task: AbstractTask) -> list[float]:
         if not is_finite(value) or not 0 <= value <= 1:
             where = f"{who} in {phase}" if isinstance(skill, Mapping) else who
             raise SettingsError(
-                f"the skill of {where} is {brief(value)}, but skill goes from 0 to 1 (the policy's own)"
+                f"the skill of {where} is {brief(value)}, but skill must be from 0 to 1 (that of the policy)"
             )
     return [given[phase] for phase in phases]
 
@@ -256,10 +258,7 @@ def _noise(demonstrator: Noise | None, task: AbstractTask) -> Noise:
 
 
 def _intention(policy: Any, task: AbstractTask, temperature: float | None) -> Any:
-    """A function of (observations, starts) that returns what the policy means to do, as a distribution of actions.
-
-    A recurrent policy begins each episode without a hidden state.
-    """
+    """A function of (observations, starts) that returns pi; a recurrent policy starts episodes without a state."""
     if temperature is not None and (task.action_size or not is_finite(temperature) or not temperature > 0):
         rule = "it softens discrete actions alone; leave it out" if task.action_size else "it must be above 0"
         raise SettingsError(f"temperature is {brief(temperature)}, but {rule}")

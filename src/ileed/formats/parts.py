@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ileed.data import Array, Demonstrations, Source, rules
 from ileed.data.columns import is_list, is_text
-from ileed.data.store import ColumnFile, Store
+from ileed.data.source import ColumnFile, Store
 from ileed.errors import DemonstrationError, callable_or_none, number, path_of, refuse_damage, whole_number
 from ileed.formats import files
 from ileed.formats.core import AbstractFormat, Labeller, Option

@@ -1,6 +1,7 @@
-"""Crowd labels: (task, worker, label) in; label probabilities, workers with intervals and confusion matrices out.
+"""Crowd labels: from (task, worker, label) to label probabilities and the expertise of workers with intervals.
 
-A task has no features, so the policy is a table: the probabilities of every task's labels. See docs/howto/labels.md.
+Tasks have no features, so the policy is a table of label probabilities. Knows nothing of policies, models or fits of
+demonstrations. See docs/howto/labels.md.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ileed._torch import default_modes
 from ileed.data import Array, Demonstrations
@@ -33,8 +35,7 @@ from ileed.errors import (
 )
 from ileed.formats.crowd import ANSWERS, from_answers, read_folder
 from ileed.labels import models
-from ileed.labels.answers import Answers
-from ileed.labels.models import MODELS, AbstractWorkers, ProgressCallback, logit_moments
+from ileed.labels.models import MODELS, AbstractWorkers, Answers, ProgressCallback, logit_moments
 from ileed.runs.files import csv_bytes, is_taken, replace_folder
 
 __all__ = ["Labelling", "Labels", "label"]
@@ -45,7 +46,7 @@ Model = Literal["auto", "uniform", "biased", "confusion"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Labelling:
-    """Settings for the labels of tasks; `fit` returns `Labels`, `fit_predict` and `fit_predict_proba` are crowd-kit's.
+    """Settings of label estimation; `fit` returns `Labels`, and `fit_predict` and `fit_predict_proba` follow crowd-kit.
 
     >>> answers = {"task": [1, 1, 1, 2, 2, 2], "worker": ["ann", "bob", "cy"] * 2,
     ...            "label": ["cat", "cat", "dog", "dog", "dog", "dog"]}
@@ -54,26 +55,26 @@ class Labelling:
     """
 
     model: Model = "auto"
-    """How workers err: slips are uniform, or go to favourite labels ("biased"), or depend on the true label
-    ("confusion"); "auto" selects the likeliest of the three."""
+    """How workers err: uniform slips, slips to favourite labels ("biased"), or by the true label ("confusion");
+    "auto" selects the likeliest."""
     restarts: int = 4
-    """The majority vote, and `restarts` - 1 starts with random weights of workers; the likeliest is kept."""
+    """Initialisations: the majority vote, and `restarts` - 1 votes with random weights of workers."""
     iterations: int = 1000
     """The maximum number of iterations."""
     tolerance: float = 1e-6
-    """It has converged when an iteration gains fewer nats per answer."""
+    """The gain of an iteration, in nats per answer, below which the fit has converged."""
     gold_confidence: float = 1.0
-    """The probability that a gold label is right; with 1 gold labels are not questioned."""
+    """The probability that a gold label is right."""
     repeats: Literal["error", "count"] = "error"
-    """A worker who answers a task twice: an error, or each answer counts as independent."""
+    """Repeated answers of a worker to a task are an error, or count as independent."""
 
     def __post_init__(self) -> None:
         one_of("model", self.model, ("auto", *MODELS))
         one_of("repeats", self.repeats, ("error", "count"))
         for name in ("restarts", "iterations"):
-            whole_number(name, getattr(self, name), least=1, rule="labelling needs one or more, a whole number")
-        number("tolerance", self.tolerance, rule="nats an answer, above zero", above=0)
-        rule = "the probability that a gold label is right, above 0 and at most 1"
+            whole_number(name, getattr(self, name), least=1, rule="it must be a whole number, one or more")
+        number("tolerance", self.tolerance, rule="it must be nats per answer, above zero", above=0)
+        rule = "it must be a probability above 0 and at most 1"
         number("gold_confidence", self.gold_confidence, rule=rule, above=0, most=1)
 
     @default_modes()
@@ -88,11 +89,11 @@ class Labelling:
         seed: int = 0,
         progress: ProgressCallback | None = None,
     ) -> Labels:
-        """Labels from a table as `ileed.from_answers` takes it, from what that returns, or from a folder of answers.
+        """Estimate labels from a table for `ileed.from_answers`, from its result, or from a folder of answers.
 
-        `gold` is a table of true labels; True takes those that the folder, or the demonstrations, have.
+        `gold` is a table of true labels, or True to use those of the folder or the demonstrations.
         """
-        callable_or_none("progress", progress, rule="pass a function of the iterations done and of all, or None")
+        callable_or_none("progress", progress, rule="pass a function of two numbers, or None")
         data = _read(table, gold, {"task": task, "worker": worker, "label": label})
         answers = Answers.of(data, gold=gold is not None and gold is not False, repeats=self.repeats)
         found = models.fit(
@@ -107,22 +108,22 @@ class Labelling:
         )
         best = found[0]
         return Labels(
-            answers,
-            best.model,
-            best.probabilities,
-            best.workers,
-            {each.model: each.evidence for each in found},
-            best.objective,
-            best.has_converged,
-            _index(table, task, answers.tasks),
+            answers=answers,
+            model=best.model,
+            probabilities=best.probabilities,
+            posterior=best.workers,
+            log_evidence={each.model: each.evidence for each in found},
+            objective=best.objective,
+            converged=best.has_converged,
+            index=_index(table, task, answers.tasks),
         )
 
     def fit_predict(self, table: Any, **options: Any) -> Any:
-        """The likeliest label of every task; `options` are those of `fit`."""
+        """The likeliest label of every task; the options are those of `fit`."""
         return self.fit(table, **options).labels
 
     def fit_predict_proba(self, table: Any, **options: Any) -> Any:
-        """The probability of every label of every task; `options` are those of `fit`."""
+        """The probability of every label of every task; the options are those of `fit`."""
         return self.fit(table, **options).probability_table
 
     def _log_gold(self, answers: Answers) -> Array:
@@ -139,7 +140,7 @@ class Labelling:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Labels:
-    """The true label of every task with its probability, and the expertise of every worker with intervals."""
+    """Label probabilities of every task, and the expertise of every worker with intervals."""
 
     answers: Answers
     model: str
@@ -149,21 +150,21 @@ class Labels:
     posterior: AbstractWorkers
     """Posteriors of all workers."""
     log_evidence: Mapping[str, float]
-    """By model, in nats: the bound minus the cost of the population; a lower limit for a model that was stopped."""
+    """The bound minus a penalty for the population, by model, in nats; a lower limit for models stopped early."""
     objective: tuple[float, ...]
     """The bound after each iteration."""
     converged: bool
     index: Any = None
-    """The index of tasks of pandas, where the answers were a DataFrame of pandas."""
+    """The tasks as a pandas index, if the answers were a pandas DataFrame."""
 
     @property
     def n_iterations(self) -> int:
-        """Iterations of the start that was kept."""
+        """The number of iterations of the selected restart."""
         return len(self.objective)
 
     @property
     def labels(self) -> Any:
-        """The likeliest label of every task: a Series of pandas by task where a DataFrame was given, else a mapping."""
+        """The likeliest label of every task: a pandas Series if a DataFrame was given, otherwise a mapping."""
         names: list[Label] = [self.answers.classes[place] for place in self.probabilities.argmax(1).tolist()]
         if self.index is None:
             return dict(zip(self.answers.tasks, names, strict=True))
@@ -171,7 +172,7 @@ class Labels:
 
     @property
     def probability_table(self) -> Any:
-        """One row for each task and one column for each label: a DataFrame where one was given, else Arrow's table."""
+        """A row per task and a column per label: a DataFrame if one was given, otherwise an Arrow table."""
         if self.index is None:
             columns = {str(name): self.probabilities[:, place] for place, name in enumerate(self.answers.classes)}
             return pa.table({"task": list(self.answers.tasks)} | columns)
@@ -179,17 +180,17 @@ class Labels:
 
     @property
     def workers(self) -> Any:
-        """`worker_table` with 90% intervals: a DataFrame by worker where one was given, else Arrow's table."""
+        """`worker_table` with 90% intervals: a DataFrame by worker if one was given, otherwise an Arrow table."""
         table = self.worker_table()
         return table if self.index is None else table.to_pandas().set_index("worker")
 
     def worker_table(self, *, confidence_level: float = 0.9) -> pa.Table:
-        """Every worker: answers, expertise with its interval, and the expected share of correct answers.
+        """Answers, expertise with its interval, and the expected share of correct answers of every worker.
 
-        Expertise is rho of the models of slips, and with confusion matrices the mean of the diagonal over the worker's
-        own tasks; it is shrunk towards the population, `accuracy` is not.
+        Expertise is rho or, with confusion matrices, the mean of the diagonal over the worker's own tasks. It is shrunk
+        towards the population; `accuracy` is not.
         """
-        rule = "an interval has a confidence level between 0 and 1"
+        rule = "it must be between 0 and 1"
         level = number("confidence_level", confidence_level, rule=rule, above=0, below=1)
         mean, deviation = self._expertise
         centre, spread = logit_moments(mean, deviation)
@@ -213,19 +214,19 @@ class Labels:
 
     @property
     def confusion(self) -> Array:
-        """(worker, true label, label) the posterior mean of the probability of each label, by true label."""
+        """(worker, true label, label) posterior means of the probability of each label, by true label."""
         return self.posterior.confusion()
 
     @property
     def log_likelihood(self) -> float:
-        """log p(answers) in nats with workers and label frequencies at their posterior means."""
+        """log p(answers) in nats, with workers and label frequencies at their posterior means."""
         cells = self.answers.cells
         shares = (self.probabilities.sum(0) + 1) / (len(self.probabilities) + len(self.answers.classes))
         of_cell = np.log(self.confusion[cells.worker, :, cells.label])
         return float(np.logaddexp.reduce(self.answers.per_task(of_cell) + np.log(shares), axis=1).sum())
 
     def sentence(self) -> str:
-        """What was found, in one sentence."""
+        """A summary in one sentence."""
         sizes = f"{counted(len(self.answers.tasks), 'task')}, {counted(len(self.answers.workers), 'worker')}"
         sure = int((self.probabilities.max(1) >= 0.9).sum())
         model = f"workers err by {MODELS[self.model].title}"
@@ -242,12 +243,14 @@ class Labels:
         return f"Labels({self.sentence()})"
 
     def tables(self) -> dict[str, pa.Table]:
-        """The tables that `save` writes, by name: labels, workers and confusion."""
+        """The tables that `save` writes: labels, workers and confusion."""
         classes = np.array([str(name) for name in self.answers.classes])
-        best = self.probabilities.argmax(1)
-        each = {f"p({name})": self.probabilities[:, place] for place, name in enumerate(classes)}
-        top = self.probabilities.max(1)
-        labels = {"task": list(self.answers.tasks), "label": classes[best], "probability": top} | each
+        labels = {
+            "task": list(self.answers.tasks),
+            "label": classes[self.probabilities.argmax(1)],
+            "probability": self.probabilities.max(1),
+            **{f"p({name})": self.probabilities[:, place] for place, name in enumerate(classes)},
+        }
         workers, count = len(self.answers.workers), len(classes)
         matrix = {
             "worker": np.repeat(np.array(self.answers.workers), count * count),
@@ -263,14 +266,12 @@ class Labels:
         path = path_of("path", path)
         if is_taken(path):
             raise SettingsError(f"{path} exists already: choose another place, or remove it first")
-        from pyarrow import parquet
-
         with replace_folder(path) as folder:
             for name, table in self.tables().items():
                 if format == "csv":
                     (folder / f"{name}.csv").write_bytes(csv_bytes(table))
                 else:
-                    parquet.write_table(table, folder / f"{name}.parquet")
+                    pq.write_table(table, folder / f"{name}.parquet")
 
 
 def label(
@@ -286,16 +287,24 @@ def label(
 ) -> Labels:
     """Estimate the true label of every task and the expertise of every worker from (task, worker, label).
 
-    `table` and `gold` are as in `from_answers`: crowd-kit's DataFrame, any other table, a CSV or parquet file, or a
-    folder. Gold labels are taken as true; True uses those of a folder, which are ignored otherwise. Other settings are
-    those of `Labelling`.
+    Use `Labelling` for other settings.
+
+    Args:
+        table: a table as for `from_answers` (a DataFrame or other table, a CSV or parquet file), or a folder.
+        model: how workers err; see `Labelling`.
+        gold: known true labels, which are taken as true; True uses those of a folder, which are ignored otherwise.
+        task: the column of tasks, if its name is not recognised.
+        worker: the column of workers.
+        label: the column of labels.
+        seed: of the restarts.
+        progress: called with the number of iterations done and their maximum.
     """
     options: dict[str, Any] = {"task": task, "worker": worker, "label": label}
     return Labelling(model=model).fit(table, gold=gold, seed=seed, progress=progress, **options)
 
 
 def _read(table: Any, gold: Any, columns: Mapping[str, str | None]) -> Demonstrations:
-    """The demonstrations of a table or a folder of answers, or as they are, with gold labels where these are given."""
+    """Read a table or folder of answers, with gold labels if given; demonstrations are returned unchanged."""
     none_given = gold is None or isinstance(gold, bool)
     if isinstance(table, Demonstrations):
         if not none_given:
@@ -311,7 +320,7 @@ def _read(table: Any, gold: Any, columns: Mapping[str, str | None]) -> Demonstra
 
 
 def _index(table: Any, task: str | None, tasks: Sequence[str]) -> Any:
-    """The tasks as an index of pandas, with the type that they have in a DataFrame of pandas; None for other tables."""
+    """The tasks as a pandas index of the DataFrame's type; None for other tables."""
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(table, pandas.DataFrame):
         return None

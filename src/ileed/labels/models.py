@@ -1,8 +1,9 @@
-"""Models of workers: p(a | y, i), the probability that worker i gives label a to a task with true label y.
+"""Answers as arrays, models of workers, and expectation-maximisation.
 
-Every part of a model is a Dirichlet posterior for each worker under a prior that all workers share and that is learned,
-so an iteration of variational expectation-maximisation is exact and never lowers the bound on the evidence. A model
-sees only the sums of answers by cell; see `ileed.labels.answers.Cells`.
+A model of workers is p(a | y, i), the probability that worker i gives label a to a task with true label y. Each worker
+has Dirichlet posteriors under a prior that all workers share and that is learned, so an iteration of variational
+expectation-maximisation is exact and never lowers the evidence bound. Workers enter the likelihood only by the labels
+they gave, so sums run over *cells*: pairs of a worker and a label that this worker has given.
 """
 
 from __future__ import annotations
@@ -11,13 +12,162 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self, final
+from typing import Literal, NamedTuple, Self, final
 
 import numpy as np
 import torch
 
-from ileed.data import Array
-from ileed.labels.answers import Answers, Cells
+from ileed.data import Array, Demonstrations
+from ileed.data.encoding import Label
+from ileed.data.rules import listed
+from ileed.errors import DemonstrationError
+from ileed.formats.crowd import GOLD, TASK
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Pairs of a worker and a label that the worker has given, sorted by worker."""
+
+    worker: Array  # (cell,)
+    label: Array  # (cell,)
+    workers: int
+    labels: int
+
+    def per_worker(self, values: Array) -> Array:
+        """(worker, ...) sums over the cells of each worker."""
+        return np.add.reduceat(values, self._first, axis=0)
+
+    def per_label(self, values: Array) -> Array:
+        """(label, ...) sums over the cells of each label."""
+        found = np.zeros((self.labels, *values.shape[1:]))
+        np.add.at(found, self.label, values)
+        return found
+
+    @cached_property
+    def _first(self) -> Array:
+        return np.searchsorted(self.worker, np.arange(self.workers))
+
+    @cached_property
+    def own(self) -> tuple[Array, Array]:
+        """Index of a (cell, label) array at each cell's own label."""
+        return np.arange(len(self.label)), self.label
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Labels given by workers to tasks, and the known gold labels."""
+
+    tasks: tuple[str, ...]
+    workers: tuple[str, ...]
+    classes: tuple[Label, ...]
+    task: Array  # (answer,) index into tasks
+    worker: Array  # (answer,) index into workers
+    label: Array  # (answer,) index into classes
+    gold: Array  # (task,) index of the true label, -1 if unknown
+
+    @classmethod
+    def of(cls, data: Demonstrations, *, gold: bool = False, repeats: Literal["error", "count"] = "error") -> Answers:
+        """Convert demonstrations that `from_answers` returned, with gold labels if `gold`."""
+        if TASK not in data.skills or data.encoding is None or not data.encoding.labels:
+            raise DemonstrationError("these demonstrations are not a table of labels: read it with ileed.from_answers")
+        task = np.asarray(data.observations[:, 0], dtype=np.int64)
+        tasks = np.empty(int(task.max()) + 1, dtype=data.skills[TASK].dtype)
+        tasks[task] = data.skills[TASK]
+        found = cls(
+            tasks=tuple(tasks.tolist()),
+            workers=tuple(data.names),
+            classes=data.encoding.labels,
+            task=task,
+            worker=data.demonstrator,
+            label=data.actions,
+            gold=_gold(data, data.encoding.labels, task) if gold else np.full(len(tasks), -1),
+        )
+        for role, words in (("label", found.classes), ("task", found.tasks), ("worker", found.workers)):
+            if "" in words:
+                raise DemonstrationError(f"a {role} is empty, and an answer needs one: fill it in, or drop those rows")
+        if repeats == "error":
+            found._refuse_repeats()
+        return found
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def _refuse_repeats(self) -> None:
+        pairs, counts = np.unique(self.worker * len(self.tasks) + self.task, return_counts=True)
+        twice = pairs[counts > 1]
+        if len(twice):
+            worker, task = self.workers[twice[0] // len(self.tasks)], self.tasks[twice[0] % len(self.tasks)]
+            raise DemonstrationError(
+                f"worker {worker!r} answered task {task!r} more than once ({len(twice):,} such pairs), and a worker is "
+                "asked once: drop the others, or pass repeats='count' to treat each as independent"
+            )
+
+    @cached_property
+    def _pairs(self) -> tuple[Array, Array]:
+        return np.unique(self.worker * len(self.classes) + self.label, return_inverse=True)
+
+    @cached_property
+    def cells(self) -> Cells:
+        pair = self._pairs[0]
+        return Cells(pair // len(self.classes), pair % len(self.classes), len(self.workers), len(self.classes))
+
+    @property
+    def cell(self) -> Array:
+        """(answer,) index of each answer's cell."""
+        return self._pairs[1]
+
+    def per_task(self, values: Array) -> Array:
+        """(task, label) sums of (cell, label) values over the answers of each task."""
+        cell, first = self._by_task
+        return np.add.reduceat(values.take(cell, axis=0), first, axis=0)
+
+    def per_cell(self, values: Array) -> Array:
+        """(cell, label) sums of (task, label) values over the answers of each cell."""
+        task, first = self._by_cell
+        return np.add.reduceat(values.take(task, axis=0), first, axis=0)
+
+    @property
+    def votes(self) -> Array:
+        """(task, label) the number of workers who gave each label."""
+        size = len(self.tasks) * len(self.classes)
+        found = np.bincount(self.task * len(self.classes) + self.label, minlength=size)
+        return found.reshape(len(self.tasks), -1).astype(float)
+
+    @cached_property
+    def _by_cell(self) -> tuple[Array, Array]:
+        return _grouped(self.task, self.cell)
+
+    @cached_property
+    def _by_task(self) -> tuple[Array, Array]:
+        return _grouped(self.cell, self.task)
+
+
+def _grouped(values: Array, group: Array) -> tuple[Array, Array]:
+    """Values sorted by their group, and the position of the first of each group."""
+    order = np.argsort(group, kind="stable")
+    return values[order], np.searchsorted(group[order], np.arange(int(group.max()) + 1))
+
+
+def _gold(data: Demonstrations, classes: Sequence[Label], task: Array) -> Array:
+    """(task,) index of the gold label, -1 if unknown; a label that no worker gave is refused."""
+    if GOLD not in data.skills:
+        raise DemonstrationError("there are no gold labels: pass gold= to ileed.from_answers, or leave gold out here")
+    numbers = {str(label): number for number, label in enumerate(classes)} | {"": -1}
+    distinct, inverse = np.unique(data.skills[GOLD], return_inverse=True)
+    if unknown := [str(word) for word in distinct if str(word) not in numbers]:
+        known = listed([str(label) for label in classes], most=12)
+        raise DemonstrationError(
+            f"the gold label {unknown[0]!r} was given by no worker, and the labels are {known}: correct it, or leave "
+            "those tasks out of gold"
+        )
+    found = np.full(int(task.max()) + 1, -1)
+    found[task] = np.array([numbers[str(word)] for word in distinct])[inverse]
+    return found
+
+
+# --- distributions
 
 
 def digamma(values: Array) -> Array:
@@ -31,7 +181,7 @@ def lgamma(values: Array) -> Array:
 
 
 def logit_moments(mean: Array, standard_deviation: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of the logit of a variable that has a Beta distribution with these moments."""
+    """Mean and standard deviation of the logit of a Beta variable with these moments."""
     total = mean * (1 - mean) / standard_deviation**2 - 1
     both = torch.from_numpy(np.maximum(np.stack([mean * total, (1 - mean) * total]), 1e-3))
     centre = torch.digamma(both[0]) - torch.digamma(both[1])
@@ -39,47 +189,48 @@ def logit_moments(mean: Array, standard_deviation: Array) -> tuple[Array, Array]
 
 
 def population_update(prior: Array, gain: Array, total_gain: Array, mode: Array) -> Array:
-    """One step of a prior's parameters towards the maximum of the evidence; it never lowers the evidence.
+    """One step of a prior's parameters towards the maximum of the evidence, which never decreases.
 
-    The fixed point of Minka (2000), *Estimating a Dirichlet distribution*, with a Gamma prior on each parameter whose
-    weight is that of one worker:
+    The fixed point of Minka (2000), *Estimating a Dirichlet distribution*, with a Gamma prior on each parameter that
+    has the weight of one worker:
 
         a_k <- (a_k sum_i [psi(a_k + N_ik) - psi(a_k)] + m_k) / (sum_i [psi(a_0 + N_i0) - psi(a_0)] + 1)
 
-    `gain` has the sums over workers by outcome, `total_gain` that of all outcomes together; m is the `mode`.
+    Args:
+        prior: a.
+        gain: the sums over workers in the numerator, by outcome.
+        total_gain: the sum in the denominator.
+        mode: m, the mode of the Gamma prior.
     """
     return np.asarray((prior * gain + mode) / (np.asarray(total_gain)[..., None] + 1))
 
 
 def gamma_log_density(prior: Array, mode: Array) -> float:
-    """The log-density of parameters under their Gamma prior with rate 1 and the given mode."""
+    """Log-density of parameters under their Gamma prior with rate 1 and the given mode."""
     return float((mode * np.log(prior) - prior - lgamma(mode + 1)).sum())
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Dirichlets:
-    """A Dirichlet posterior for each worker over the labels of cells: Dirichlet(a + N_i) under Dirichlet(a).
+    """A posterior Dirichlet(a + N_i) for each worker over the labels of cells, under the prior Dirichlet(a).
 
-    Cells that a worker lacks have no counts and contribute nothing. The outcomes may depend on a true label y: there
-    is then one posterior for each worker and y.
+    Cells that a worker lacks have no counts and contribute nothing. If outcomes depend on the true label y, there is a
+    posterior for each worker and y.
     """
 
     cells: Cells
-    mode: Array
-    """([true label,] label) the mode of the Gamma prior on a."""
-    prior: Array
-    """([true label,] label) a."""
-    counts: Array
-    """(cell[, true label]) N, the expected answers."""
+    mode: Array  # ([true label,] label) the mode of the Gamma prior on a
+    prior: Array  # ([true label,] label) a
+    counts: Array  # (cell[, true label]) N, the expected answers
 
     @classmethod
     def start(cls, cells: Cells, mode: Array, prior: Array) -> Self:
-        """The prior itself, without any answer."""
+        """The prior, without answers."""
         return cls(cells, mode, prior, np.zeros((len(cells.label), *prior.shape[:-1])))
 
     def updated(self, counts: Array) -> Self:
-        """The posteriors after these counts, and the prior after one step."""
+        """The posteriors given these counts, and the prior after one step."""
         shown, total = self._shown, self.total
         gain = self.cells.per_label(digamma(shown + counts) - digamma(shown)).T
         total_gain = (digamma(total + self.cells.per_worker(counts)) - digamma(total)).sum(0)
@@ -102,7 +253,7 @@ class Dirichlets:
 
     @cached_property
     def expected_log(self) -> Array:
-        """(cell[, true label]) the expected logarithm of the probability of each cell's label."""
+        """(cell[, true label]) expected log-probability of each cell's label."""
         total = self.total + self.per_worker
         return np.asarray(digamma(self._shown + self.counts) - digamma(total)[self.cells.worker])
 
@@ -126,20 +277,23 @@ def _sum_of_gains(prior: Array, counts: Array) -> float:
     return float((lgamma(prior + counts) - lgamma(prior)).sum())
 
 
+# --- models of workers
+
+
 @dataclass(frozen=True, eq=False)
 class AbstractWorkers(ABC):
     """Posteriors of the parameters of all workers, given expected counts of true labels.
 
-    Laws: `log_likelihood` is E[log p(a | y, i)], with slips summed out, so that its exponential sums to at most one
-    over labels; an update with the counts that follow from it never lowers the bound on the evidence; workers who gave
-    the same answers to the same tasks have the same posterior.
+    Laws: `log_likelihood` is E[log p(a | y, i)], with slips summed out, so its exponential sums to at most one over
+    labels; an update with the counts that follow from it never lowers the evidence bound; workers who gave the same
+    answers to the same tasks have the same posterior.
     """
 
     cells: Cells
 
     @abstractmethod
     def updated(self, counts: Array) -> Self:
-        """The posteriors after (cell, label) expected counts of the true labels, and the population after one step."""
+        """The posteriors given (cell, label) expected counts of true labels, and the population after one step."""
 
     @property
     @abstractmethod
@@ -149,7 +303,7 @@ class AbstractWorkers(ABC):
     @property
     @abstractmethod
     def parts(self) -> tuple[Dirichlets, ...]:
-        """The posteriors that are learned."""
+        """The learned posteriors."""
 
     @property
     def divergence(self) -> float:
@@ -167,15 +321,15 @@ class AbstractWorkers(ABC):
 
     @abstractmethod
     def expertise(self, answers: Answers, probabilities: Array) -> tuple[Array, Array]:
-        """(worker,) posterior mean of the expertise over the worker's own tasks, and its standard deviation.
+        """(worker,) posterior mean and standard deviation of expertise over the worker's own tasks.
 
-        `probabilities` are those of (task, label). Uncertainty about the true labels widens the posterior: the number
-        of answers is multiplied by the share of information that is left (Louis, 1982).
+        `probabilities` are those of (task, label). Uncertainty about true labels widens the posterior: the number of
+        answers is multiplied by the share of information that remains (Louis, 1982).
         """
 
 
 def _information_left(answers: Answers, complete: Array, missing: Array) -> Array:
-    """(worker,) the share of the information of known labels that is left, by answer."""
+    """(worker,) the share of the information of known labels that remains, from (answer,) information."""
     whole, lost = (np.bincount(answers.worker, each, len(answers.workers)) for each in (complete, missing))
     return np.clip(1 - lost / np.maximum(whole, 1e-12), 0.01, 1.0)
 
@@ -231,14 +385,12 @@ class Confusion(AbstractWorkers):
 class Mixture(AbstractWorkers):
     """p(a | y, i) = rho_i [a = y] + (1 - rho_i) b_i(a): the true label, or a slip that does not depend on the task.
 
-    rho_i ~ Beta with a learned population is the expertise. Slips are uniform (`UniformMixture`, which is Dawid-Skene
+    The expertise is rho_i ~ Beta with a learned population. Slips are uniform (`UniformMixture`, which is Dawid-Skene
     with one coin), or b_i ~ Dirichlet with a learned population (`BiasedMixture`, which is MACE of Hovy et al., 2013).
     """
 
-    skill: Dirichlets
-    """Of rho: each worker has two cells, answers that were no slips and slips."""
-    slips: Dirichlets | None
-    """Of b; None where slips are uniform."""
+    skill: Dirichlets  # of rho: each worker has two cells, for answers that are not slips and slips
+    slips: Dirichlets | None  # of b; None for uniform slips
 
     @classmethod
     def start(cls, cells: Cells, *, biased: bool) -> Self:
@@ -292,7 +444,7 @@ class Mixture(AbstractWorkers):
 
 
 class Model(NamedTuple):
-    """A model of workers: its prior, given the cells, and what messages call it."""
+    """A model of workers: its prior, given the cells, and its description in messages."""
 
     start: Callable[[Cells], AbstractWorkers]
     title: str
@@ -303,34 +455,29 @@ MODELS: Mapping[str, Model] = {
     "biased": Model(lambda cells: Mixture.start(cells, biased=True), "slips to favourite labels"),
     "confusion": Model(Confusion.start, "a confusion matrix"),
 }
-"""Every model of workers, by name."""
 
 
 # --- expectation-maximisation
 
-_ROUND = 20  # iterations between two rounds of dropping starts
+_ROUND = 20  # iterations between two eliminations of restarts
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of iterations done and the maximum."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Course:
-    """One model from one start, after some iterations."""
+class Restart:
+    """A model from one initialisation, after some iterations."""
 
     model: str
-    probabilities: Array
-    """(task, label) posterior of the true label."""
+    probabilities: Array  # (task, label) posterior of the true label
     workers: AbstractWorkers
     objective: tuple[float, ...] = ()
-    """The variational bound on the log-evidence of all answers after each iteration, in nats; it never decreases."""
+    """The evidence bound of all answers after each iteration, in nats; it never decreases."""
     has_converged: bool = False
 
-    def step(self, answers: Answers, log_gold: Array, least: float) -> Course:
-        """One iteration: workers given label probabilities, then label probabilities given workers.
-
-        It has converged if it gains less than `least` nats.
-        """
+    def step(self, answers: Answers, log_gold: Array, least: float) -> Restart:
+        """Update workers, then label probabilities; it has converged if it gains less than `least` nats."""
         workers = self.workers.updated(answers.per_cell(self.probabilities))
         counts = self.probabilities.sum(0)
         total = np.array([counts.sum() + len(counts)])
@@ -343,16 +490,11 @@ class Course:
         divergence = workers.divergence + float((counts * log_class).sum()) - gain
         objective = (*self.objective, float((most + np.log(evidence)).sum() - divergence))
         converged = len(objective) > 1 and objective[-1] - objective[-2] < least
-        return replace(
-            self, probabilities=joint / evidence, workers=workers, objective=objective, has_converged=converged
-        )
+        return Restart(self.model, joint / evidence, workers, objective, converged)
 
     @property
     def evidence(self) -> float:
-        """The objective, minus half the log of the number of workers for each parameter of the population.
-
-        The population is a point estimate; the cost of learning it is that of the Bayesian information criterion.
-        """
+        """The objective minus the Bayesian information criterion's penalty for the population, a point estimate."""
         return self.objective[-1] - 0.5 * self.workers.population_size * float(np.log(self.workers.cells.workers))
 
     @property
@@ -371,17 +513,25 @@ def fit(
     iterations: int,
     tolerance: float,
     progress: ProgressCallback | None = None,
-) -> list[Course]:
-    """The likeliest start of each model, the likeliest model first.
+) -> list[Restart]:
+    """The likeliest restart of each model, the likeliest model first.
 
-    All starts run side by side until an iteration gains less than `tolerance` nats per answer. Every twenty iterations
-    the less likely half of the starts of each model is dropped, and a model that cannot reach the likeliest stops.
+    All restarts run side by side until an iteration gains less than `tolerance` nats per answer. Every twenty
+    iterations the less likely half of each model's restarts is dropped, and models that cannot become the likeliest
+    stop.
 
     Args:
-        log_gold: (task, label) log-probability given gold labels, zero where none is known.
+        answers: the answers.
+        log_gold: (task, label) log-probability given gold labels, zero if unknown.
+        models: keys of `MODELS`.
+        restarts: the number for each model.
+        seed: of the initial weights of workers.
+        iterations: their maximum number.
+        tolerance: of convergence.
+        progress: called after each iteration.
     """
-    running = [start for model in models for start in _starts(answers, log_gold, model, restarts=restarts, seed=seed)]
-    least, stopped = tolerance * len(answers), list[Course]()
+    running = [start for model in models for start in _restarts(answers, log_gold, model, restarts, seed)]
+    least, stopped = tolerance * len(answers), list[Restart]()
     for number in range(iterations):
         running = [each if each.has_converged else each.step(answers, log_gold, least) for each in running]
         if all(each.has_converged for each in running):
@@ -397,14 +547,14 @@ def fit(
     return sorted(found, key=lambda each: -each.evidence)
 
 
-def _likelier_half(running: Sequence[Course], model: str) -> list[Course]:
-    """The half of a model's starts with the greatest objective, in descending order."""
+def _likelier_half(running: Sequence[Restart], model: str) -> list[Restart]:
+    """The half of a model's restarts with the greatest objective, in descending order."""
     own = sorted((each for each in running if each.model == model), key=lambda each: -each.objective[-1])
     return own[: (len(own) + 1) // 2]
 
 
-def _starts(answers: Answers, log_gold: Array, model: str, *, restarts: int, seed: int) -> list[Course]:
-    """The majority vote, and votes in which every worker has a random weight."""
+def _restarts(answers: Answers, log_gold: Array, model: str, restarts: int, seed: int) -> list[Restart]:
+    """The majority vote, and votes with random weights of workers."""
     workers = MODELS[model].start(answers.cells)
     chance = np.random.default_rng([abs(seed), int(seed < 0)])
     own = np.zeros((len(answers.cells.label), len(answers.classes)))
@@ -413,5 +563,5 @@ def _starts(answers: Answers, log_gold: Array, model: str, *, restarts: int, see
         weight = np.ones(len(answers.workers)) if number == 0 else chance.exponential(size=len(answers.workers))
         own[answers.cells.own] = weight[answers.cells.worker]
         votes = (answers.per_task(own) + 1e-9) * np.exp(log_gold)
-        found.append(Course(model, votes / votes.sum(1, keepdims=True), workers))
+        found.append(Restart(model, votes / votes.sum(1, keepdims=True), workers))
     return found
