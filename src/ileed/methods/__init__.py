@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from ileed import fitting, runs
+from ileed import fitting, runs, selection
 from ileed._torch import available_memory, default_modes, resolve_device, stream, threads
 from ileed.data import Array, Demonstrations, check_demonstrations
 from ileed.data.collapsing import held_in_memory
@@ -57,13 +57,19 @@ from ileed.model.modules import Factory, as_head
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.model.scaling import SignalScaling
 from ileed.parallel.processes import ALONE, Processes
-from ileed.rating.outcome_evidence import combine_evidence
-from ileed.rating.outcomes import EpisodeOutcomes, Outcome
+from ileed.rating.outcomes import EpisodeOutcomes, Outcome, combine_evidence
 from ileed.rating.ratings import Ratings
 from ileed.rating.signal import Rater, actions_ahead
-from ileed.selection import Candidate, Folds, ModelComparison, candidates, to_try, tried_by_workers
-from ileed.selection.candidates import CONTINUOUS_LADDER, LADDER
-from ileed.selection.comparison import Tried
+from ileed.selection import (
+    CONTINUOUS_LADDER,
+    LADDER,
+    Candidate,
+    Folds,
+    ModelComparison,
+    Tried,
+    to_try,
+    tried_by_workers,
+)
 
 __all__ = [
     "Ensemble",
@@ -298,7 +304,7 @@ class Ileed:
         (seconds, or steps without `fps`); or a skill column that is constant within episodes. `better` says whether
         "higher" (the usual) or "lower" outcomes are better, and is required for "duration". Ratings then combine
         actions and outcomes, `Fitted.evidence` has what each says alone, and the policy learns most from episodes of
-        good outcome (`ileed.rating.outcome_model`).
+        good outcome (`ileed.rating.outcomes`).
         An `executor` (`ileed.parallel.executor("ray")`, in a `with` statement) computes blocks of `member_block`
         restarts, replicates or fold policies; `processes` are those of `ileed.parallel.runtime.several_processes()`,
         which share them. Both leave the result as it is.
@@ -437,10 +443,10 @@ class Ileed:
         head = self._head(data)
         if not head.compares_widths:
             raise SettingsError(f"widths are not compared for {type(head).__name__}: pass check_width=False, or None")
-        members = min(candidates.WIDTH_RESTARTS, self.usual_restarts)
+        members = min(selection.WIDTH_RESTARTS, self.usual_restarts)
         folds = Folds.of(data, seed=stages.seed, members=members, weights=weights)
         ladder = _usual(data).ladder
-        tried = candidates.widths(head, ladder if self.policy is None else candidates.wider_than(head.hidden))
+        tried = selection.widths(head, ladder if self.policy is None else selection.wider_than(head.hidden))
         return self._compare(folds, tried, stages, name="width") if folds.is_complete else None
 
     def compare_models(
@@ -451,9 +457,9 @@ class Ileed:
         weights: Array | None = None,
     ) -> ModelComparison:
         """What `ileed.compare` does, with stages that report progress and write checkpoints."""
-        models = candidates.applicable(models, sizes_of(data, replace(self, demonstrator=None).parts(data)))
-        tried = candidates.demonstrator_models(models)
-        members, count = candidates.MODEL_RESTARTS, candidates.MODEL_FOLDS
+        models = selection.applicable(models, sizes_of(data, replace(self, demonstrator=None).parts(data)))
+        tried = selection.demonstrator_models(models)
+        members, count = selection.MODEL_RESTARTS, selection.MODEL_FOLDS
         folds = Folds.of(data, seed=stages.seed, members=members, count=count, weights=weights)
         if not folds.is_complete:
             raise SettingsError("models are compared by held-out episodes, and there is one step alone: add episodes")
