@@ -29,7 +29,7 @@ ratings that the variance between replicates does not explain (`reliability_of`)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
@@ -437,29 +437,6 @@ class HeldOutMoments:
     moments: Moments
     model: SignalScaling
 
-    @classmethod
-    def of(
-        cls,
-        joint: Joint,
-        normaliser: Normaliser,
-        data: Demonstrations,
-        *,
-        fold: Array,
-        horizons: tuple[int, ...],
-        model: SignalScaling,
-    ) -> HeldOutMoments:
-        """By the members of a joint model, equally many of each fold, that predict the actions of all horizons."""
-        ahead = actions_ahead(data, horizons)
-        means, errors = (np.empty(ahead.actions.shape, dtype=np.float32) for _ in range(2))
-        for steps, found in predictions(joint, normaliser, ahead, fold):
-            means[steps], errors[steps] = over_finite(found)
-        shape = (len(data), len(horizons), -1)
-        y = ahead.actions.reshape(shape)
-        centre = y.mean(0)
-        predicted = means.reshape(shape) - centre, errors.reshape(shape)
-        moments = _moments_of(data.episode_bounds[:-1], y - centre, *predicted)
-        return cls(data, horizons, fold, centre, moments, model)
-
     def scale(self, place: int) -> Scale:
         """The units of residuals at a horizon, by its place."""
         own, steps = self.moments.at(place), self.moments.steps.sum()
@@ -474,6 +451,35 @@ class HeldOutMoments:
         # gains of each fold's own, or they would make folds of one demonstrator alike
         ratings = -self.scale(place).log_noise(self.moments.at(place), cell, count)
         return reliability_of(ratings.reshape(-1, folds))
+
+
+def rater_of_folds(
+    joint: Joint,
+    normaliser: Normaliser,
+    data: Demonstrations,
+    *,
+    fold: Array,
+    horizons: tuple[int, ...],
+    model: SignalScaling,
+) -> tuple[Rater, StepLikelihood]:
+    """The rater at the most reliable horizon, and the likelihood of held-out steps by it.
+
+    The members of the joint model, equally many of each fold, predict the actions of all horizons.
+    """
+    ahead = actions_ahead(data, horizons)
+    means, errors = (np.empty(ahead.actions.shape, dtype=np.float32) for _ in range(2))
+    for steps, found in predictions(joint, normaliser, ahead, fold):
+        means[steps], errors[steps] = over_finite(found)
+    shape = (len(data), len(horizons), -1)
+    y = ahead.actions.reshape(shape)
+    centre = y.mean(0)
+    moments = _moments_of(data.episode_bounds[:-1], y - centre, means.reshape(shape) - centre, errors.reshape(shape))
+    held_out = HeldOutMoments(data, horizons, fold, centre, moments, model)
+    reliability = tuple(held_out.reliability(place) for place in range(len(horizons)))
+    scale = held_out.scale(chosen_horizon(reliability))
+    rater = Rater(joint, normaliser, horizons, scale, fold, data.fingerprint, reliability)
+    judged = rater.judge(data)
+    return replace(rater, variation=judged.log_noise().variation), judged.likelihood(rater.rated)
 
 
 def reliability_of(ratings: Array) -> float:
