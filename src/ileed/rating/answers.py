@@ -167,9 +167,9 @@ def joint_with_newcomers(
     assert joint.demonstrator is not None
     found, is_new = deepcopy(joint), torch.from_numpy(known < 0)
     found.sizes = replace(joint.sizes, demonstrators=len(data.names))
-    found.demonstrator = module = joint.parts.demonstrator.anchored(deepcopy(joint.demonstrator))
-    own = [each for name, each in module.named_parameters() if _is_per_demonstrator(joint, name)]
     with torch.no_grad():
+        found.demonstrator = module = joint.parts.demonstrator.anchored(deepcopy(joint.demonstrator))
+        own = [each for name, each in module.named_parameters() if _is_per_demonstrator(joint, name)]
         for parameter in own:  # newcomers start at the mean over known demonstrators
             mean = parameter.mean(-1, keepdim=True)
             parameter.data = torch.where(is_new, mean, parameter.data[..., torch.from_numpy(known.clip(min=0))])

@@ -72,7 +72,7 @@ def actions_ahead(data: Demonstrations, horizons: Sequence[int]) -> Demonstratio
 
 
 class Moments(NamedTuple):
-    """Sums over the steps of each episode, (episode, horizon, dimension), of y - c, m - c and their products."""
+    """Sums over the steps of each episode, (episode, dimension), of y - c, m - c and their products."""
 
     steps: Array  # (episode,)
     y: Array
@@ -82,9 +82,11 @@ class Moments(NamedTuple):
     error: Array
     """The expected squared error of m."""
 
-    def at(self, horizon: int) -> Moments:
-        """Those of one horizon, by its place; (episode, 1, dimension)."""
-        return Moments(self.steps, *(sums[:, [horizon]] for sums in self[1:]))
+    @classmethod
+    def of(cls, starts: Array, y: Array, m: Array, error: Array) -> Moments:
+        """From (step, dimension) y - c, m - c and its expected error; `starts` are the first steps of the episodes."""
+        sums = (np.add.reduceat(each, starts, axis=0, dtype=np.float64) for each in (y, y * y, m * m, y * m, error))
+        return cls(np.diff(np.append(starts, len(y))), *sums)
 
 
 class SumsOfSquares(NamedTuple):
@@ -159,6 +161,13 @@ class Scale:
     gain: bool
     shrinkage: float
 
+    @classmethod
+    def of(cls, moments: Moments, centre: Array, horizon: int, model: SignalScaling) -> Scale:
+        """The units of the demonstrators of the fit, by held-out moments."""
+        noise = np.maximum((moments.yy - 2 * moments.ym + moments.mm).sum(0) / moments.steps.sum(), _TINY)
+        noise[list(model.exempt or ())] = np.inf
+        return cls(horizon, centre, noise, model.gain, model.shrinkage)
+
     @property
     def dimensions(self) -> int:
         return int(np.isfinite(self.noise).sum())
@@ -167,17 +176,16 @@ class Scale:
         """(owner, dimension) the gain of each demonstrator: least squares, shrunk towards 1."""
         if not self.gain:
             return np.ones((count, len(self.noise)))
-        mm, ym = (_sum_by(sums[:, 0], owner, count) for sums in (moments.mm, moments.ym))
+        mm, ym = (_sum_by(sums, owner, count) for sums in (moments.mm, moments.ym))
         prior = self.shrinkage * self.horizon * np.where(np.isfinite(self.noise), self.noise, 1.0) + _TINY
         return np.asarray(np.maximum((ym + prior) / (mm + prior), 0.0))
 
     def sums_of_squares(self, moments: Moments, gain: Array) -> SumsOfSquares:
         """Of (episode,) moments and (episode, dimension) gains."""
-        own = gain[:, None]
-        squares = ((moments.yy - 2 * own * moments.ym + own**2 * moments.mm)[:, 0] / self.noise).sum(1)
-        error = ((own**2 * moments.error)[:, 0] / self.noise).sum(1)
+        squares = ((moments.yy - 2 * gain * moments.ym + gain**2 * moments.mm) / self.noise).sum(1)
+        error = (gain**2 * moments.error / self.noise).sum(1)
         left = np.maximum(1 - error / np.maximum(squares, _TINY), _LEAST_LEFT)
-        total = ((moments.yy[:, 0] - moments.y[:, 0] ** 2 / moments.steps[:, None]) / self.noise).sum(1)
+        total = ((moments.yy - moments.y**2 / moments.steps[:, None]) / self.noise).sum(1)
         return SumsOfSquares(squares * left, np.maximum(total, 0.0), left)
 
     def log_noise(self, moments: Moments, owner: Array, count: int) -> Array:
@@ -185,6 +193,13 @@ class Scale:
         cells = self.sums_of_squares(moments, self.gains(moments, owner, count)[owner])
         found = _log_ratio(*(_sum_by(each, owner, count) for each in cells[:2]))
         return np.where(np.bincount(owner, minlength=count) > 0, found, np.nan)
+
+    def reliability(self, moments: Moments, data: Demonstrations, fold: Array) -> float:
+        """The reliability of ratings by (episode,) folds; NaN if no demonstrator has episodes in two of them."""
+        folds = int(fold.max()) + 1
+        cell, count = data.episode_demonstrator * folds + fold, len(data.names) * folds
+        # gains of each fold's own, or they would make folds of one demonstrator alike
+        return reliability_of(-self.log_noise(moments, cell, count).reshape(-1, folds))
 
 
 @final
@@ -315,7 +330,7 @@ class JudgedSteps:
 
     @cached_property
     def _moments(self) -> Moments:
-        return _moments_of(self.data.episode_bounds[:-1], *(each[:, None] for each in (self.y, *self._mean_and_error)))
+        return Moments.of(self.data.episode_bounds[:-1], self.y, *self._mean_and_error)
 
     @cached_property
     def _gain(self) -> Array:
@@ -367,10 +382,10 @@ class JudgedSteps:
         starts = np.flatnonzero(np.diff(key[order], prepend=-1))
         first, count = order[starts], int(owner.max()) + 1 if unit is not None else len(data.names)
         gain, mean_total = self._gain[data.demonstrator[first]], self._episodes.total / np.diff(data.episode_bounds)
-        (m, error), y = self._mean_and_error, self.y[order][:, None]
+        (m, error), y = self._mean_and_error, self.y[order]
 
         def cells(predicted: Array, expected_error: Array) -> SumsOfSquares:
-            moments = _moments_of(starts, y, predicted[order][:, None], expected_error[order][:, None])
+            moments = Moments.of(starts, y, predicted[order], expected_error[order])
             found = self.scale.sums_of_squares(moments, gain)
             return found._replace(total=mean_total[data.episode[first]] * moments.steps)
 
@@ -424,35 +439,6 @@ def over_finite(values: Array) -> tuple[Array, Array]:
     return mean, squares / np.maximum(count - 1, 1) * (1 + 1 / np.maximum(count, 1))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class HeldOutMoments:
-    """Moments of all episodes at several horizons, by policies that have not seen them (`fold`, (episode,))."""
-
-    data: Demonstrations
-    horizons: tuple[int, ...]
-    fold: Array
-    centre: Array
-    """(horizon, dimension) the mean of y."""
-    moments: Moments
-    model: SignalScaling
-
-    def scale(self, place: int) -> Scale:
-        """The units of residuals at a horizon, by its place."""
-        own, steps = self.moments.at(place), self.moments.steps.sum()
-        noise = np.maximum((own.yy - 2 * own.ym + own.mm).sum((0, 1)) / steps, _TINY)
-        noise[list(self.model.exempt or ())] = np.inf
-        return Scale(self.horizons[place], self.centre[place], noise, self.model.gain, self.model.shrinkage)
-
-    def reliability(self, place: int) -> float:
-        """The reliability of ratings at a horizon, by its place; NaN if no demonstrator has episodes in two folds."""
-        folds = int(self.fold.max()) + 1
-        cell, count = self.data.episode_demonstrator * folds + self.fold, len(self.data.names) * folds
-        # gains of each fold's own, or they would make folds of one demonstrator alike
-        ratings = -self.scale(place).log_noise(self.moments.at(place), cell, count)
-        return reliability_of(ratings.reshape(-1, folds))
-
-
 def rater_of_folds(
     joint: Joint,
     normaliser: Normaliser,
@@ -470,14 +456,15 @@ def rater_of_folds(
     means, errors = (np.empty(ahead.actions.shape, dtype=np.float32) for _ in range(2))
     for steps, found in predictions(joint, normaliser, ahead, fold):
         means[steps], errors[steps] = over_finite(found)
-    shape = (len(data), len(horizons), -1)
-    y = ahead.actions.reshape(shape)
-    centre = y.mean(0)
-    moments = _moments_of(data.episode_bounds[:-1], y - centre, means.reshape(shape) - centre, errors.reshape(shape))
-    held_out = HeldOutMoments(data, horizons, fold, centre, moments, model)
-    reliability = tuple(held_out.reliability(place) for place in range(len(horizons)))
-    scale = held_out.scale(chosen_horizon(reliability))
-    rater = Rater(joint, normaliser, horizons, scale, fold, data.fingerprint, reliability)
+    centres = ahead.actions.mean(0)
+    scales, reliability = [], []
+    for own, horizon in zip(np.split(np.arange(len(centres)), len(horizons)), horizons, strict=True):
+        y, m = (each[:, own] - centres[own] for each in (ahead.actions, means))
+        moments = Moments.of(data.episode_bounds[:-1], y, m, errors[:, own])
+        scales.append(Scale.of(moments, centres[own], horizon, model))
+        reliability.append(scales[-1].reliability(moments, data, fold))
+    scale = scales[chosen_horizon(reliability)]
+    rater = Rater(joint, normaliser, horizons, scale, fold, data.fingerprint, tuple(reliability))
     judged = rater.judge(data)
     return replace(rater, variation=judged.log_noise().variation), judged.likelihood(rater.rated)
 
@@ -507,12 +494,6 @@ def chosen_horizon(reliability: Sequence[float]) -> int:
     """The place of the longest horizon about as reliable as the best; the first if no reliability is known."""
     known = np.nan_to_num(np.asarray(reliability), nan=-1.0)
     return int(np.flatnonzero(known >= known.max() - _AS_RELIABLE)[-1]) if known.max() >= 0 else 0
-
-
-def _moments_of(starts: Array, y: Array, m: Array, error: Array) -> Moments:
-    """Sums over cells, by their first steps, of (step, horizon, dimension) y - c, m - c and its expected error."""
-    sums = (np.add.reduceat(each, starts, axis=0, dtype=np.float64) for each in (y, y * y, m * m, y * m, error))
-    return Moments(np.diff(np.append(starts, len(y))), *sums)
 
 
 def _sum_by(values: Array, owner: Array, count: int) -> Array:

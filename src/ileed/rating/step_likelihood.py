@@ -184,7 +184,6 @@ class StepLikelihood:
         """The same, which counts the likelihoods that are computed."""
         return replace(self, judge=lambda chosen: map(work.count, self.judge(chosen)))
 
-    @torch.no_grad()
     def tabulated(self, units: Units | None) -> StepLikelihood:
         """The same, interpolated, for sums over the steps of an episode that belong to one demonstrator or unit.
 
@@ -194,6 +193,7 @@ class StepLikelihood:
         owner = self.data.demonstrator if units is None else units.of_step
         group = np.unique(owner * self.data.episode_count + self.data.episode, return_inverse=True)[1]
 
+        @torch.no_grad()
         def interpolated(block: Block) -> Block:
             _, first, inverse = np.unique(group[block.steps], return_index=True, return_inverse=True)
             found = block.at(torch.from_numpy(np.exp(_LOG_NODES)), self.temperature).double()
