@@ -26,8 +26,7 @@ from ileed import runs
 from ileed.data import Demonstrations
 from ileed.envs import as_actor
 from ileed.errors import SettingsError, counted
-from ileed.selection import ModelComparison
-from ileed.selection.candidates import WIDTH_RESTARTS
+from ileed.selection import WIDTH_RESTARTS, ModelComparison
 from ileed_lab.catalogue import EXPERIMENTS
 from ileed_lab.comparison import Estimate, Records, csv_table, format_estimate, join_words, markdown_table, unique
 from ileed_lab.grid import Setting, cells, scoring_seed

@@ -27,7 +27,7 @@ import ileed
 from ileed import runs
 from ileed.data import Demonstrations
 from ileed.parallel.runtime import resolve_device
-from ileed.selection.candidates import LADDER
+from ileed.selection import LADDER
 from ileed_lab.ranking import rank_correlation
 from ileed_lab.result_pages import ResultPage
 

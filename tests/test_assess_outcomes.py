@@ -13,9 +13,14 @@ from test_third_party import simulated
 
 import ileed
 from ileed.cli import run
-from ileed.rating.outcome_evidence import combine_evidence, place_newcomers
-from ileed.rating.outcome_model import Covariate, Means, newcomer_posteriors, skill_posterior
-from ileed.rating.posterior import INSIDE
+from ileed.rating.outcomes import (
+    Covariate,
+    Means,
+    combine_evidence,
+    newcomer_posteriors,
+    place_newcomers,
+    skill_posterior,
+)
 
 NEW = replace(simulated(slipping, people=5, episodes=3, seed=7), names=tuple(f"new {k}" for k in range(5)))
 NEW_SUCCESS = (np.random.default_rng(11).random(15) < SKILL[np.arange(15) % 5]).astype(float)
@@ -47,7 +52,7 @@ def known_people(seed=0, people=12):
 def test_a_newcomer_is_placed_as_one_more_demonstrator_of_the_fit_would_be():
     """The grids of b and tau differ, and their error with them: by less than 0.002 of a standard deviation here."""
     fit = known_people()
-    known, actions = fit.means, Covariate.of_shares(fit.actions.shares, INSIDE)
+    known, actions = fit.means, Covariate.of_shares(fit.actions.shares)
     for rated, mean, variance in ((0, 0.0, np.inf), (3, -1.2, 0.3), (3, 2.5, 0.05)):
         own = Means(np.array([rated]), np.array([mean]), np.array([variance]), known.shift, known.scale)
         x = Covariate(np.array([0.9]), np.array([0.1]), actions.shift, actions.scale)

@@ -17,8 +17,7 @@ from test_third_party import ACTIONS, simulated
 import ileed
 from ileed.parallel import LocalExecutor
 from ileed.rating.ranks import orders_alike, rank_correlation
-from ileed.selection import CANDIDATES, Folds, ModelComparison
-from ileed.selection.candidates import MODEL_FOLDS, MODEL_RESTARTS, demonstrator_models
+from ileed.selection import CANDIDATES, MODEL_FOLDS, MODEL_RESTARTS, Folds, ModelComparison, demonstrator_models
 
 FEW = (ileed.UniformMixture(), ileed.BiasedMixture(), ileed.Persistent())
 

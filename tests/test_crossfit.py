@@ -14,7 +14,7 @@ from ileed.model.distributions import mixture
 from ileed.model.nets import members
 from ileed.rating.posterior import draws, mean_and_interval, posterior
 from ileed.rating.step_likelihood import free_scales
-from ileed.selection.folds import deal_episodes, fold_weights
+from ileed.selection.comparison import deal_episodes, fold_weights
 from ileed_lab.calibration.designs import DESIGNS, DEVELOPMENT_SEED
 
 FEW = {"restarts": 2, "steps": 300, "learning_rate": 0.01}
@@ -105,7 +105,7 @@ def test_a_table_is_best_first_names_its_scale_and_has_ranks_within_their_bounds
         "demonstrator", "steps", "episodes", "expertise", "low", "high", "rank_low", "rank_high"
     ]  # fmt: skip
     assert table.schema.metadata == {
-        b"scale": b"expertise divided by its mean over people",
+        b"scale": b"expertise divided by its mean over demonstrators",
         b"confidence_level": b"0.8",
     }
     columns = {name: table[name].to_numpy() for name in table.column_names[1:]}
@@ -323,7 +323,7 @@ def test_expertise_over_common_states_counts_kinds_alike_for_all_and_says_which_
     assert rows["ann"]["overlap"] == pytest.approx(1)
     assert rows["cy"]["overlap"] == pytest.approx(reach)
     assert rows["cy"]["high"] - rows["cy"]["low"] > 2 * (rows["ann"]["high"] - rows["ann"]["low"])
-    with pytest.raises(SettingsError, match="ratings of people"):
+    with pytest.raises(SettingsError, match="by=COLUMN"):
         in_phases().expertise.ratings.standardised()
 
 

@@ -16,16 +16,16 @@ from test_third_party import simulated
 
 import ileed
 from ileed.cli import run
-from ileed.rating.outcome_evidence import combine_evidence
-from ileed.rating.outcome_model import (
+from ileed.rating.outcomes import (
     LEAST_SHARE,
     Covariate,
+    EpisodeOutcomes,
     Means,
     advantage_weights,
+    combine_evidence,
     effective_share,
     skill_posterior,
 )
-from ileed.rating.outcomes import EpisodeOutcomes
 from ileed.rating.posterior import INSIDE, mean_and_interval
 from ileed.rating.ratings import RatedBy, Ratings
 
@@ -155,7 +155,7 @@ def test_the_scale_of_expertise_is_that_of_the_actions():
     """Mean and standard deviation of logit expertise over demonstrators, up to the width of the grid."""
     values, owner, actions = simulated_evidence()
     found = combine_evidence(actions, outcomes(values), owner).evidence
-    spread = [Covariate.of_shares(each.shares, INSIDE) for each in (found.actions, found.both)]
+    spread = [Covariate.of_shares(each.shares) for each in (found.actions, found.both)]
     np.testing.assert_allclose(spread[0].shift, spread[1].shift, atol=0.01)
     np.testing.assert_allclose(spread[0].scale, spread[1].scale, rtol=0.01)
 

@@ -198,7 +198,7 @@ def test_a_centre_of_other_dimensions_is_refused():
 @pytest.fixture
 def one_restart(monkeypatch):
     """One restart of each fold instead of six: these optimisations have no poor starts."""
-    monkeypatch.setattr("ileed.selection.candidates.MODEL_RESTARTS", 1)
+    monkeypatch.setattr("ileed.selection.MODEL_RESTARTS", 1)
 
 
 @pytest.mark.usefixtures("one_restart")

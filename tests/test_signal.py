@@ -14,7 +14,6 @@ from ileed.methods.ileed import RATER_HIDDEN
 from ileed.rating.posterior import GRID, mean_and_interval, peak, posterior
 from ileed.rating.ratings import LEAST_RELIABILITY
 from ileed.rating.signal import (
-    HeldOutMoments,
     LogNoise,
     Moments,
     Scale,
@@ -97,7 +96,7 @@ def moments_of(y, m, episodes):
     starts = np.flatnonzero(np.append(True, np.diff(episodes)))
 
     def sums(values):
-        return np.add.reduceat(values, starts)[:, None]
+        return np.add.reduceat(values, starts)
 
     return Moments(np.bincount(episodes), *(sums(each) for each in (y, y * y, m * m, y * m, 0 * y)))
 
@@ -252,27 +251,25 @@ def test_the_likeliest_expertise_is_the_share_of_variance_that_is_explained():
 # --- reliability
 
 
-def held_out(noise, seed):
-    """Moments by the true policy, without a fit."""
+def reliability(noise, seed):
+    """Reliability by the true policy, without a fit."""
     data = operators(noise, seed=seed, episodes=20)
-    y = data.actions.astype(float)[:, None]
-    m = np.sin(data.observations @ np.array([[1.0, 0.3], [-0.4, 1.2]]))[:, None]
-    starts = data.episode_bounds[:-1]
-    sums = [np.add.reduceat(each, starts, axis=0) for each in (y, y * y, m * m, y * m, 0 * y)]
-    moments = Moments(np.diff(data.episode_bounds), *sums)
-    fold = np.tile(np.arange(4), data.episode_count // 4)
-    return HeldOutMoments(data, (1,), fold, np.zeros((1, 2)), moments, ileed.SignalScaling())
+    y = data.actions.astype(float)
+    m = np.sin(data.observations @ np.array([[1.0, 0.3], [-0.4, 1.2]]))
+    moments = Moments.of(data.episode_bounds[:-1], y, m, 0 * y)
+    scale = Scale.of(moments, np.zeros(2), 1, ileed.SignalScaling())
+    return scale.reliability(moments, data, np.tile(np.arange(4), data.episode_count // 4))
 
 
 def test_demonstrators_who_do_not_differ_have_no_reliable_ratings():
     """0.5 is F(5, 18) = 2, which chance exceeds in 13 of 100 populations of Gaussian ratings."""
-    found = np.array([held_out(0.5, seed).reliability(0) for seed in range(40)])
+    found = np.array([reliability(0.5, seed) for seed in range(40)])
     assert (found < LEAST_RELIABILITY).mean() >= 0.7
     assert ((found >= 0) & (found <= 1)).all()
 
 
 def test_demonstrators_who_differ_have_reliable_ratings():
-    assert min(held_out(NOISE, seed).reliability(0) for seed in range(5)) > 0.9
+    assert min(reliability(NOISE, seed) for seed in range(5)) > 0.9
 
 
 def test_reliability_is_what_random_halves_agree_on():

@@ -10,7 +10,7 @@ from test_third_party import ACTIONS, simulated
 
 import ileed
 from ileed import runs
-from ileed.rating.newcomers import joint_with_newcomers
+from ileed.rating.answers import joint_with_newcomers
 from ileed.testing import check_demonstrator_model
 
 MODELS = (

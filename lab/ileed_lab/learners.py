@@ -9,10 +9,10 @@ from typing import Any, Protocol, TypeGuard, final
 import numpy as np
 import torch
 
-from ileed import CategoricalMLP, Demonstrations, Fitted, Ileed, ModelComparison
+from ileed import CategoricalMLP, Demonstrations, Fitted, Ileed, ModelComparison, selection
 from ileed.fitting.stages import Stages
 from ileed.methods import Ensemble
-from ileed.selection import CANDIDATES, Candidate, Folds, candidates, to_try
+from ileed.selection import CANDIDATES, Candidate, Folds, to_try
 from ileed_lab.in_turn import AbstractSideBySide
 
 __all__ = [
@@ -164,8 +164,8 @@ class Auto(AbstractSideBySide):
         self, datasets: Sequence[Demonstrations], *, seeds: Sequence[int], device: str = "auto"
     ) -> list[Chosen]:
         models = [model for model in CANDIDATES if model.discrete]
-        tried = candidates.demonstrator_models(models)
-        members, count = candidates.MODEL_RESTARTS, candidates.MODEL_FOLDS
+        tried = selection.demonstrator_models(models)
+        members, count = selection.MODEL_RESTARTS, selection.MODEL_FOLDS
         pairs = zip(datasets, seeds, strict=True)
         folds = [Folds.of(data, seed=seed, members=members, count=count) for data, seed in pairs]
         return _fit_chosen(self.method, datasets, folds, tried, seeds, device)
@@ -184,8 +184,8 @@ class Widened:
     def fit_each(
         self, datasets: Sequence[Demonstrations], *, seeds: Sequence[int], device: str = "auto"
     ) -> list[Ensemble]:
-        tried = candidates.widths(CategoricalMLP(), candidates.LADDER)
-        members = min(candidates.WIDTH_RESTARTS, self.method.usual_restarts)
+        tried = selection.widths(CategoricalMLP(), selection.LADDER)
+        members = min(selection.WIDTH_RESTARTS, self.method.usual_restarts)
         folds = [Folds.of(data, seed=seed, members=members) for data, seed in zip(datasets, seeds, strict=True)]
         return [found.ensemble for found in _fit_chosen(self.method, datasets, folds, tried, seeds, device)]
 

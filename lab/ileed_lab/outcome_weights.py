@@ -6,8 +6,7 @@ import numpy as np
 
 from ileed import Demonstrations, Fitted, SettingsError
 from ileed.data import Array
-from ileed.rating.outcome_evidence import combine_evidence
-from ileed.rating.outcomes import Better, EpisodeOutcomes, Outcome
+from ileed.rating.outcomes import Better, EpisodeOutcomes, Outcome, combine_evidence
 
 __all__ = ["outcome_weights"]
 

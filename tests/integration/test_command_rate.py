@@ -32,7 +32,7 @@ def test_json_has_the_table_its_scale_and_the_order(saved, capsys):
     assert run(["rate", str(saved / "run"), str(saved / "people.parquet"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["demonstrator"] for row in found["table"]] == ["demonstrator 1", "demonstrator 2"]
-    assert found["scale"] == "expertise divided by its mean over people"
+    assert found["scale"] == "expertise divided by its mean over demonstrators"
     assert found["order"]
 
 

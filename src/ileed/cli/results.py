@@ -13,7 +13,7 @@ from rich.table import Column, Table
 from ileed.cli.console import Output, plain
 from ileed.data import Array
 from ileed.methods import Fitted
-from ileed.rating.outcome_evidence import SkillEvidence
+from ileed.rating.outcomes import SkillEvidence
 from ileed.rating.ratings import Ratings, places_to_show
 
 

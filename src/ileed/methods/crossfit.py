@@ -22,7 +22,7 @@ from ileed.model.scaling import SignalScaling
 from ileed.rating.answers import blocks_by_kind, blocks_of_folds
 from ileed.rating.indicators import indicators
 from ileed.rating.ratings import Ratings, estimate, some_of, with_learning_curves, work_of
-from ileed.rating.signal import HeldOutMoments, Rater, chosen_horizon
+from ileed.rating.signal import Rater, rater_of_folds
 from ileed.rating.step_likelihood import (
     COARSE_POINTS,
     PROFILE_POINTS,
@@ -167,13 +167,8 @@ class SignalFolds:
     def _rated(self) -> tuple[Rater, StepLikelihood] | None:
         if not np.isfinite(self.ensemble.nats_per_action).reshape(self.count, -1).any(1).all():
             return None
-        joint, normaliser, data = self.ensemble.joint, self.ensemble.normaliser, self.data
-        found = HeldOutMoments.of(joint, normaliser, data, fold=self.fold, horizons=self.horizons, model=self.model)
-        reliability = tuple(found.reliability(place) for place in range(len(self.horizons)))
-        scale = found.scale(chosen_horizon(reliability))
-        rater = Rater(joint, normaliser, self.horizons, scale, self.fold, data.fingerprint, reliability)
-        judged = rater.judge(data)
-        return replace(rater, variation=judged.log_noise().variation), judged.likelihood(rater.rated)
+        joint, normaliser = self.ensemble.joint, self.ensemble.normaliser
+        return rater_of_folds(joint, normaliser, self.data, fold=self.fold, horizons=self.horizons, model=self.model)
 
     def step_likelihood(self, ratings: Ratings) -> StepLikelihood:
         """The likelihood of held-out steps; it has no temperature."""

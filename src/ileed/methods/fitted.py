@@ -40,10 +40,14 @@ from ileed.model.demonstrators import AbstractDemonstratorModel, Learned, Unifor
 from ileed.model.joint import Joint
 from ileed.model.nets import members
 from ileed.model.normaliser import Normaliser
-from ileed.rating.answers import answers_at_steps, blocks_of_fit, check_model, likelihood_by_policy
-from ileed.rating.newcomers import joint_with_newcomers
-from ileed.rating.outcome_evidence import Segments, SkillEvidence, place_newcomers
-from ileed.rating.outcomes import EpisodeOutcomes
+from ileed.rating.answers import (
+    answers_at_steps,
+    blocks_of_fit,
+    check_model,
+    joint_with_newcomers,
+    likelihood_by_policy,
+)
+from ileed.rating.outcomes import EpisodeOutcomes, Segments, SkillEvidence, place_newcomers
 from ileed.rating.outcomes import Outcome as EpisodeOutcome
 from ileed.rating.posterior import Population
 from ileed.rating.ranks import orders_alike

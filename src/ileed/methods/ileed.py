@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from ileed import fitting, runs
+from ileed import fitting, runs, selection
 from ileed._torch import available_memory, default_modes, resolve_device, stream, threads
 from ileed.data import Array, Demonstrations, check_demonstrations
 from ileed.data.collapsing import held_in_memory
@@ -60,13 +60,19 @@ from ileed.model.modules import Factory, as_head
 from ileed.model.policies import AbstractPolicyHead, CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.model.scaling import SignalScaling
 from ileed.parallel.processes import ALONE, Processes
-from ileed.rating.outcome_evidence import combine_evidence
-from ileed.rating.outcomes import EpisodeOutcomes, Outcome
+from ileed.rating.outcomes import EpisodeOutcomes, Outcome, combine_evidence
 from ileed.rating.ratings import Ratings
 from ileed.rating.signal import Rater, actions_ahead
-from ileed.selection import Candidate, Folds, ModelComparison, candidates, to_try, tried_by_workers
-from ileed.selection.candidates import CONTINUOUS_LADDER, LADDER
-from ileed.selection.comparison import Tried
+from ileed.selection import (
+    CONTINUOUS_LADDER,
+    LADDER,
+    Candidate,
+    Folds,
+    ModelComparison,
+    Tried,
+    to_try,
+    tried_by_workers,
+)
 
 _PARTS: dict[str, tuple[Any, str]] = {
     "policy": (
@@ -247,7 +253,7 @@ class Ileed:
                 from `Demonstrations.episode_keys`; "success" (any reward above zero), "reward" (their sum), "duration"
                 (seconds, or steps without `fps`); or a skill column that is constant within episodes. Ratings then
                 combine actions and outcomes (`Fitted.evidence`), and the policy learns most from episodes that went
-                well (`ileed.rating.outcome_model`).
+                well (`ileed.rating.outcomes`).
             better: Whether "higher" (the default) or "lower" outcomes are better; required for "duration".
             executor: Computes blocks of `member_block` restarts, replicates or fold policies, as in
                 `with ileed.parallel.executor("ray") as executor:`. The result is the same.
@@ -460,10 +466,10 @@ class Ileed:
         if not head.compares_widths:
             message = f"widths are not compared for {type(head).__name__}: pass check_width=False, or None"
             raise SettingsError(message, code="widths-not-compared")
-        members = min(candidates.WIDTH_RESTARTS, self.usual_restarts)
+        members = min(selection.WIDTH_RESTARTS, self.usual_restarts)
         folds = Folds.of(data, seed=stages.seed, members=members, weights=weights)
-        widths = _defaults(data).widths if self.policy is None else candidates.wider_than(head.hidden)
-        tried = candidates.widths(head, widths)
+        widths = _defaults(data).widths if self.policy is None else selection.wider_than(head.hidden)
+        tried = selection.widths(head, widths)
         return self._compare(folds, tried, stages, name="width") if folds.is_complete else None
 
     def compare_models(
@@ -474,9 +480,9 @@ class Ileed:
         weights: Array | None = None,
     ) -> ModelComparison:
         """Compare demonstrator models as `ileed.compare` does, as a stage of a fit."""
-        models = candidates.applicable(models, sizes_of(data, replace(self, demonstrator=None).parts(data)))
-        tried = candidates.demonstrator_models(models)
-        members, count = candidates.MODEL_RESTARTS, candidates.MODEL_FOLDS
+        models = selection.applicable(models, sizes_of(data, replace(self, demonstrator=None).parts(data)))
+        tried = selection.demonstrator_models(models)
+        members, count = selection.MODEL_RESTARTS, selection.MODEL_FOLDS
         folds = Folds.of(data, seed=stages.seed, members=members, count=count, weights=weights)
         if not folds.is_complete:
             message = "models are compared by held-out episodes, and there is only one step: add episodes"

@@ -30,7 +30,7 @@ from ileed.model.joint import Joint, Parts
 from ileed.model.modules import ModulePolicy
 from ileed.model.normaliser import Normaliser
 from ileed.model.parts import OWN_PARTS, check_part
-from ileed.rating.outcome_evidence import EvidenceSettings, SkillEvidence
+from ileed.rating.outcomes import EvidenceSettings, SkillEvidence
 from ileed.rating.ratings import RatedBy, Ratings
 from ileed.rating.signal import Rater, RaterSettings
 from ileed.selection import ModelComparison

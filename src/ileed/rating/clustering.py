@@ -31,14 +31,12 @@ class Clusters(NamedTuple):
 
 
 def k_means(rows: Array, count: int, *, seed: int, starts: int = 1) -> Clusters:
-    """Cluster rows by Lloyd's iterations, begun at rows far apart (k-means++), and return the best of some starts.
+    """Cluster rows by Lloyd's algorithm from k-means++ centres, and return the best of some starts.
 
     Fewer distinct rows than `count` give as many clusters as there are distinct rows.
     """
     random = numpy_stream(seed, "kinds of state")
     found = [_one_start(rows, count, random) for _ in range(starts)]
-    if starts == 1:
-        return found[0]
     return min(found, key=lambda clusters: float(((rows - clusters.centres[clusters.of_row]) ** 2).sum()))
 
 

@@ -1,28 +1,27 @@
 """Indicators of how demonstrators act, without a model: smoothness, path length, idle steps, duration and speed.
 
-They stand beside an estimate of expertise and say what else it goes along with. None of them is a measure of skill.
+They show what an estimate of expertise goes along with. None of them is a measure of skill.
 
 **The signal.** Actions may be positions, velocities, joint targets or pedals, and the data do not say which. All
 indicators of movement are therefore functions of the *change* of the action from one step to the next: they depend
 neither on the origin nor on the unit of an action. Each dimension is divided by its standard deviation over the steps
-whose action differs from the one before (so that a pause in a recording changes no unit). Binary dimensions, such as a
-gripper's, are events rather than movement and are left out, unless all dimensions are binary. With x_t the standardised
-action at step t = 1, ..., T of an episode, v_t = |x_{t+1} - x_t| is the speed profile. Where actions are positions, v
-is the speed of the movement; where they are velocities, it is the size of the acceleration, and a constant velocity is
-idle.
+whose action differs from the one before, so that a pause in a recording does not change the unit. Binary dimensions,
+such as a gripper's, are events rather than movement and are left out, unless all dimensions are binary. With x_t the
+standardised action at step t = 1, ..., T of an episode, v_t = |x_{t+1} - x_t| is the speed profile. If actions are
+positions, v is the speed of the movement; if they are velocities, it is the size of the acceleration, and a constant
+velocity is idle.
 
 **The indicators** of continuous actions. In the formulas, the duration is T - 1 changes:
 
-- `duration`: T, in seconds where the data state a rate (`Demonstrations.fps`), in steps otherwise.
+- `duration`: T, in seconds if the data state a rate (`Demonstrations.fps`), in steps otherwise.
 - `path_length`: the sum of v, in standard deviations of the actions.
-- `speed`: the mean of v, per second or per step: path length by duration.
-- `idle_share`: the share of changes with v at most `IDLE` times the 95% quantile of all changes of the data that are
-  not zero.
+- `speed`: the mean of v, per second or per step: path length divided by duration.
+- `idle_share`: the share of changes with v at most `IDLE` times the 95% quantile of all non-zero changes of the data.
 - `spectral_arc_length`: minus the arc length of the magnitude spectrum V of v, normalised by V(0), up to the frequency
-  w_c: - int_0^{w_c} sqrt((1/w_c)^2 + (dV/dw)^2) dw, where w_c is the last frequency with V >= 0.05, and 10 Hz at most;
-  without a stated rate, half a cycle per step at most (Balasubramanian, Melendez-Calderon and Burdet 2012, "A robust
-  and sensitive metric for quantifying movement smoothness"; with the adaptive w_c of Balasubramanian,
-  Melendez-Calderon, Roby-Brami and Burdet 2015, "On the analysis of movement smoothness"). Closer to zero is smoother.
+  w_c: - int_0^{w_c} sqrt((1/w_c)^2 + (dV/dw)^2) dw, where w_c is the last frequency with V >= 0.05, and at most 10 Hz,
+  or half a cycle per step without a stated rate (Balasubramanian, Melendez-Calderon and Burdet 2012, "A robust and
+  sensitive metric for quantifying movement smoothness"; with the adaptive w_c of Balasubramanian, Melendez-Calderon,
+  Roby-Brami and Burdet 2015, "On the analysis of movement smoothness"). Closer to zero is smoother.
 - `log_dimensionless_jerk`: - ln((T - 1)^3 sum_t |third difference of x|^2 / max v^2) (Hogan and Sternad 2009,
   "Sensitivity of smoothness measures to movement duration, amplitude, and arrests"; Balasubramanian et al. 2015). The
   jerk is that of the vector x: the second derivative of v has a spike wherever a movement turns back. A minimum-jerk
@@ -37,7 +36,7 @@ Both are undefined (NaN) for episodes of fewer than four steps and for those wit
 below the rounding of the actions (constant speed); `speed` and `idle_share` are undefined for an episode of one step.
 Discrete actions have `duration` and `repeat_share`, the share of steps whose action is that of the step before.
 
-Of data with more than about a million steps, units and the idle threshold come from steps at even distances.
+With more than about a million steps, units and the idle threshold come from evenly spaced steps.
 
 `indicators(data, own_policies=True)` adds two that need a small regression, `own_policy_residual` and
 `distance_from_common`; `ileed.rating.own_policies` defines them.
@@ -45,7 +44,7 @@ Of data with more than about a million steps, units and the idle threshold come 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -63,7 +62,7 @@ from ileed.rating.ranks import centred_ranks, rank_correlation, rank_correlation
 __all__ = ["Explanation", "Indicators", "indicators"]
 
 IDLE = 0.05
-"""A change is idle if it is at most this share of the 95% quantile of all changes that are not zero."""
+"""A change is idle if it is at most this share of the 95% quantile of all non-zero changes."""
 MOSTLY_EXPLAINED = 0.5
 """A column is mostly explained by duration and speed if their R^2 with its ranks exceeds this, ..."""
 MOSTLY_EXPLAINED_LOW = 0.25
@@ -92,8 +91,7 @@ _COLLINEAR = 1e-9
 _SAMPLE = 1 << 20
 _NUMBERS_AT_ONCE = 1 << 22
 
-_Words = Mapping[str, tuple[str, str]]
-_DIRECTIONS: _Words = {  # which episodes score higher where the rank correlation is negative, and where it is positive
+_DIRECTIONS = {  # which episodes score higher where the rank correlation is negative, and where it is positive
     "duration": ("shorter episodes", "longer episodes"),
     "speed": ("slower episodes", "faster episodes"),
     "path_length": ("episodes with a shorter path", "episodes with a longer path"),
@@ -110,15 +108,15 @@ def indicators(
 ) -> Indicators:
     """Indicators of every episode: smoothness, path length, share of idle steps, duration and speed.
 
-    The module says how each is defined. Discrete actions have a duration and a share of repeated actions only.
+    The module docstring defines each. Discrete actions only have a duration and a share of repeated actions.
 
     Args:
         data: The demonstrations.
-        columns: Further columns by name: (episode,) in the order of the data's episodes, or a mapping from the names of
-            demonstrators, such as `{"expertise": fitted.expertise.by_demonstrator()}`; NaN where a value is missing.
-            `expertise` is the one that `Indicators.explained_by` asks for by default.
-        own_policies: Whether to add `own_policy_residual` and `distance_from_common`, of continuous actions, for which
-            policies are fitted to each demonstrator: a few seconds for 100,000 steps.
+        columns: Further columns by name: (episode,) values in the order of the data's episodes, or a mapping from the
+            names of demonstrators, such as `{"expertise": fitted.expertise.by_demonstrator()}`; NaN where a value is
+            missing. `Indicators.explained_by` reads `expertise` by default.
+        own_policies: Whether to add `own_policy_residual` and `distance_from_common` for continuous actions. A policy
+            is fitted to each demonstrator, which takes a few seconds for 100,000 steps.
         seed: Of the bootstrap intervals and of own policies.
 
     >>> data = Demonstrations(observations=np.zeros((8, 1)), actions=[[0.0], [1.0], [3.0], [4.0]] * 2,
@@ -153,16 +151,16 @@ def indicators(
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Indicators:
-    """Indicators by episode, their means by demonstrator, and what goes along with what."""
+    """Indicators by episode, their means by demonstrator, and their correlations."""
 
     values: Mapping[str, Array]
-    """(episode,) of each indicator, then of each column of the caller; NaN where it is undefined or missing."""
+    """(episode,) each indicator, then each column of the caller; NaN where it is undefined or missing."""
     names: tuple[str, ...]
     """The demonstrators."""
     demonstrator: Array = field(repr=False)
     """(episode,) an index into `names`."""
     keys: tuple[str, ...] = field(repr=False)
-    """What each episode is called where the data came from."""
+    """The key of each episode in the source of the data."""
     steps: Array = field(repr=False)
     """(episode,) the number of steps."""
     time_unit: Literal["second", "step"]
@@ -193,12 +191,11 @@ class Indicators:
             "episodes": np.bincount(self.demonstrator, minlength=count),
             "steps": np.bincount(self.demonstrator, self.steps, minlength=count).astype(np.int64),
         }
-        ends = np.full((2, len(self.values), count), nan)
         values, random = np.column_stack([*self.values.values()]), random_stream(self.seed, "indicators")
-        for number, rows in enumerate(_rows_of_each(self.demonstrator, count)):
-            ends[:, :, number] = _mean_intervals(values[rows], random)
-        for (name, mean), low, high in zip(self.means.items(), *ends, strict=True):
-            columns |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+        rows = _rows_of_each(self.demonstrator, count)
+        low, high = np.stack([_mean_intervals(values[own], random) for own in rows], axis=2)
+        for number, (name, mean) in enumerate(self.means.items()):
+            columns |= {name: mean, f"{name}_low": low[number], f"{name}_high": high[number]}
         return columns
 
     @cached_property
@@ -213,17 +210,14 @@ class Indicators:
         NaN where fewer than three have both, or where one of the two is constant.
         """
         pairs = list(combinations(self.values, 2))
-        values, means = (
-            {name: _without_rounding(each) for name, each in columns.items()} for columns in (self.values, self.means)
-        )
-        return pa.table(
-            {
-                "first": pa.array([first for first, _ in pairs], pa.string()),
-                "second": pa.array([second for _, second in pairs], pa.string()),
-                "over_episodes": [_correlation(values[first], values[second]) for first, second in pairs],
-                "over_demonstrators": [_correlation(means[first], means[second]) for first, second in pairs],
-            }
-        )
+        found: dict[str, Any] = {
+            "first": pa.array([first for first, _ in pairs], pa.string()),
+            "second": pa.array([second for _, second in pairs], pa.string()),
+        }
+        for level, columns in (("over_episodes", self.values), ("over_demonstrators", self.means)):
+            rounded = {name: _without_rounding(each) for name, each in columns.items()}
+            found[level] = [_correlation(rounded[first], rounded[second]) for first, second in pairs]
+        return pa.table(found)
 
     @default_errors()
     def explained_by(self, name: str = "expertise") -> Explanation:
@@ -233,7 +227,8 @@ class Indicators:
             there = ", ".join(map(repr, others)) or "no other column"
             raise SettingsError(
                 f"name is {brief(name)}{did_you_mean(name, others)}: choose one of {there}, or pass it to "
-                "ileed.indicators(data, columns={NAME: values})"
+                "ileed.indicators(data, columns={NAME: values})",
+                code="indicator-unknown",
             )
         nuisances = tuple(each for each in _NUISANCES if np.isfinite(self.values.get(each, nan)).any())
         columns = np.stack([self.values[each] for each in (name, *nuisances)])
@@ -248,13 +243,13 @@ class Explanation:
     """How far duration and speed explain the order of a column.
 
     R^2 is that of the linear regression of the column's ranks on the ranks of duration and speed. It is computed over
-    demonstrators' means if the column is constant within each demonstrator, and over episodes otherwise (`level`), for
-    those for which everything is defined (`count`). The 95% interval is a percentile interval of the bootstrap over
-    demonstrators, with all of their episodes, where there are eight or more; below that, over the episodes of each
+    demonstrators' means if the column is constant within each demonstrator, and over episodes otherwise (`level`); rows
+    with undefined values are left out (`count` remain). The 95% interval is a percentile interval of the bootstrap over
+    demonstrators, with all of their episodes, if there are eight or more; below that, over the episodes of each
     demonstrator. `chance` is the probability of such an R^2 if the column were unrelated to duration and speed, both
     between and within demonstrators: the means of the column are permuted over demonstrators, and the deviations from
-    them over the episodes of each demonstrator. With few demonstrators a high R^2 is usual, so this decides there; with
-    four or fewer, a column that is constant within demonstrators is practically never said to be explained.
+    them over the episodes of each demonstrator. With few demonstrators a high R^2 is common, so this decides there;
+    with four or fewer, a column that is constant within demonstrators is practically never reported as explained.
     """
 
     name: str
@@ -266,7 +261,7 @@ class Explanation:
     chance: float = nan
     nuisances: tuple[str, ...] = ()
     correlations: Mapping[str, tuple[tuple[float, float, float], ...]] = field(default_factory=dict, repr=False)
-    """By level: of each nuisance, the rank correlation with the column and its 95% interval."""
+    """By level: the rank correlation of each nuisance with the column, and its 95% interval."""
 
     @property
     def is_mostly_explained(self) -> bool:
@@ -284,7 +279,7 @@ class Explanation:
         return pa.table(columns)
 
     def sentence(self) -> str:
-        """What mostly explains the column, and in which direction; empty if nothing does."""
+        """Which nuisance mostly explains the column, and in which direction; empty if none does."""
         if not self.is_mostly_explained:
             return ""
         found = {name: each[0] for name, each in zip(self.nuisances, self.correlations[self.level], strict=True)}
@@ -303,43 +298,43 @@ class Explanation:
 
 def _checked_columns(columns: object, data: Demonstrations, taken: Sequence[str]) -> dict[str, Array]:
     """The columns of the caller as (episode,) arrays in double precision."""
-    episodes = data.episode_count
-    rule = f"pass a mapping from names to arrays with one number for each of the {episodes:,} episodes"
+    rule = f"pass a mapping from names to arrays with one number for each of the {data.episode_count:,} episodes"
     given = instance_of("columns", {} if columns is None else columns, Mapping, rule=rule)
     checked: dict[str, Array] = {}
     for name, values in given.items():
         if not isinstance(name, str) or not name or name in taken or name.endswith(("_low", "_high")):
             raise SettingsError(
                 f"columns has the name {brief(name)}: pass text other than {', '.join(taken)}, and without the endings "
-                "_low and _high, which name the ends of intervals"
+                "_low and _high, which name the ends of intervals",
+                code="columns-name",
             )
         if isinstance(values, Mapping):
-            values = _of_episodes(name, values, data)
+            if (missing := next((each for each in data.names if each not in values), None)) is not None:
+                raise SettingsError(
+                    f"columns[{name!r}] has no value for the demonstrator {brief(missing)}: pass one for each "
+                    "demonstrator, NaN where it is missing",
+                    code="columns-incomplete",
+                )
+            values = [values[data.names[number]] for number in data.episode_demonstrator]
         try:
             array = np.array(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise SettingsError(f"columns[{name!r}] is {brief(values)}: {rule}") from error
-        if array.shape != (episodes,):
-            raise SettingsError(f"columns[{name!r}] has the shape {array.shape}: {rule}")
+            raise SettingsError(f"columns[{name!r}] is {brief(values)}: {rule}", code="columns-invalid") from error
+        if array.shape != (data.episode_count,):
+            raise SettingsError(f"columns[{name!r}] has shape {array.shape}: {rule}", code="columns-shape")
         if np.isinf(array).any():
-            raise SettingsError(f"columns[{name!r}] has infinite values: pass NaN where a value is missing")
+            raise SettingsError(
+                f"columns[{name!r}] has infinite values: pass NaN where a value is missing", code="columns-infinite"
+            )
         checked[name] = array
     return checked
-
-
-def _of_episodes(name: str, by_demonstrator: Mapping[Any, Any], data: Demonstrations) -> list[Any]:
-    """(episode,) the value of each episode's demonstrator."""
-    if (missing := next((each for each in data.names if each not in by_demonstrator), None)) is not None:
-        found = f"columns[{name!r}] has no value of the demonstrator {brief(missing)}"
-        raise SettingsError(f"{found}: pass one for each demonstrator, NaN where it is missing")
-    return [by_demonstrator[data.names[number]] for number in data.episode_demonstrator]
 
 
 # --- by episode
 
 
 def _of_repeats(data: Demonstrations) -> dict[str, Array]:
-    """Of discrete actions: the share of steps, from the second on, whose action is that of the step before."""
+    """For discrete actions: the share of steps, from the second on, whose action is that of the step before."""
     repeated = np.append(False, data.actions[1:] == data.actions[:-1])
     bounds = data.episode_bounds
     repeated[bounds[:-1]] = False
@@ -348,19 +343,28 @@ def _of_repeats(data: Demonstrations) -> dict[str, Array]:
 
 
 def _of_movement(data: Demonstrations) -> dict[str, Array]:
-    """Of continuous actions: everything but the duration, computed in groups of whole episodes."""
-    bounds, signal, rate = data.episode_bounds, _Signal.of(data), data.fps or 1
+    """For continuous actions: everything but the duration, computed for groups of consecutive episodes."""
+    bounds, signal = data.episode_bounds, _Signal.of(data)
     highest = min(0.5, _HIGHEST_HERTZ / data.fps) if data.fps else 0.5
+    steps = max(1, _NUMBERS_AT_ONCE // max(1, len(signal.scale)))
+    cuts = np.flatnonzero(np.diff(bounds[:-1] // steps)) + 1
     parts = []
-    for first, last in _groups(bounds, max(1, _NUMBERS_AT_ONCE // max(1, len(signal.scale)))):
+    for first, last in pairwise([0, *cuts.tolist(), len(bounds) - 1]):
         begin, end = bounds[first], bounds[last]
         parts.append(_movement_of(signal, data.actions[begin:end], bounds[first : last + 1] - begin, highest))
     movement = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return movement | {"speed": movement["speed"] * rate}
+    return movement | {"speed": movement["speed"] * (data.fps or 1)}
+
+
+def movement_dimensions(data: Demonstrations) -> Array:
+    """The dimensions of actions that are not binary; all if all are."""
+    every = np.arange(data.actions.shape[1])
+    movement = np.setdiff1d(every, data.binary_dimensions)
+    return movement if len(movement) else every
 
 
 class _Signal(NamedTuple):
-    """What makes a signal of actions: which dimensions, divided by what, and which changes are idle."""
+    """The dimensions of actions that make the signal, their units, and the largest change that is idle."""
 
     dimensions: Array
     scale: Array
@@ -368,11 +372,8 @@ class _Signal(NamedTuple):
 
     @classmethod
     def of(cls, data: Demonstrations) -> _Signal:
-        """Learned from all steps, or from about a million at even distances."""
-        steps = np.arange(0, len(data), 1 + len(data) // _SAMPLE)
-        every = np.arange(data.actions.shape[1])
-        movement = np.setdiff1d(every, data.binary_dimensions)
-        used = movement if len(movement) else every
+        """Estimated from all steps, or from about a million evenly spaced ones."""
+        steps, used = np.arange(0, len(data), 1 + len(data) // _SAMPLE), movement_dimensions(data)
         actions, before = (data.actions[rows][:, used].astype(np.float64) for rows in (steps, np.maximum(steps - 1, 0)))
         is_first = np.isin(steps, data.episode_bounds[:-1], assume_unique=True)
         moved = (actions != before).any(axis=1)
@@ -388,12 +389,6 @@ class _Signal(NamedTuple):
         return np.asarray(actions[:, self.dimensions], dtype=np.float64) / self.scale
 
 
-def _groups(bounds: Array, steps: int) -> Iterator[tuple[int, int]]:
-    """The first episode of each group and the one after its last: as many as have about so many steps in all."""
-    cuts = np.flatnonzero(np.diff(bounds[:-1] // steps)) + 1
-    return pairwise([0, *cuts.tolist(), len(bounds) - 1])
-
-
 def _movement_of(signal: _Signal, actions: Array, bounds: Array, highest: float) -> dict[str, Array]:
     """The indicators of consecutive episodes; `highest` is the upper limit of frequencies, in cycles per step."""
     starts, lengths = bounds[:-1], np.diff(bounds)
@@ -405,30 +400,23 @@ def _movement_of(signal: _Signal, actions: Array, bounds: Array, highest: float)
     third = np.diff(x, n=3, axis=0, prepend=x[[0, 0, 0]])
     third[at < _FEWEST_STEPS - 1] = 0
     path, peak = np.add.reduceat(speed, starts), np.maximum.reduceat(speed, starts)
-    jerk = np.add.reduceat(np.square(third).sum(axis=1), starts)
     is_idle = (speed <= signal.idle) & (at > 0)
     enough = (lengths >= _FEWEST_STEPS) & (peak > 0)
+    squares = np.add.reduceat(np.square(third).sum(axis=1), starts)
     rounding = np.maximum.reduceat(np.abs(x).max(axis=1, initial=0), starts) * _ROUNDING * np.finfo(actions.dtype).eps
+    defined, jerk = enough & (squares > lengths * np.square(rounding)), np.full(len(lengths), nan)
+    jerk[defined] = -3 * np.log(lengths[defined] - 1) - np.log(squares[defined] / np.square(peak[defined]))
     return {
         "path_length": path,
         "speed": _ratio(path, lengths - 1),
         "idle_share": _ratio(np.add.reduceat(is_idle, starts, dtype=np.int64), lengths - 1),
         "spectral_arc_length": _spectral_arc_lengths(speed, starts, np.where(enough, lengths - 1, 0), highest),
-        "log_dimensionless_jerk": _log_dimensionless_jerk(jerk, np.where(enough, peak, 0), lengths, rounding),
+        "log_dimensionless_jerk": jerk,
     }
 
 
-def _log_dimensionless_jerk(jerk: Array, peak: Array, lengths: Array, rounding: Array) -> Array:
-    """- ln((T - 1)^3 jerk / peak^2), with the sum of squared third differences as `jerk`; NaN where peak is zero."""
-    defined = (peak > 0) & (jerk > lengths * np.square(rounding))
-    result = np.full(len(lengths), nan)
-    relative = jerk[defined] / np.square(peak[defined])
-    result[defined] = -3 * np.log(lengths[defined] - 1) - np.log(relative)
-    return result
-
-
 def _spectral_arc_lengths(speed: Array, starts: Array, changes: Array, highest: float) -> Array:
-    """(episode,) of the speed profiles that begin after `starts` and have so many changes; NaN where these are zero.
+    """(episode,) of the speed profiles of (episode,) `changes` after `starts`; NaN for profiles without changes.
 
     Profiles that have the same number of changes, rounded up to a power of two, are transformed together.
     """
@@ -498,7 +486,7 @@ def _mean_intervals(values: Array, random: np.random.Generator) -> Array:
 
 
 def _without_rounding(values: Array) -> Array:
-    """(..., column, row) to twelve digits of each column's largest value: what differs by rounding alone is a tie."""
+    """(..., column, row) to twelve digits of each column's largest value, so that rounding breaks no ties."""
     largest = np.nan_to_num(np.abs(values)).max(axis=-1, keepdims=True, initial=0)
     unit = np.where(largest > 0, largest, 1)
     return np.asarray(np.round(values / unit, 12) * unit)
@@ -521,12 +509,13 @@ def _explain(name: str, nuisances: tuple[str, ...], columns: Array, who: Array, 
     if count < _FEWEST_PAIRS:
         by_level = dict.fromkeys(("demonstrators", "episodes"), ((nan, nan, nan),) * len(nuisances))
         return Explanation(name=name, level=level, count=count, nuisances=nuisances, correlations=by_level)
-    found = {"demonstrators": rank_correlations_of_each([means]), "episodes": rank_correlations_of_each([columns])}
+    samples = {"demonstrators": means, "episodes": columns}
+    found = {each: rank_correlations_of_each([rows])[0] for each, rows in samples.items()}
     drawn = _resampled(means, columns, who, seed)
-    r_squared = float(_r_squared(found[level])[0])
+    r_squared = float(_r_squared(found[level]))
     low, high = _quantiles(_r_squared(drawn[level]))
     correlations = {
-        each: tuple((float(found[each][0, 0, z]), *_quantiles(drawn[each][:, 0, z])) for z in range(1, len(columns)))
+        each: tuple((float(found[each][0, z]), *_quantiles(drawn[each][:, 0, z])) for z in range(1, len(columns)))
         for each in found
     }
     return Explanation(
@@ -543,7 +532,7 @@ def _explain(name: str, nuisances: tuple[str, ...], columns: Array, who: Array, 
 
 
 def _resampled(means: Array, columns: Array, who: Array, seed: int) -> dict[str, Array]:
-    """(resample, column, column) rank correlations by level; of demonstrators or, where these are few, of episodes."""
+    """(resample, column, column) rank correlations by level; resamples demonstrators or, if these are few, episodes."""
     random, count = random_stream(seed, "indicators", "correlations"), means.shape[1]
     resamples = min(_RESAMPLES, max(100, _COUNTS // len(who)))
     if count >= CLUSTERS:

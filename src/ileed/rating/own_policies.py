@@ -1,12 +1,12 @@
-"""Policies of single demonstrators: how consistent each demonstrator is, and how far from what all do.
+"""Policies of single demonstrators: how consistent each demonstrator is, and how different from the common policy.
 
 Two indicators of continuous actions, by episode, for demonstrators with two episodes or more. With y the actions, each
-dimension divided by its standard deviation (binary dimensions are left out, unless all are binary), f_i a policy that
-is fitted to demonstrator i alone, and f the common policy, which is fitted to all demonstrators:
+dimension divided by its standard deviation (binary dimensions are left out, unless all are binary), f_i a policy
+fitted to demonstrator i alone, and f the common policy, fitted to all demonstrators:
 
 - `own_policy_residual`: the mean of |y - f_i(s)|^2 over the steps of the episode, divided by the variance of the
   demonstrator's own actions, so that the mean over episodes is the share of this variance that the own policy leaves
-  unexplained: 0 for actions that are a function of the state, 1 for actions that have nothing to do with it.
+  unexplained: 0 for actions that are a function of the state, 1 for actions that are independent of it.
 - `distance_from_common`: the mean of |f_i(s) - f(s)|^2 over the steps of the episode, divided by the variance of the
   actions of all demonstrators.
 
@@ -15,11 +15,10 @@ there are episodes, and each fold is held out in turn. A policy is a ridge regre
 and 256 random Fourier features of them (Rahimi and Recht 2007, "Random features for large-scale kernel machines"),
 cos(w' s + b) with w ~ N(0, 1 / l^2). The lengths l are spread over a factor of eight around the square root of the
 number of inputs. The penalty is the one of seven that predicts held-out episodes best, for each demonstrator and for
-the common policy. Neither policy has a memory or a second mode. With few steps, both indicators include the error of
-estimating f_i, and are larger for that reason.
+the common policy. Neither policy is recurrent or multimodal. With few steps, both indicators include the estimation
+error of f_i, and are larger for that reason.
 
-Of data with more than 262,144 steps, steps at even distances are used; of observations with more than 128 numbers, as
-many random projections.
+With more than 262,144 steps, evenly spaced steps are used; with more than 128 inputs, as many random projections.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from ileed._numpy import default_errors
 from ileed._torch import Float, default_modes, numpy_stream, stream, threads
 from ileed.data import Array, Demonstrations
 from ileed.errors import SettingsError
+from ileed.rating.indicators import movement_dimensions
 
 _FOLDS = 5
 _FEATURES = 256
@@ -58,13 +58,16 @@ def own_policy_indicators(data: Demonstrations, *, seed: int = 0) -> dict[str, A
         seed: Of the folds and the random features.
     """
     if not data.action_size:
-        raise SettingsError("own_policies is True but actions are discrete: it needs continuous actions, leave it out")
+        raise SettingsError(
+            "own_policies is True but actions are discrete: leave it out", code="own-policies-of-discrete-actions"
+        )
     inputs, targets = _Inputs.of(data, seed), _Targets.of(data)
     fold, steps = _deal(data, seed), np.arange(0, len(data), 1 + len(data) // _MOST_STEPS)
     who = data.demonstrator[steps]
-    of_each = np.split(steps[np.argsort(who, kind="stable")], np.cumsum(np.bincount(who, minlength=len(data.names))))
+    ends = np.cumsum(np.bincount(who, minlength=len(data.names)))[:-1]
+    of_each = np.split(steps[np.argsort(who, kind="stable")], ends)
     common, own = _Moments.none(inputs.width, targets.width), []
-    for rows in of_each[: len(data.names)]:
+    for rows in of_each:
         moments = _Moments.none(inputs.width, targets.width)
         for part in inputs.parts(rows):
             moments.add(inputs(part), targets(part), fold[data.episode[part]])
@@ -72,7 +75,7 @@ def own_policy_indicators(data: Demonstrations, *, seed: int = 0) -> dict[str, A
         common.total.add_(moments.total)
     shared = common.policies()
     residual, apart, used = (np.zeros(data.episode_count) for _ in range(3))
-    for rows, alone in zip(of_each, own, strict=False):
+    for rows, alone in zip(of_each, own, strict=True):
         for part in inputs.parts(rows):
             episode, features, actions = data.episode[part], inputs(part), targets(part)
             place = torch.from_numpy(fold[episode])
@@ -81,12 +84,12 @@ def own_policy_indicators(data: Demonstrations, *, seed: int = 0) -> dict[str, A
             apart += _sums(episode, (by_own - by_all).square(), data.episode_count)
             used += np.bincount(episode, minlength=data.episode_count)
     count = np.where(used > 0, used, nan)
-    of_own, of_all = _variances(data, targets, of_each[: len(data.names)], count)
+    of_own, of_all = _variances(data, targets, of_each, count)
     return {"own_policy_residual": residual / count / of_own, "distance_from_common": apart / count / of_all}
 
 
 def _deal(data: Demonstrations, seed: int) -> Array:
-    """(episode,) a fold of each, dealt at random within demonstrators."""
+    """(episode,) the fold of each, dealt at random within demonstrators."""
     order = numpy_stream(seed, "folds of own policies").permutation(data.episode_count)
     order = order[np.argsort(data.episode_demonstrator[order], kind="stable")]
     who = data.episode_demonstrator[order]
@@ -96,7 +99,7 @@ def _deal(data: Demonstrations, seed: int) -> Array:
 
 
 class _Inputs(NamedTuple):
-    """What policies read of steps: standardised observations and random Fourier features of them, and a one."""
+    """The features of steps: standardised observations, random Fourier features of them, and a one."""
 
     data: Demonstrations
     varying: Array
@@ -108,7 +111,7 @@ class _Inputs(NamedTuple):
 
     @classmethod
     def of(cls, data: Demonstrations, seed: int) -> _Inputs:
-        """Units come from as many steps, at even distances, as are read at once."""
+        """Units come from evenly spaced steps, as many as are read at once."""
         width, random = int(np.prod(data.observations.shape[1:])), stream(seed, "features of own policies")
         rows = np.arange(0, len(data), 1 + len(data) * width // _NUMBERS_AT_ONCE)
         seen = _flat(data.observations[rows])
@@ -156,11 +159,8 @@ class _Targets(NamedTuple):
 
     @classmethod
     def of(cls, data: Demonstrations) -> _Targets:
-        rows = np.arange(0, len(data), 1 + len(data) // _MOST_STEPS)
-        actions = data.actions[rows].astype(np.float64)
-        every, scale = np.arange(actions.shape[1]), actions.std(axis=0)
-        movement = np.setdiff1d(every, data.binary_dimensions)
-        used = movement if len(movement) else every
+        actions = data.actions[:: 1 + len(data) // _MOST_STEPS].astype(np.float64)
+        used, scale = movement_dimensions(data), actions.std(axis=0)
         used = used[scale[used] > 1e-9 * np.abs(actions[:, used]).max(axis=0, initial=0)]
         return cls(data, used, actions.mean(axis=0)[used], scale[used])
 
@@ -174,7 +174,7 @@ class _Targets(NamedTuple):
 
 
 class _Moments(NamedTuple):
-    """Sums over steps of the products of features, a one and actions, by fold: all that a ridge regression reads."""
+    """Sums over steps of the products of features and actions, by fold: the sufficient statistics of a regression."""
 
     total: Float[Tensor, "fold column column"]
     features: int
@@ -208,7 +208,7 @@ class _Moments(NamedTuple):
         return found
 
     def _fit(self, moments: Float[Tensor, "column column"]) -> Float[Tensor, "penalty feature dimension"]:
-        """The ridge regressions by penalty; the one has no penalty, since all else is measured from its mean."""
+        """The ridge regressions by penalty, with an unpenalised intercept."""
         last = self.features - 1
         count, sums = moments[last, last], moments[last]
         centred = (moments - torch.outer(sums, sums) / count) / count
@@ -238,7 +238,7 @@ def _sums(episode: Array, squares: Tensor, count: int) -> Array:
 def _variances(data: Demonstrations, targets: _Targets, of_each: list[Array], count: Array) -> tuple[Array, float]:
     """(episode,) the variance of the demonstrator's own actions, and that of all; NaN where it is zero.
 
-    Every episode has the same weight, as it has in the mean over episodes.
+    Each episode has the same weight, as in the mean over episodes.
     """
     own, every = np.full(data.episode_count, nan), np.zeros(data.episode_count)
     for number, rows in enumerate(of_each):

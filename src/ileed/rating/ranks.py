@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import isnan, nan
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,32 +36,21 @@ def orders_alike(first: npt.ArrayLike, second: npt.ArrayLike) -> bool:
 
 
 def rank_correlations(values: npt.ArrayLike, counts: npt.ArrayLike) -> _Floats:
-    """Rank correlations of all pairs of columns in each of several resamples.
+    """(resample, column, column) rank correlations of (column, row) values; NaN where a column is constant.
 
-    Args:
-        values: (column, row).
-        counts: (resample, row), how often each resample contains each row.
-
-    Returns:
-        (resample, column, column), NaN where a column is constant in the resample.
+    `counts` (resample, row) is how often each resample contains each row.
     """
     columns, given = np.asarray(values), np.asarray(counts)
-    at_once = max(1, _AT_ONCE // max(1, columns.size))
-    parts = [given[first : first + at_once] for first in range(0, len(given), at_once)]
-    return np.concatenate([_correlations(columns, part) for part in parts])
-
-
-def _correlations(columns: npt.NDArray[Any], counts: npt.NDArray[Any]) -> _Floats:
-    ranks = np.stack([centred_ranks(column, counts) for column in columns], axis=1)
-    return _normalise(np.einsum("rin,rjn->rij", counts[:, None, :] * ranks, ranks))
+    at_once, found = max(1, _AT_ONCE // max(1, columns.size)), []
+    for first in range(0, len(given), at_once):
+        part = given[first : first + at_once]
+        ranks = np.stack([centred_ranks(column, part) for column in columns], axis=1)
+        found.append(_normalise(np.einsum("rin,rjn->rij", part[:, None, :] * ranks, ranks)))
+    return np.concatenate(found)
 
 
 def rank_correlations_of_each(samples: npt.ArrayLike) -> _Floats:
-    """Rank correlations of all pairs of columns in each of several samples of (sample, column, row) values.
-
-    Returns:
-        (sample, column, column), NaN where a column is constant in the sample.
-    """
+    """(sample, column, column) rank correlations of (sample, column, row) values; NaN where a column is constant."""
     values = np.asarray(samples)
     _, order = np.unique(values, return_inverse=True)
     order = order.reshape(values.shape)
@@ -82,7 +70,7 @@ def _normalise(products: _Floats) -> _Floats:
 def centred_ranks(values: npt.ArrayLike, counts: npt.ArrayLike | None = None) -> _Floats:
     """The rank of each value minus the mean rank; equal values share the mean of their ranks.
 
-    With `counts` (..., row), the ranks in samples that contain each row so often; of the same shape.
+    With `counts` (..., row), the ranks in resamples that contain each row that often; of the same shape.
     """
     _, index, number = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     if counts is None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ileed._numpy import default_errors
 from ileed._torch import numpy_stream, product
-from ileed.data import Array, Demonstrations, rules
+from ileed.data import Array, rules
 from ileed.data.rules import listed
 from ileed.errors import (
     SettingsError,
@@ -27,7 +27,7 @@ from ileed.errors import (
     true_or_false,
     whole_number,
 )
-from ileed.rating.learning_curves import LEARNING_POINTS, LearningCurves, learning_curves
+from ileed.rating.learning_curves import LEARNING_POINTS, LearningCurves, encodable, in_words, learning_curves
 from ileed.rating.posterior import (
     GRID,
     INSIDE,
@@ -36,6 +36,7 @@ from ileed.rating.posterior import (
     Estimates,
     Population,
     above,
+    cumulative,
     draws,
     likeliest,
     mean_and_interval,
@@ -48,15 +49,13 @@ from ileed.rating.posterior import (
 from ileed.rating.step_likelihood import TABULATED_POINTS, StepLikelihood, Units, Work
 
 if TYPE_CHECKING:
-    from ileed.rating.outcome_evidence import SegmentEvidence, SkillEvidence
+    from ileed.rating.outcomes import SegmentEvidence, SkillEvidence
 
-_RELATIVE = "expertise divided by its mean over people"
-_ENOUGH_STEPS = 5  # in a kind of state, to be compared there
+_ENOUGH_STEPS = 5  # in a state cluster, to be compared there
 _ENOUGH_EPISODES = 3  # of a demonstrator, to know their mean
-_ABSOLUTE = "expertise by the policy as it is"
 LEAST_RELIABILITY = 0.5
 """Below this, differences between demonstrators are not reproducible and their order is withheld."""
-SAME_IN_ALL_EPISODES = "expertise is the same in all episodes of a person here: fit with expertise=Drift()"
+SAME_IN_ALL_EPISODES = "expertise does not change from episode to episode in this fit: fit with expertise=Drift()"
 
 
 @final
@@ -73,7 +72,7 @@ class RatedBy:
     """The number of folds of episodes, each rated by a policy that has not seen it; 0 for a policy as given."""
     levels: tuple[float, ...] = ()
     """The least and the greatest mean expertise that explain the held-out steps about equally well, each with a policy
-    of its own temperature: within 1.92 nats of the likeliest, where a 95 % interval of one number ends."""
+    of its own temperature: within 1.92 nats of the likeliest, where a 95% interval of one number ends."""
     free_scales: int | None = None
     """The number of scales of expertise that the likelihood leaves free; None if the embedding is learned."""
     horizon: int | None = None
@@ -87,7 +86,7 @@ class RatedBy:
     practice: int | None = None
     """The episodes over which a learning curve's change is counted; None where there are no curves."""
     outcomes: int = 0
-    """The number of episodes whose outcomes were combined with actions (`ileed.rating.outcome_evidence`)."""
+    """The number of episodes whose outcomes were combined with actions (`ileed.rating.outcomes`)."""
 
     @property
     def orders_by_skill(self) -> bool:
@@ -100,12 +99,12 @@ class RatedBy:
 
     @property
     def replaces_in_sample(self) -> bool:
-        """Whether the expertise of a fit is that of its ratings rather than the estimate in sample."""
+        """Whether the expertise of a fit is that of its ratings rather than the in-sample estimate."""
         return self.horizon is not None or self.outcomes > 0
 
     @property
     def identification(self) -> str:
-        """What the data fix, in one sentence; empty where it was not examined."""
+        """What the data identify, in one sentence; empty where it was not examined."""
         if self.outcomes:
             known = "" if self.reliability is None else f"; reliability {self.reliability:.2f}"
             return f"expertise combines actions with the outcomes of {self.outcomes:,} episodes{known}"
@@ -117,7 +116,9 @@ class RatedBy:
             return ""
         low, high = self.levels
         if high <= 1.1 * low:
-            return f"the held-out steps fix the level of expertise too, by a sharp policy: {low:.2f} on average"
+            return (
+                f"the held-out steps also fix the level of expertise, because the policy is sharp: {low:.2f} on average"
+            )
         if self.free_scales == 0:
             return f"the known skills fix the level of expertise for any policy: {low:.2f} to {high:.2f} on average"
         least = f"mean expertise from {low:.2f} to {high:.2f} explains the held-out steps about equally well"
@@ -127,20 +128,21 @@ class RatedBy:
     def __post_init__(self) -> None:
         checked_level(self.confidence_level)
         if len(self.levels) not in (0, 2) or not all(0 <= level <= 1 for level in self.levels):
-            raise SettingsError(f"levels are {self.levels}: they are two numbers from 0 to 1, or none")
+            raise SettingsError(
+                f"levels must be two numbers from 0 to 1, or none, got {self.levels}", code="levels-invalid"
+            )
         for name in ("temperature", "dispersion"):
             number(name, getattr(self, name), above=0, rule="it must be a number above zero")
         if self.reliability is not None:
-            number("reliability", self.reliability, least=0, most=1, rule="it is a number from 0 to 1, or None")
+            number("reliability", self.reliability, least=0, most=1, rule="it must be a number from 0 to 1, or None")
         for name, least in (("folds", 0), ("outcomes", 0), ("free_scales", 0), ("horizon", 1), ("practice", 2)):
             if (value := getattr(self, name)) is not None or name in ("folds", "outcomes"):
-                whole_number(name, value, least=least, rule=f"it is a whole number, {least} or more")
+                whole_number(name, value, least=least, rule=f"it must be a whole number, {least} or more")
 
 
 def checked_level(value: float, name: str = "confidence_level") -> float:
     """A confidence level or another probability between 0 and 1, both excluded."""
-    rule = "it is a probability between 0 and 1, such as 0.95"
-    return number(name, value, above=0, below=1, rule=rule)
+    return number(name, value, above=0, below=1, rule="it must be a probability between 0 and 1, such as 0.95")
 
 
 class Rating(NamedTuple):
@@ -185,7 +187,7 @@ class Ratings:
     evidence: SkillEvidence | None = None
     """What actions and outcomes say alone, where `Fitted.assess` combined both."""
     segments: SegmentEvidence | None = None
-    """The same label by label, of ratings by a skill column."""
+    """The same label by label, for ratings by a skill column."""
 
     @classmethod
     def of_tensors(cls, names: tuple[str, ...], by: RatedBy, tensors: Mapping[str, Tensor]) -> Ratings:
@@ -198,12 +200,6 @@ class Ratings:
         practice = by.practice
         return found if practice is None else found.with_curves(LearningCurves.of_tensors(names, practice, tensors))
 
-    def with_curves(self, curves: LearningCurves) -> Ratings:
-        """The same ratings with learning curves, on the same scale."""
-        reference = float(self.best.expertise.mean()) if self.reference is None else self.reference
-        by = replace(self.by, practice=curves.episodes)
-        return replace(self, by=by, curves=replace(curves, reference=reference))
-
     def tensors(self) -> dict[str, Tensor]:
         """What a run directory keeps, beside the names and `by`."""
         assert self.population is not None
@@ -211,7 +207,7 @@ class Ratings:
         return {
             "counts": torch.tensor(np.stack([self.steps, self.episodes])),
             "alone": torch.tensor(np.stack(self.alone)),
-            "shares": torch.tensor(self._posterior),
+            "shares": torch.tensor(self.posterior),
             "population": torch.tensor(self.population.share),
             **({} if spread is None else {"episode_spread": torch.tensor(spread)}),
             "in_sample": torch.tensor(self.in_sample),
@@ -219,18 +215,47 @@ class Ratings:
         }
 
     @staticmethod
-    def empty_tensors(people: int, by: RatedBy, points: int = len(INSIDE)) -> dict[str, Tensor]:
-        """The shapes and types of what a run directory keeps, with shares at so many points."""
+    def empty_tensors(demonstrators: int, by: RatedBy, points: int = len(INSIDE)) -> dict[str, Tensor]:
+        """The shapes and types of what a run directory keeps, with shares at this many points."""
         shapes = {
-            "alone": (3, people),
-            "shares": (people, points if points == KEPT_POINTS else len(INSIDE)),
+            "alone": (3, demonstrators),
+            "shares": (demonstrators, points if points == KEPT_POINTS else len(INSIDE)),
             "population": (len(INSIDE),),
             "episode_spread": (len(SPREADS),),
-            "in_sample": (people,),
+            "in_sample": (demonstrators,),
         }
         floats = {name: torch.empty(shape, dtype=torch.float64) for name, shape in shapes.items()}
-        curves = {} if by.practice is None else LearningCurves.empty_tensors(people)
-        return {"counts": torch.empty(2, people, dtype=torch.int64)} | floats | curves
+        curves = {} if by.practice is None else LearningCurves.empty_tensors(demonstrators)
+        return {"counts": torch.empty(2, demonstrators, dtype=torch.int64)} | floats | curves
+
+    def with_curves(self, curves: LearningCurves) -> Ratings:
+        """The same ratings with learning curves, on the same scale."""
+        reference = float(self.best.expertise.mean()) if self.reference is None else self.reference
+        by = replace(self.by, practice=curves.episodes)
+        return replace(self, by=by, curves=replace(curves, reference=reference))
+
+    def with_shares(self, shares: Array, by: RatedBy) -> Ratings:
+        """The same ratings with other posterior distributions of expertise."""
+        return replace(self, shares=shares, by=by, pooled=mean_and_interval(shares, by.confidence_level))
+
+    def select(self, chosen: Array, names: tuple[str, ...]) -> Ratings:
+        """The pooled ratings of some demonstrators or units by their numbers, under these names."""
+        assert self.pooled is not None
+        return replace(
+            self,
+            names=names,
+            steps=self.steps[chosen],
+            episodes=self.episodes[chosen],
+            alone=Estimates(*(values[chosen] for values in self.alone)),
+            pooled=Estimates(*(values[chosen] for values in self.pooled)),
+            shares=self.posterior[chosen],
+            parts={},
+        )
+
+    def renamed(self, names: Mapping[str, str]) -> Ratings:
+        """The same ratings with other names."""
+        curves, evidence = self.curves and self.curves.renamed(names), self.evidence and self.evidence.renamed(names)
+        return replace(self, names=tuple(names[name] for name in self.names), curves=curves, evidence=evidence)
 
     @property
     def confidence_level(self) -> float:
@@ -241,9 +266,18 @@ class Ratings:
         """The pooled estimates where there are any."""
         return self.alone if self.pooled is None else self.pooled
 
+    @property
+    def posterior(self) -> Array:
+        """(demonstrator, point) the posterior distributions of expertise; refuses ratings without pooling."""
+        if self.shares is None:
+            raise SettingsError(
+                "these ratings have no posterior distribution: rate with pooled=True", code="ratings-not-pooled"
+            )
+        return self.shares
+
     def __getitem__(self, name: str) -> Rating:
-        person, best = self._index(name), self.best
-        return Rating(float(best.expertise[person]), float(best.low[person]), float(best.high[person]))
+        who, best = self._index(name), self.best
+        return Rating(float(best.expertise[who]), float(best.low[who]), float(best.high[who]))
 
     def by_demonstrator(self) -> dict[str, float]:
         """The expertise of each demonstrator, pooled where there are pooled estimates."""
@@ -253,17 +287,16 @@ class Ratings:
     def table(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
         """The expertise of demonstrators with its interval and the interval of their rank, best first.
 
-        `relative` divides expertise by its mean over demonstrators, which is what the data fix: all of it could be
-        larger by one factor, with a policy that is less sharp. 1 is then the average. The metadata of the table name
-        the scale. `in_sample` is the fit's own estimate on the same scale; an overfitted policy rates all alike.
+        `relative` divides expertise by its mean over demonstrators, which is what the data identify: all of it could be
+        larger by one factor, with a less sharp policy. 1 is then the average. The metadata of the table name the scale.
+        `in_sample` is the fit's own estimate on the same scale; an overfitted policy rates all demonstrators alike.
         Among more than 5,000 demonstrators, a rank is the quantile of a value. Where ratings are not reliable, every
         rank is possible.
         """
-        level, told = self._scale(relative, confidence_level)
+        level, metadata = self._scale(relative, confidence_level)
         own, low, high, rank_low, rank_high = self._places(level, relative=relative)
-        units = dict(self.parts) or {"demonstrator": self.names}
         columns: dict[str, Any] = {
-            **{each: [name.encode(errors="replace").decode() for name in names] for each, names in units.items()},
+            **{each: encodable(names) for each, names in (dict(self.parts) or {"demonstrator": self.names}).items()},
             "steps": self.steps,
             "episodes": self.episodes,
             "expertise": own,
@@ -276,7 +309,7 @@ class Ratings:
             columns["in_sample"] = self.in_sample / np.nanmean(self.in_sample) if relative else self.in_sample
         for evidence in (self.evidence, self.segments):
             columns |= {} if evidence is None else evidence.columns()
-        return pa.table(columns).take(self.order).replace_schema_metadata(told)
+        return pa.table(columns).take(self.order).replace_schema_metadata(metadata)
 
     @cached_property
     def order(self) -> Array:
@@ -284,19 +317,24 @@ class Ratings:
         return np.argsort(-self._places(self.confidence_level, relative=True)[0], kind="stable")
 
     def _places(self, level: float, *, relative: bool) -> tuple[Array, ...]:
-        """Expertise, both ends of its interval, and both of the rank's."""
+        """(demonstrator,) expertise, both ends of its interval, and both of the rank's, 1 for the best."""
+        shares, count = self.posterior, len(self.names)
         if self._are_many:
-            return placed(self._posterior, level, relative=relative, reference=self.reference)
-        drawn, own = self._draws, product(self._posterior, INSIDE)
+            best = mean_and_interval(shares, level)
+            below, points = cumulative(shares.mean(0)[None])[0], points_of(shares.shape[1])
+            ranks = [1 + np.rint((count - 1) * (1 - np.interp(end, points, below))) for end in (best.high, best.low)]
+            mean = best.expertise.mean() if self.reference is None else self.reference
+            values = (each / (mean if relative else 1.0) for each in best)
+            return *values, *(rank.astype(np.int64) for rank in ranks)
+        drawn, own = self._draws, product(shares, INSIDE)
         if relative:
-            reference = drawn.mean(1, keepdims=True) if self.reference is None else self.reference
-            drawn = drawn / reference
+            drawn = drawn / (drawn.mean(1, keepdims=True) if self.reference is None else self.reference)
             own = drawn.mean(0)
         low, high = np.quantile(drawn, tails(level), axis=0)
         rank = np.argsort(np.argsort(-drawn, axis=1), axis=1) + 1
         rank_low, rank_high = np.quantile(rank, tails(level), axis=0, method="nearest").astype(np.int64)
         if self._is_unreliable:
-            rank_low, rank_high = np.ones_like(rank_low), np.full_like(rank_high, len(self.names))
+            rank_low, rank_high = np.ones_like(rank_low), np.full_like(rank_high, count)
         return own, low, high, rank_low, rank_high
 
     @property
@@ -312,8 +350,8 @@ class Ratings:
         where the interval of the change excludes zero, both by all episodes and by the demonstrator's own, and
         otherwise "cannot be told". `table()` has the mean over all of a demonstrator's steps.
         """
-        level, told = self._scale(relative, confidence_level)
-        return self._curves.table(relative=relative, level=level).replace_schema_metadata(told)
+        level, metadata = self._scale(relative, confidence_level)
+        return self._curves.table(relative=relative, level=level).replace_schema_metadata(metadata)
 
     @default_errors()
     def curve(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
@@ -321,18 +359,22 @@ class Ratings:
 
         `episode` counts a demonstrator's own episodes from 0 on. `relative` is as in `table()`.
         """
-        level, told = self._scale(relative, confidence_level)
-        return self._curves.curve(relative=relative, level=level).replace_schema_metadata(told)
+        level, metadata = self._scale(relative, confidence_level)
+        return self._curves.curve(relative=relative, level=level).replace_schema_metadata(metadata)
 
     def _scale(self, relative: bool, confidence_level: float | None) -> tuple[float, dict[str, str]]:
+        """The confidence level, and the metadata of a table."""
         level = self.confidence_level if confidence_level is None else checked_level(confidence_level)
-        true_or_false("relative", relative)
-        return level, {"scale": _RELATIVE if relative else _ABSOLUTE, "confidence_level": str(level)}
+        is_relative = true_or_false("relative", relative)
+        scale = (
+            "expertise divided by its mean over demonstrators" if is_relative else "expertise by the policy as it is"
+        )
+        return level, {"scale": scale, "confidence_level": str(level)}
 
     @property
     def _curves(self) -> LearningCurves:
         if self.curves is None:
-            raise SettingsError(SAME_IN_ALL_EPISODES)
+            raise SettingsError(SAME_IN_ALL_EPISODES, code="no-learning-curves")
         return self.curves
 
     @default_errors()
@@ -344,30 +386,32 @@ class Ratings:
         demonstrator has five steps or more: below one half, do not compare.
         """
         if not self.parts:
-            raise SettingsError("these are ratings of people: rate kinds of state, with assess(data, by=COLUMN)")
+            raise SettingsError(
+                "these ratings are not by label: rate with assess(data, by=COLUMN)", code="ratings-without-labels"
+            )
         assert self.population is not None
-        people, kinds = (np.array(column) for column in self.parts.values())
-        share = {kind: self.steps[kinds == kind].sum() / self.steps.sum() for kind in np.unique(kinds)}
-        everybody = draws(self.population.share[None])[:, 0]
-        names = list(dict.fromkeys(people.tolist()))
-        drawn, overlap = np.zeros((len(everybody), len(names))), np.zeros(len(names))
-        for person, name in enumerate(names):
-            for kind, part in share.items():
-                unit = np.flatnonzero((people == name) & (kinds == kind))
-                drawn[:, person] += part * (self._draws[:, unit[0]] if len(unit) else everybody)
-                overlap[person] += part * bool(len(unit) and self.steps[unit[0]] >= _ENOUGH_STEPS)
+        owners, labels = (np.array(column) for column in self.parts.values())
+        share = {label: self.steps[labels == label].sum() / self.steps.sum() for label in np.unique(labels)}
+        unknown = draws(self.population.share[None])[:, 0]
+        names = list(dict.fromkeys(owners.tolist()))
+        drawn, overlap = np.zeros((len(unknown), len(names))), np.zeros(len(names))
+        for who, name in enumerate(names):
+            for label, part in share.items():
+                unit = np.flatnonzero((owners == name) & (labels == label))
+                drawn[:, who] += part * (self._draws[:, unit[0]] if len(unit) else unknown)
+                overlap[who] += part * bool(len(unit) and self.steps[unit[0]] >= _ENOUGH_STEPS)
         drawn = drawn / (drawn.mean(1, keepdims=True) if self.reference is None else self.reference)
-        level, told = self._scale(True, confidence_level)
+        level, metadata = self._scale(True, confidence_level)
         low, high = np.quantile(drawn, tails(level), axis=0)
         columns = {"demonstrator": names, "expertise": drawn.mean(0), "low": low, "high": high, "overlap": overlap}
         order = np.argsort(-drawn.mean(0), kind="stable")
-        return pa.table(columns).take(order).replace_schema_metadata(told)
+        return pa.table(columns).take(order).replace_schema_metadata(metadata)
 
     @default_errors()
     def probability_better(self, first: str, second: str) -> float:
         """The probability that one demonstrator's expertise is above another's, given all steps."""
         one, other = self._index(first), self._index(second)
-        return float(above(self._posterior[[one]], self._posterior[[other]])[0, 0])
+        return float(above(self.posterior[[one]], self.posterior[[other]])[0, 0])
 
     @property
     def not_identified(self) -> str:
@@ -403,93 +447,87 @@ class Ratings:
         Two demonstrators of one group may still differ: no demonstrator between them separates the group in two. There
         is one group where the order is `not_identified`.
         """
-        order, apart = self._boundaries_at(checked_level(probability, "probability"))
-        if self.not_identified:
-            return [tuple(self.names[person] for person in order)]
-        ends = [*(np.flatnonzero(apart >= probability) + 1), len(order)]
-        return [tuple(self.names[person] for person in order[first:end]) for first, end in pairwise([0, *ends])]
+        return [group for group, _ in self._separated(checked_level(probability, "probability"))]
+
+    def _separated(self, probability: float) -> list[tuple[tuple[str, ...], float]]:
+        """Groups, best first, with the probability that the worst of each is better than the best after it."""
+        order, least = boundaries(self.posterior, probability)
+        ends = [] if self.not_identified else (np.flatnonzero(least >= probability) + 1).tolist()
+        names = [self.names[who] for who in order]
+        return [
+            (tuple(names[first:end]), float(least[end - 1]) if end < len(names) else 1.0)
+            for first, end in pairwise([0, *ends, len(names)])
+        ]
 
     @default_errors()
     def sentence(self, probability: float = 0.95) -> str:
-        """Who can be told apart, in words; the two best groups of several, or how many of very many are not average.
+        """Which demonstrators can be told apart, in words: the two best groups of several, or how many are not average.
 
-        It says so where duration and speed explain most of the order, and what continuous actions alone do not tell.
+        It also says where duration and speed explain most of the order, and what continuous actions alone cannot tell.
         """
-        order = self._order_in_words(checked_level(probability, "probability"))
-        if not self.by.orders_by_skill and len(self.groups(probability)) > 1:
+        groups = self._separated(checked_level(probability, "probability"))
+        if self._are_many and not self.not_identified:
+            order = self._compared_with_mean(probability)
+        elif len(self.names) == 1:
+            order = "there is one demonstrator"
+        elif len(groups) > 1:
+            order = self._best_groups(groups)
+        elif why := self.not_identified:
+            order = f"the order of the {len(self.names)} demonstrators is not identified: {why}"
+        else:
+            order = f"the {len(self.names)} demonstrators cannot be told apart"
+        if not self.by.orders_by_skill and len(groups) > 1:
             order += "; only outcomes tell whether that is skill"
         return f"{order}; but {self.by.explained}" if self.by.explained else order
 
-    def _order_in_words(self, probability: float) -> str:
-        if self._are_many and not self.not_identified:
-            return apart_from_mean(self._posterior, probability)
-        groups = self.groups(probability)
-        if len(self.names) == 1:
-            return "there is one demonstrator"
-        if len(groups) == 1:
-            if why := self.not_identified:
-                return f"the order of the {len(self.names)} demonstrators is not identified: {why}"
-            return f"the {len(self.names)} demonstrators cannot be told apart"
+    def _best_groups(self, groups: list[tuple[tuple[str, ...], float]]) -> str:
         parts: list[str] = []
-        place = 0
-        for group in groups[:-1][:2]:
-            place += len(group)
-            least = self._boundaries_at(probability)[1][place - 1]
-            sure = "above .99" if least > 0.99 else f"{least:.2f}"
-            who = " and ".join(filter(None, (", ".join(group[:-1]), group[-1])))
+        named = groups[:-1][:2]
+        for group, least in named:
+            who, others = in_words(group), "those below" if parts else "all others"
             if len(group) > 5:
-                who = f"the best {len(group)}" if not parts else f"the next {len(group)}"
-            whom = "those below" if parts else "all others"
-            parts.append(f"{who} {self._verb(len(group))} than {whom} (probability {sure})")
+                who = f"the {'next' if parts else 'best'} {len(group)}"
+            verb = "is better" if len(group) == 1 else "are better"
+            if not self.by.orders_by_skill:
+                verb = f"{'follows' if len(group) == 1 else 'follow'} the common policy more closely"
+            parts.append(f"{who} {verb} than {others} (probability {'above .99' if least > 0.99 else f'{least:.2f}'})")
+        rest = len(self.names) - sum(len(group) for group, _ in named)
         if len(groups) > 3:
-            parts.append(f"the other {len(self.names) - place} fall into {len(groups) - 2} groups")
-        elif len(groups[-1]) > 1:
-            parts.append(f"the other {len(groups[-1])} cannot be told apart")
+            parts.append(f"the other {rest} fall into {len(groups) - 2} groups")
+        elif rest > 1:
+            parts.append(f"the other {rest} cannot be told apart")
         return "; ".join(parts)
 
-    def _verb(self, count: int) -> str:
-        """What a group of so many demonstrators does in comparison with others."""
-        if self.by.orders_by_skill:
-            return "is better" if count == 1 else "are better"
-        return f"{'follows' if count == 1 else 'follow'} the common policy more closely"
-
-    def _boundaries_at(self, probability: float) -> tuple[Array, Array]:
-        if probability not in self._boundaries:
-            self._boundaries[probability] = boundaries(self._posterior, probability)
-        return self._boundaries[probability]
-
-    @cached_property
-    def _boundaries(self) -> dict[float, tuple[Array, Array]]:
-        return {}
+    def _compared_with_mean(self, probability: float) -> str:
+        """How many demonstrators are above the mean over demonstrators, and how many below it."""
+        shares = self.posterior
+        points = points_of(shares.shape[1])
+        own = shares[:, points > product(shares, points).mean()].sum(1)
+        high, low = int((own >= probability).sum()), int((own <= 1 - probability).sum())
+        who = f"{high:,} of {len(shares):,} demonstrators are above the mean and {low:,} below it"
+        return f"{who}, each with probability {probability:.2f} or more"
 
     @default_errors()
     def episodes_to_settle(self, first: str, second: str, probability: float = 0.95) -> float:
         """The number of further episodes of each that would tell two demonstrators apart with this probability.
 
-        An estimate: the variance of each falls as one by their episodes. Infinite where both are estimated alike.
+        An estimate: the variance of each is inversely proportional to their episodes. Infinite where both are
+        estimated alike.
         """
-        shares = self._posterior
         checked_level(probability, "probability")
-        people = [self._index(first), self._index(second)]
+        chosen = [self._index(first), self._index(second)]
+        shares = self.posterior[chosen]
         points = points_of(shares.shape[1])
-        mean = product(shares[people], points)
-        variance = product(shares[people], points**2) - mean**2
+        mean = product(shares, points)
+        variance = product(shares, points**2) - mean**2
         distance, wanted = abs(mean[0] - mean[1]), NormalDist().inv_cdf(probability)
         times = wanted**2 * variance.sum() / max(distance, 1e-12) ** 2
-        more = (times - 1) * self.episodes[people].max()
+        more = (times - 1) * self.episodes[chosen].max()
         return float(max(0, np.ceil(more))) if more < 1e9 else np.inf
-
-    @property
-    def _posterior(self) -> Array:
-        if self.shares is None:
-            raise SettingsError(
-                "these ratings are not pooled, and have no posterior distribution: rate with pooled=True"
-            )
-        return self.shares
 
     @cached_property
     def _draws(self) -> Array:
-        return draws(self._posterior)
+        return draws(self.posterior)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
@@ -499,18 +537,13 @@ class Ratings:
         if not isinstance(name, str) or name not in self._numbers:
             raise UnknownDemonstratorError(
                 f"demonstrator {brief(name)} was not rated{did_you_mean(name, self.names)}: the names are "
-                f"{listed(self.names)}"
+                f"{listed(self.names)}",
+                code="demonstrator-unknown",
             )
         return self._numbers[name]
 
-    def renamed(self, names: Mapping[str, str]) -> Ratings:
-        """The same ratings with other names."""
-        curves, evidence = self.curves and self.curves.renamed(names), self.evidence and self.evidence.renamed(names)
-        return replace(self, names=tuple(names[name] for name in self.names), curves=curves, evidence=evidence)
-
     def __str__(self) -> str:
-        best = self.best
-        lines = zip(self.names, best.expertise, best.low, best.high, self.steps, strict=True)
+        lines = zip(self.names, *self.best, self.steps, strict=True)
         return "\n".join(
             f"{name}: {expertise:.3f} ({low:.3f} to {high:.3f}, {steps:,} steps)"
             for name, expertise, low, high, steps in sorted(lines, key=lambda line: -line[1])
@@ -519,31 +552,6 @@ class Ratings:
 
 _PAIRS = 50_000_000  # compared to tell one group from all below; a boundary that takes more is not looked for
 _ROWS = 4096
-
-
-def placed(shares: Array, level: float, *, relative: bool, reference: float | None) -> tuple[Array, ...]:
-    """Expertise, both ends of its interval, and both of the rank's, 1 for the best; arrays (demonstrator,).
-
-    With `relative`, expertise is divided by its mean over demonstrators, or by `reference`.
-    """
-    points, people = points_of(shares.shape[1]), len(shares)
-    own, low, high = mean_and_interval(shares, level)
-    of_all = shares.mean(0)
-    below = np.cumsum(of_all) - of_all / 2
-    best, worst = (
-        1 + np.rint((people - 1) * (1 - np.interp(end, points, below))).astype(np.int64) for end in (high, low)
-    )
-    divisor = (own.mean() if reference is None else reference) if relative else 1.0
-    return own / divisor, low / divisor, high / divisor, best, worst
-
-
-def apart_from_mean(shares: Array, probability: float) -> str:
-    """Say how many demonstrators are above the mean over demonstrators, and how many below it."""
-    points = points_of(shares.shape[1])
-    own = shares[:, points > product(shares, points).mean()].sum(1)
-    above_it, below_it = int((own >= probability).sum()), int((own <= 1 - probability).sum())
-    who = f"{above_it:,} of {len(shares):,} demonstrators are above the mean over people and {below_it:,} below it"
-    return f"{who}, each with probability {probability:.2f} or more"
 
 
 def boundaries(shares: Array, probability: float) -> tuple[Array, Array]:
@@ -556,31 +564,30 @@ def boundaries(shares: Array, probability: float) -> tuple[Array, Array]:
     ordered = shares[order]
     before, after = ordered[:-1], ordered[1:]
     parts = (slice(first, first + _ROWS) for first in range(0, len(before), _ROWS))
-    neighbours = [(before[part] * (np.cumsum(after[part], axis=1) - after[part] / 2)).sum(1) for part in parts]
+    neighbours = [(before[part] * cumulative(after[part])).sum(1) for part in parts]
     least = np.concatenate([np.empty(0), *neighbours])
     for place in np.flatnonzero(least >= probability):
         better, worse = ordered[: place + 1], ordered[place + 1 :]
-        few = min(len(better), len(worse))
-        least[place] = 0.0 if few * len(ordered) > _PAIRS else _least_above(better, worse)
+        if min(len(better), len(worse)) * len(ordered) > _PAIRS:
+            least[place] = 0.0
+            continue
+        parts = [slice(first, first + _ROWS) for first in range(0, max(len(better), len(worse)), _ROWS)]
+        least[place] = min(above(better[one], worse[other]).min(initial=1.0) for one in parts for other in parts)
     return order, least
 
 
 def places_to_show(uncertainty: Array, *, ends: int, between: int) -> list[int]:
-    """Places in a ranking: the first and the last so many, and between them so many of the most uncertain; or all."""
-    people = len(uncertainty)
-    if people <= 2 * ends + between:
-        return list(range(people))
-    widest = np.argsort(-uncertainty[ends : people - ends], kind="stable")[:between] + ends
-    return [*range(ends), *sorted(widest.tolist()), *range(people - ends, people)]
+    """Places in a ranking: the first and the last, `ends` of each, and the most uncertain between them; or all."""
+    count = len(uncertainty)
+    if count <= 2 * ends + between:
+        return list(range(count))
+    widest = np.argsort(-uncertainty[ends : count - ends], kind="stable")[:between] + ends
+    return [*range(ends), *sorted(widest.tolist()), *range(count - ends, count)]
 
 
-def _least_above(better: Array, worse: Array) -> float:
-    """The least probability over all pairs, in blocks of rows."""
-    parts = [slice(first, first + _ROWS) for first in range(0, max(len(better), len(worse)), _ROWS)]
-    return min(float(above(better[one], worse[other]).min(initial=1.0)) for one in parts for other in parts)
+# --- estimation
 
-
-RESAMPLES = 2_000
+_RESAMPLES = 2_000
 OWNERS_AT_ONCE = 4_000
 """Whose likelihoods are in memory together where there are very many demonstrators."""
 
@@ -594,42 +601,46 @@ def estimate(
 ) -> Ratings:
     """Rate demonstrators, or `units` in place of them.
 
-    Of very many demonstrators 5,000, evenly spaced, make the population; all are rated by it, some thousands at once.
+    With very many demonstrators, 5,000 evenly spaced ones make the population; all are rated by it, in parts.
     """
     data = likelihood.data
     if (data.steps_each == 0).any():
-        nobody = data.names[int((data.steps_each == 0).argmax())]
-        raise SettingsError(f"{nobody!r} has no step to be rated by: leave that name out with demonstrations.by(...)")
+        name = data.names[int((data.steps_each == 0).argmax())]
+        raise SettingsError(
+            f"demonstrator {name!r} has no steps: leave that name out with demonstrations.by(...)",
+            code="demonstrator-without-steps",
+        )
     names, owner = (data.names, data.demonstrator) if units is None else (units.names, units.of_step)
-    many = len(names) > rules.MANY_PEOPLE and (units is None or likelihood.owner_curves is not None)
+    count = len(names)
+    many = count > rules.MANY_PEOPLE and (units is None or likelihood.owner_curves is not None)
     if many and not data.discrete and likelihood.owner_curves is None:
         likelihood = likelihood.tabulated(units)
     of_some = likelihood.by_owner(units)
     population = None if isinstance(pooled, bool) else pooled
     if many and pooled is True:
-        population = of_some(some_of(len(names))).posterior(None)[1]
-    every = np.arange(len(names))
-    parts = np.split(every, range(OWNERS_AT_ONCE, len(every), OWNERS_AT_ONCE)) if many else [None]
-    alone, together, shares = [], [], []
+        population = of_some(some_of(count)).posterior(None)[1]
+    parts = np.split(np.arange(count), range(OWNERS_AT_ONCE, count, OWNERS_AT_ONCE)) if many else [None]
+    alone, shares = [], []
     for part in parts:
         own = of_some(part)
         alone.append(likeliest(own.curves, level))
         if pooled is not False:
             share, population = own.posterior(population)
-            together.append(mean_and_interval(share, level))
-            shares.append(thinned(share) if many else share)
+            shares.append((mean_and_interval(share, level), thinned(share) if many else share))
+    cells = np.unique(owner * data.episode_count + data.episode)
     ratings = Ratings(
         names,
-        np.bincount(owner, minlength=len(names)),
-        _episodes_each(owner, len(names), data),
+        np.bincount(owner, minlength=count),
+        np.bincount(cells // data.episode_count, minlength=count),
         RatedBy(level, likelihood.temperature, likelihood.dispersion, **likelihood.rated),
         Estimates(*map(np.concatenate, zip(*alone, strict=True))),
         parts={} if units is None else units.columns,
     )
     if pooled is False:
         return ratings
+    together, kept = zip(*shares, strict=True)
     estimates = Estimates(*map(np.concatenate, zip(*together, strict=True)))
-    return replace(ratings, pooled=estimates, population=population, shares=np.concatenate(shares))
+    return replace(ratings, pooled=estimates, population=population, shares=np.concatenate(kept))
 
 
 def some_of(count: int) -> Array:
@@ -644,7 +655,7 @@ def work_of(
     progress: Callable[[int, int], object] | None,
     beforehand: int = 0,
 ) -> Work:
-    """The progress of a rating, with as many likelihoods computed `beforehand`."""
+    """The progress of a rating, in which `beforehand` further likelihoods are computed first."""
     data = likelihood.data
     points = len(GRID)
     if units is None:
@@ -665,12 +676,6 @@ def with_learning_curves(
     return ratings.with_curves(learning_curves(likelihood, episodes=episodes, population=known and known.population))
 
 
-def _episodes_each(owner: Array, people: int, data: Demonstrations) -> Array:
-    """(owner,) in how many episodes the steps of each are."""
-    both = np.unique(owner * data.episode_count + data.episode)
-    return np.bincount(both // data.episode_count, minlength=people)
-
-
 def resampled(likelihood: StepLikelihood, level: float) -> Estimates:
     """The expertise of greatest likelihood of demonstrators, with intervals from resampled episodes.
 
@@ -684,10 +689,7 @@ def resampled(likelihood: StepLikelihood, level: float) -> Estimates:
     low, high = np.zeros_like(expertise), np.ones_like(expertise)
     for own in range(len(low)):
         each = by_episode[who == own]
-        if len(each) < 2:
-            continue
-        drawn = numpy_stream(0, "rating", len(each)).multinomial(
-            len(each), np.full(len(each), 1 / len(each)), size=RESAMPLES
-        )
-        low[own], high[own] = np.quantile(peak(product(drawn.astype(np.float64), each)), tails(level))
+        if (count := len(each)) > 1:
+            drawn = numpy_stream(0, "rating", count).multinomial(count, np.full(count, 1 / count), size=_RESAMPLES)
+            low[own], high[own] = np.quantile(peak(product(drawn.astype(np.float64), each)), tails(level))
     return Estimates(expertise, low, high)

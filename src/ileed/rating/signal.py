@@ -8,9 +8,9 @@ c the mean action, g_i the demonstrator's gain and lambda_d the residual varianc
     rho_i = 1 - (sum over e of R_e) / (sum over e of W_e)
 
 are the residual and the total sum of squares of episode e, and the expertise of demonstrator i: an R^2 within episodes.
-The expected error of m, which members that are replicates of a bootstrap estimate, is left out of R. rho / (1 - rho) is
+The expected error of m, estimated by members that are bootstrap replicates, is subtracted from R. rho / (1 - rho) is
 the signal-to-noise ratio, and -log(1 - rho) / 2 the mutual information of state and action under Gaussian noise. None
-of them depends on the size of the actions, so that hesitation earns nothing (docs/decisions/real-operators.md).
+of them depends on the size of the actions, so hesitation is not rewarded (docs/decisions/real-operators.md).
 
 Intervals come from the jackknife of log(1 - rho) over episodes, which are the units of replication (`LogNoise`).
 
@@ -22,14 +22,14 @@ shrunk towards that of the demonstrator's other episodes, Gaussian noise of vari
 where windows of H steps overlap, so that H steps count as one.
 
 The horizon H is the one at which ratings are most reliable. Each fold rates the demonstrators by other policies and
-other episodes, so that folds are replicates, and reliability is the share of the variance between demonstrators' mean
-ratings that chance between replicates does not explain (`reliability_of`).
+other episodes. Folds are therefore replicates, and reliability is the share of the variance between demonstrators' mean
+ratings that the variance between replicates does not explain (`reliability_of`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
@@ -48,22 +48,19 @@ from ileed.rating.answers import answers_at_steps
 from ileed.rating.posterior import GRID
 from ileed.rating.step_likelihood import Block, StepLikelihood, Units
 
+# The longest horizon whose reliability is within this of the best is chosen: the farther ahead, the more an action is
+# intent, and the less what the hand was already doing.
 _AS_RELIABLE = 0.02
-"""Of horizons whose reliability is within this of the best, the longest is taken: the farther ahead, the more an action
-is intent, and the less what the hand was already doing."""
 _LEAST_NOISE = 1e-6
-_PRIOR_WINDOWS = 8
-"""Windows by which the variance within an episode is shrunk towards that of the demonstrator's other episodes."""
-_LEAST_LEFT = 0.1
-"""Share of squared residuals that is left at least when the error of the policy is left out."""
-_PRIOR_FREEDOM = 4
-"""Degrees of freedom by which the variance of a demonstrator's episodes is shrunk towards that of all demonstrators."""
+_PRIOR_WINDOWS = 8  # by which the variance within an episode shrinks towards that of the demonstrator's other episodes
+_LEAST_LEFT = 0.1  # share of squared residuals that remains at least when the error of the policy is subtracted
+_PRIOR_FREEDOM = 4  # degrees of freedom by which a demonstrator's variance shrinks towards that of all demonstrators
 _LEAST_SEGMENT = 20  # steps
 _TINY = 1e-12
 
 
 def actions_ahead(data: Demonstrations, horizons: Sequence[int]) -> Demonstrations:
-    """The data with the mean action over each horizon in turn, which ends with the episode; (horizon x dimension)."""
+    """The data with the mean actions over each horizon, (horizon x dimension); a horizon ends with its episode."""
     bounds = data.episode_bounds
     here, end = np.arange(len(data)), bounds[1:][data.episode]
     total = np.concatenate([np.zeros((1, data.actions.shape[1])), np.cumsum(data.actions, axis=0, dtype=np.float64)])
@@ -75,7 +72,7 @@ def actions_ahead(data: Demonstrations, horizons: Sequence[int]) -> Demonstratio
 
 
 class Moments(NamedTuple):
-    """Sums over the steps of each episode, (episode, horizon, dimension), of y - c and m - c."""
+    """Sums over the steps of each episode, (episode, dimension), of y - c, m - c and their products."""
 
     steps: Array  # (episode,)
     y: Array
@@ -83,15 +80,17 @@ class Moments(NamedTuple):
     mm: Array
     ym: Array
     error: Array
-    """Of the expected squared error of m."""
+    """The expected squared error of m."""
 
-    def at(self, horizon: int) -> Moments:
-        """Those of one horizon, by its place; (episode, 1, dimension)."""
-        return Moments(self.steps, *(sums[:, [horizon]] for sums in self[1:]))
+    @classmethod
+    def of(cls, starts: Array, y: Array, m: Array, error: Array) -> Moments:
+        """From (step, dimension) y - c, m - c and its expected error; `starts` are the first steps of the episodes."""
+        sums = (np.add.reduceat(each, starts, axis=0, dtype=np.float64) for each in (y, y * y, m * m, y * m, error))
+        return cls(np.diff(np.append(starts, len(y))), *sums)
 
 
 class SumsOfSquares(NamedTuple):
-    """(episode,) R and W, and the share of the squared residuals that is left without the error of the policy."""
+    """(episode,) R and W, and the share of the squared residuals that is not the error of the policy."""
 
     residual: Array
     total: Array
@@ -104,9 +103,9 @@ class LogNoise:
     """(owner,) estimates of log(1 - rho), each with its variance and degrees of freedom.
 
     The variance is that of the delete-one jackknife over cells (episodes of a demonstrator), moderated as in Smyth
-    (2004, "Linear models and empirical Bayes methods"): it is shrunk towards the mean over owners, as if by four more
-    cells. The variance of estimates between members, which are replicates of a bootstrap, is added: it is the error
-    that a policy learned from other episodes would make.
+    (2004, "Linear models and empirical Bayes methods"): it shrinks towards the mean over owners, as if by four more
+    cells. The variance of estimates between members, which are bootstrap replicates, is added: it is the error of a
+    policy learned from other episodes.
     """
 
     estimate: Array
@@ -119,16 +118,10 @@ class LogNoise:
     def of(
         cls, cells: SumsOfSquares, steps: Array, owner: Array, count: int, *, policy: float, variation: float | None
     ) -> LogNoise:
-        """From the sums of squares of cells and (cell,) their owners.
+        """From the sums of squares of cells, which are episodes or parts of them, with (cell,) steps and owners.
 
-        Args:
-            cells: Sums of squares of (cell,) episodes, or of their parts.
-            steps: (cell,) the number of steps.
-            owner: (cell,) what each cell belongs to.
-            count: The number of owners.
-            policy: The variance of estimates between members.
-            variation: That of other data; None estimates it from these. Without any owner of two cells, cells count
-                as one independent number per step.
+        `policy` is the variance of estimates between members. `variation` is that of other data; None estimates it from
+        these. If no owner has two cells, each step counts as one independent number.
         """
         residual, total = (_sum_by(each, owner, count) for each in cells[:2])
         every, number = _sum_by(steps, owner, count), np.bincount(owner, minlength=count)
@@ -158,7 +151,7 @@ def _log_ratio(residual: Array, total: Array) -> Array:
 @final
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """What residuals of one horizon are measured by: settings of the demonstrator model, and the data of the fit."""
+    """The units of residuals at one horizon: settings of the demonstrator model, and moments of the data of the fit."""
 
     horizon: int
     centre: Array
@@ -168,6 +161,13 @@ class Scale:
     gain: bool
     shrinkage: float
 
+    @classmethod
+    def of(cls, moments: Moments, centre: Array, horizon: int, model: SignalScaling) -> Scale:
+        """The units of the demonstrators of the fit, by held-out moments."""
+        noise = np.maximum((moments.yy - 2 * moments.ym + moments.mm).sum(0) / moments.steps.sum(), _TINY)
+        noise[list(model.exempt or ())] = np.inf
+        return cls(horizon, centre, noise, model.gain, model.shrinkage)
+
     @property
     def dimensions(self) -> int:
         return int(np.isfinite(self.noise).sum())
@@ -176,17 +176,16 @@ class Scale:
         """(owner, dimension) the gain of each demonstrator: least squares, shrunk towards 1."""
         if not self.gain:
             return np.ones((count, len(self.noise)))
-        mm, ym = (_sum_by(sums[:, 0], owner, count) for sums in (moments.mm, moments.ym))
+        mm, ym = (_sum_by(sums, owner, count) for sums in (moments.mm, moments.ym))
         prior = self.shrinkage * self.horizon * np.where(np.isfinite(self.noise), self.noise, 1.0) + _TINY
         return np.asarray(np.maximum((ym + prior) / (mm + prior), 0.0))
 
     def sums_of_squares(self, moments: Moments, gain: Array) -> SumsOfSquares:
         """Of (episode,) moments and (episode, dimension) gains."""
-        own = gain[:, None]
-        squares = ((moments.yy - 2 * own * moments.ym + own**2 * moments.mm)[:, 0] / self.noise).sum(1)
-        error = ((own**2 * moments.error)[:, 0] / self.noise).sum(1)
+        squares = ((moments.yy - 2 * gain * moments.ym + gain**2 * moments.mm) / self.noise).sum(1)
+        error = (gain**2 * moments.error / self.noise).sum(1)
         left = np.maximum(1 - error / np.maximum(squares, _TINY), _LEAST_LEFT)
-        total = ((moments.yy[:, 0] - moments.y[:, 0] ** 2 / moments.steps[:, None]) / self.noise).sum(1)
+        total = ((moments.yy - moments.y**2 / moments.steps[:, None]) / self.noise).sum(1)
         return SumsOfSquares(squares * left, np.maximum(total, 0.0), left)
 
     def log_noise(self, moments: Moments, owner: Array, count: int) -> Array:
@@ -195,11 +194,18 @@ class Scale:
         found = _log_ratio(*(_sum_by(each, owner, count) for each in cells[:2]))
         return np.where(np.bincount(owner, minlength=count) > 0, found, np.nan)
 
+    def reliability(self, moments: Moments, data: Demonstrations, fold: Array) -> float:
+        """The reliability of ratings by (episode,) folds; NaN if no demonstrator has episodes in two of them."""
+        folds = int(fold.max()) + 1
+        cell, count = data.episode_demonstrator * folds + fold, len(data.names) * folds
+        # gains of each fold's own, or they would make folds of one demonstrator alike
+        return reliability_of(-self.log_noise(moments, cell, count).reshape(-1, folds))
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RaterSettings:
-    """What a run directory keeps of a `Rater` beside its tensors."""
+    """What a run directory keeps of a `Rater`, beside its tensors; see there."""
 
     parts: Parts
     sizes: Sizes
@@ -216,10 +222,10 @@ class RaterSettings:
 @final
 @dataclass(frozen=True, eq=False)
 class Rater:
-    """Policies over horizons, one after the other in the dimensions of their actions, that rate demonstrators.
+    """Policies that predict the mean actions over several horizons, and rate demonstrators by one of them.
 
-    Members are those of folds in turn, as many of each. `fold` (episode,) is the fold of each episode of the data that
-    they learned from, whose fingerprint is `fingerprint`; all members rate other data.
+    Members are those of folds in turn, equally many of each. `fold` (episode,) is the fold of each episode of the data
+    that they learned from, whose fingerprint is `fingerprint`; all members rate other data.
     """
 
     joint: Joint
@@ -229,7 +235,7 @@ class Rater:
     fold: Array
     fingerprint: str
     reliability: tuple[float, ...]
-    """At each horizon; NaN where too few demonstrators have episodes in both halves."""
+    """At each horizon; NaN where too few demonstrators have episodes in two folds."""
     variation: float | None = None
     """That of the demonstrators' episodes (`LogNoise.variation`), where it was estimated."""
 
@@ -261,48 +267,37 @@ class Rater:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a run directory keeps of the scale, with a noise of zero for exempt dimensions, and the folds."""
+        """What a run directory keeps of the scale, with zero noise for exempt dimensions, and the folds."""
         noise = np.where(np.isfinite(self.scale.noise), self.scale.noise, 0.0)
         found = {"centre": self.scale.centre, "noise": noise, "fold": self.fold}
         return {name: torch.tensor(values) for name, values in found.items()}
 
-    @property
-    def place(self) -> int:
-        """Of the horizon that was chosen."""
-        return self.horizons.index(self.scale.horizon)
-
     def judge(self, data: Demonstrations) -> JudgedSteps:
-        """The steps with their predictions, by members that have not seen the episode where these are data of the fit.
-
-        All members predict other data.
-        """
+        """The steps with their predictions; those of the data of the fit by members that have not seen the episode."""
         ahead = actions_ahead(data, [self.scale.horizon])
         is_own = data.fingerprint == self.fingerprint and len(self.fold) == data.episode_count
         fold = self.fold if is_own else None
         members = len(next(self.joint.parameters())) // (1 if fold is None else int(fold.max()) + 1)
         each = np.empty((members, *ahead.actions.shape), dtype=np.float32)
-        for steps, found in predictions(self.joint, self.normaliser, ahead, fold, self._columns):
-            each[:, steps] = found
+        size = len(self.scale.noise)
+        first = self.horizons.index(self.scale.horizon) * size
+        for steps, found in predictions(self.joint, self.normaliser, ahead, fold):
+            each[:, steps] = found[..., first : first + size]
         return JudgedSteps(data, self.scale, ahead.actions - self.scale.centre, each, self.variation)
 
     @property
     def rated(self) -> dict[str, Any]:
         """How demonstrators were rated, as `RatedBy` has it."""
-        reliability = self.reliability[self.place]
+        reliability = self.reliability[self.horizons.index(self.scale.horizon)]
         return {"horizon": self.scale.horizon, "reliability": None if np.isnan(reliability) else reliability}
 
-    @property
-    def _columns(self) -> slice:
-        size = len(self.scale.noise)
-        return slice(self.place * size, (self.place + 1) * size)
-
     def likelihood(self, data: Demonstrations) -> StepLikelihood:
-        """The likelihood of the steps; that of demonstrators and units is by the jackknife of their noise."""
+        """The likelihood of steps; the curves of demonstrators and units follow from the jackknife (`LogNoise`)."""
         return self.judge(data).likelihood(self.rated)
 
 
 def block_of(steps: Array, shares: Array, weight: float) -> Block:
-    """Steps by their noise shares, with their number and its sum as statistics; each counts as so many numbers."""
+    """Steps by their noise shares, whose count and sum are the sufficient statistics; `weight` is D / H."""
     statistics = torch.from_numpy(np.stack([np.ones_like(shares), shares], axis=1))
 
     def basis(points: Tensor) -> Tensor:
@@ -325,7 +320,7 @@ class JudgedSteps:
     y: Array
     """(step, dimension) y - c."""
     each: Array
-    """(member, step, dimension) predictions by members, in the order of each fold's where they are of folds."""
+    """(member, step, dimension) predictions by the members, or by those of the step's fold."""
     variation: float | None
 
     @cached_property
@@ -335,7 +330,7 @@ class JudgedSteps:
 
     @cached_property
     def _moments(self) -> Moments:
-        return _moments_of(self.data.episode_bounds[:-1], *(each[:, None] for each in (self.y, *self._mean_and_error)))
+        return Moments.of(self.data.episode_bounds[:-1], self.y, *self._mean_and_error)
 
     @cached_property
     def _gain(self) -> Array:
@@ -346,7 +341,8 @@ class JudgedSteps:
     def _episodes(self) -> SumsOfSquares:
         return self.scale.sums_of_squares(self._moments, self._gain[self.data.episode_demonstrator])
 
-    def shares(self) -> Array:
+    @cached_property
+    def _shares(self) -> Array:
         """(step,) q: the noise of each step relative to the variance of its episode."""
         data, found, horizon = self.data, self._episodes, self.scale.horizon
         steps, owner, count = np.diff(data.episode_bounds), data.episode_demonstrator, len(data.names)
@@ -358,23 +354,22 @@ class JudgedSteps:
 
     def likelihood(self, rated: Mapping[str, Any]) -> StepLikelihood:
         """The likelihood of the steps; `rated` is what `RatedBy` says about them."""
-        return StepLikelihood(self.data, self.blocks, owner_curves=self.owner_curves, rated=rated)
 
-    def blocks(self, chosen: Array | None = None) -> list[Block]:
-        """All steps, or those of a mask, with their likelihood as a function of expertise."""
-        steps = np.arange(len(self.data)) if chosen is None else np.flatnonzero(chosen)
-        return [block_of(steps, self.shares()[steps], self.scale.dimensions / self.scale.horizon)]
+        def blocks(chosen: Array | None) -> list[Block]:
+            steps = np.arange(len(self.data)) if chosen is None else np.flatnonzero(chosen)
+            return [block_of(steps, self._shares[steps], self.scale.dimensions / self.scale.horizon)]
 
-    def owner_curves(self, units: Units | None) -> Callable[[Array], Array]:
-        """From the numbers of some demonstrators, or units, to their log-likelihoods on the grid of expertise."""
-        noise = self.log_noise(None if units is None else units.of_step)
-        return lambda chosen: noise.curves(chosen, GRID)
+        def owner_curves(units: Units | None) -> Callable[[Array], Array]:
+            noise = self.log_noise(None if units is None else units.of_step)
+            return lambda chosen: noise.curves(chosen, GRID)
+
+        return StepLikelihood(self.data, blocks, owner_curves=owner_curves, rated=rated)
 
     def log_noise(self, unit: Array | None = None) -> LogNoise:
-        """Of demonstrators, or of units by (step,) the number of each step's; a unit is of one demonstrator.
+        """The noise of demonstrators, or of units, each of one demonstrator, by (step,) the unit of each step.
 
-        Cells are the episodes of a demonstrator, or parts of episodes in a unit. A unit within one episode has segments
-        of this as cells. The total sum of squares of a part is that of the episode by its share of the steps.
+        Cells are the episodes of a demonstrator, or parts of episodes in a unit; if each unit is within one episode,
+        they are segments. The total sum of squares of a part is its share of the steps times that of the episode.
         """
         data = self.data
         owner = data.demonstrator if unit is None else unit
@@ -387,10 +382,10 @@ class JudgedSteps:
         starts = np.flatnonzero(np.diff(key[order], prepend=-1))
         first, count = order[starts], int(owner.max()) + 1 if unit is not None else len(data.names)
         gain, mean_total = self._gain[data.demonstrator[first]], self._episodes.total / np.diff(data.episode_bounds)
-        (m, error), y = self._mean_and_error, self.y[order][:, None]
+        (m, error), y = self._mean_and_error, self.y[order]
 
         def cells(predicted: Array, expected_error: Array) -> SumsOfSquares:
-            moments = _moments_of(starts, y, predicted[order][:, None], expected_error[order][:, None])
+            moments = Moments.of(starts, y, predicted[order], expected_error[order])
             found = self.scale.sums_of_squares(moments, gain)
             return found._replace(total=mean_total[data.episode[first]] * moments.steps)
 
@@ -407,12 +402,11 @@ class JudgedSteps:
 
 @torch.no_grad()
 def predictions(
-    joint: Joint, normaliser: Normaliser, data: Demonstrations, fold: Array | None, columns: slice | None = None
+    joint: Joint, normaliser: Normaliser, data: Demonstrations, fold: Array | None
 ) -> Iterator[tuple[Array, Array]]:
-    """Steps, and their (member, step, dimension) predicted actions.
+    """Blocks of steps, and their (member, step, dimension) predicted actions: the means of the members' mixtures.
 
-    `fold` (episode,) is the fold of each episode, whose own members predict it, and None lets all members predict.
-    `columns` are those dimensions of the policy that are wanted.
+    The members of the fold of an episode, by `fold` (episode,), predict it; None lets all members predict.
     """
     count = len(next(joint.parameters()))
     parts = [(np.ones(len(data), dtype=bool), range(count))]
@@ -420,28 +414,23 @@ def predictions(
         folds = int(fold.max()) + 1
         own = np.arange(count).reshape(folds, -1)
         parts = [(fold[data.episode] == number, own[number].tolist()) for number in range(folds)]
-    nobody = np.zeros(len(data), dtype=np.int64)
     for chosen, numbers in parts:
         if not chosen.any():
             continue
         steps, own_joint = np.flatnonzero(chosen), members(joint, numbers)
         part = data if chosen.all() else data.select(chosen)
-        for rows, inside, answer in answers_at_steps(own_joint, normaliser, part, nobody[: len(part)], ()):
-            mean = _mean_action(answer.policy)[..., columns or slice(None)]
+        any_demonstrator = np.zeros(len(part), dtype=np.int64)  # the policy is the same for all
+        for rows, inside, answer in answers_at_steps(own_joint, normaliser, part, any_demonstrator, ()):
+            logits, means, _ = mixture_parts(answer.policy)
+            mean = (logits.softmax(-1).unsqueeze(-1) * means).sum(-2)
             yield steps[rows[inside]], mean[:, torch.from_numpy(inside)].numpy()
-
-
-def _mean_action(policy: Any) -> Tensor:
-    """(member, row, dimension) the mean of each member's mixture."""
-    logits, means, _ = mixture_parts(policy)
-    return (logits.softmax(-1).unsqueeze(-1) * means).sum(-2)
 
 
 def over_finite(values: Array) -> tuple[Array, Array]:
     """(step, dimension) mean over the members whose values are finite at a step, and its expected squared error.
 
-    Members are replicates of a bootstrap: their variance estimates that of the policy about the truth, and their mean
-    has 1 / members of it again.
+    Members are bootstrap replicates: their variance estimates that of a policy about the truth, and their mean adds
+    another 1 / members of it.
     """
     finite = np.asarray(np.isfinite(values).all(2))
     count = finite.sum(0)[:, None]
@@ -450,64 +439,42 @@ def over_finite(values: Array) -> tuple[Array, Array]:
     return mean, squares / np.maximum(count - 1, 1) * (1 + 1 / np.maximum(count, 1))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class HeldOutMoments:
-    """Moments of all episodes at several horizons, by policies that have not seen them (`fold`, (episode,))."""
+def rater_of_folds(
+    joint: Joint,
+    normaliser: Normaliser,
+    data: Demonstrations,
+    *,
+    fold: Array,
+    horizons: tuple[int, ...],
+    model: SignalScaling,
+) -> tuple[Rater, StepLikelihood]:
+    """The rater at the most reliable horizon, and the likelihood of held-out steps by it.
 
-    data: Demonstrations
-    horizons: tuple[int, ...]
-    fold: Array
-    centre: Array
-    """(horizon, dimension) the mean of y."""
-    moments: Moments
-    model: SignalScaling
-
-    @classmethod
-    def of(
-        cls,
-        joint: Joint,
-        normaliser: Normaliser,
-        data: Demonstrations,
-        *,
-        fold: Array,
-        horizons: tuple[int, ...],
-        model: SignalScaling,
-    ) -> HeldOutMoments:
-        """By the members of a joint model, as many of each fold, whose actions are those of all horizons."""
-        ahead = actions_ahead(data, horizons)
-        means, errors = (np.empty(ahead.actions.shape, dtype=np.float32) for _ in range(2))
-        for steps, found in predictions(joint, normaliser, ahead, fold):
-            means[steps], errors[steps] = over_finite(found)
-        shape = (len(data), len(horizons), -1)
-        y = ahead.actions.reshape(shape)
-        centre = y.mean(0)
-        predicted = means.reshape(shape) - centre, errors.reshape(shape)
-        moments = _moments_of(data.episode_bounds[:-1], y - centre, *predicted)
-        return cls(data, horizons, fold, centre, moments, model)
-
-    def scale(self, place: int) -> Scale:
-        """By what residuals of a horizon are measured, by its place."""
-        own, steps = self.moments.at(place), self.moments.steps.sum()
-        noise = np.maximum((own.yy - 2 * own.ym + own.mm).sum((0, 1)) / steps, _TINY)
-        noise[list(self.model.exempt or ())] = np.inf
-        return Scale(self.horizons[place], self.centre[place], noise, self.model.gain, self.model.shrinkage)
-
-    def reliability(self, place: int) -> float:
-        """Of ratings at a horizon, by its place; NaN where no demonstrator has episodes in two folds."""
-        folds = int(self.fold.max()) + 1
-        cell, count = self.data.episode_demonstrator * folds + self.fold, len(self.data.names) * folds
-        # gains of each fold's own, or they would make folds of one demonstrator alike
-        ratings = -self.scale(place).log_noise(self.moments.at(place), cell, count)
-        return reliability_of(ratings.reshape(-1, folds))
+    The members of the joint model, equally many of each fold, predict the actions of all horizons.
+    """
+    ahead = actions_ahead(data, horizons)
+    means, errors = (np.empty(ahead.actions.shape, dtype=np.float32) for _ in range(2))
+    for steps, found in predictions(joint, normaliser, ahead, fold):
+        means[steps], errors[steps] = over_finite(found)
+    centres = ahead.actions.mean(0)
+    scales, reliability = [], []
+    for own, horizon in zip(np.split(np.arange(len(centres)), len(horizons)), horizons, strict=True):
+        y, m = (each[:, own] - centres[own] for each in (ahead.actions, means))
+        moments = Moments.of(data.episode_bounds[:-1], y, m, errors[:, own])
+        scales.append(Scale.of(moments, centres[own], horizon, model))
+        reliability.append(scales[-1].reliability(moments, data, fold))
+    scale = scales[chosen_horizon(reliability)]
+    rater = Rater(joint, normaliser, horizons, scale, fold, data.fingerprint, tuple(reliability))
+    judged = rater.judge(data)
+    return replace(rater, variation=judged.log_noise().variation), judged.likelihood(rater.rated)
 
 
 def reliability_of(ratings: Array) -> float:
     """Reliability of the mean rating of demonstrators, from (demonstrator, replicate) ratings; NaN for none.
 
-    The intraclass correlation ICC(1, k) of Shrout and Fleiss (Psychological Bulletin 86, 1979): one minus the variance
-    within demonstrators by that between their means. It is what the correlation of random halves, stepped up by the
-    formula of Spearman and Brown, estimates. Zero where means differ less than chance would make them.
+    The intraclass correlation ICC(1, k) of Shrout and Fleiss (Psychological Bulletin 86, 1979): one minus the ratio of
+    the variance within demonstrators to that between their means. The correlation of random halves with the
+    Spearman-Brown correction estimates the same. Zero where means differ less than by chance.
     """
     known = np.isfinite(ratings)
     count = known.sum(1)
@@ -524,19 +491,9 @@ def reliability_of(ratings: Array) -> float:
 
 
 def chosen_horizon(reliability: Sequence[float]) -> int:
-    """The place of the longest horizon about as reliable as the best; the first where none is known."""
+    """The place of the longest horizon about as reliable as the best; the first if no reliability is known."""
     known = np.nan_to_num(np.asarray(reliability), nan=-1.0)
     return int(np.flatnonzero(known >= known.max() - _AS_RELIABLE)[-1]) if known.max() >= 0 else 0
-
-
-def _moments_of(starts: Array, y: Array, m: Array, error: Array) -> Moments:
-    """Sums over cells, by their first steps, of (step, horizon, dimension) y - c, m - c and its expected error."""
-
-    def summed(values: Array) -> Array:
-        return np.asarray(np.add.reduceat(values, starts, axis=0, dtype=np.float64))
-
-    sums = (summed(values) for values in (y, y * y, m * m, y * m, error))
-    return Moments(np.diff(np.append(starts, len(y))), *sums)
 
 
 def _sum_by(values: Array, owner: Array, count: int) -> Array:

@@ -1,4 +1,4 @@
-"""The likelihood of steps as a function of expertise, by policies that are given.
+"""The likelihood of steps as a function of expertise, by given policies.
 
 The log-likelihood of some steps, such as those of demonstrator i, is a function of one number, rho:
 
@@ -10,7 +10,7 @@ few steps is less sharp than the expert's, so pi may be replaced by pi^(1/T), re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, final
@@ -21,7 +21,29 @@ from torch import Tensor
 
 from ileed.data import Array, Demonstrations
 from ileed.errors import SettingsError
-from ileed.rating.posterior import GRID, MarginalCurves, Population, points_for, posterior, posterior_of_means
+from ileed.rating.posterior import (
+    GRID,
+    MarginalCurves,
+    Population,
+    points_for,
+    points_of,
+    posterior,
+    posterior_of_means,
+)
+
+_BROADER = 2
+_TEMPERATURES = (2.0, 1.4, *map(float, np.geomspace(1, 1 / 20, 13)))
+"""Candidates: two less sharp policies, by which expertise would be higher; then from the policy as it was learned to
+nearly its most likely action alone."""
+COARSE_POINTS = points_of(41)
+"""Points of expertise at which temperatures are compared and episodes' variances estimated."""
+PROFILE_POINTS = len(_TEMPERATURES) * len(COARSE_POINTS)
+"""At how many points all profiles ask each step for its likelihood."""
+_LEAST = 1e-6  # below which `VarianceScaling` has no expertise
+_LOG_NODES = np.concatenate([np.linspace(np.log(_LEAST), -7, 18)[:-1], np.linspace(-7, 0, 36)])
+TABULATED_POINTS = len(_LOG_NODES)
+_NUMBERS_AT_ONCE = 1 << 23
+_PRIOR_EPISODES = 20  # that count in favour of independent steps a priori
 
 
 class Units(NamedTuple):
@@ -43,7 +65,8 @@ class Units(NamedTuple):
             weights, names = data.skill(by)
             if not np.isin(weights, (0, 1)).all():
                 raise SettingsError(
-                    f"the skill column {by!r} holds weights: rate by a column of labels, or by 'episode'"
+                    f"by={by!r} is a skill column of weights: rate by a column of labels, or by 'episode'",
+                    code="by-weights",
                 )
             labels, number = list(names), weights.argmax(1)
         pairs, of_step = np.unique(data.demonstrator * len(labels) + number, return_inverse=True)
@@ -52,17 +75,8 @@ class Units(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        (_, people), (by, labels) = self.columns.items()
-        return tuple(f"{person}, {by} {label}" for person, label in zip(people, labels, strict=True))
-
-
-TEMPERATURES = np.geomspace(1, 1 / 20, 13)
-"""Candidates, from the policy as it was learned to nearly its most likely action alone."""
-BROADER = (2.0, 1.4)
-"""Less sharp policies, by which expertise would be higher."""
-_COARSE = 41  # points of expertise at which temperatures are compared and episodes' variances estimated
-_NUMBERS_AT_ONCE = 1 << 23
-_PRIOR_EPISODES = 20  # how many episodes' worth it is believed beforehand that steps are independent
+        (_, owners), (by, labels) = self.columns.items()
+        return tuple(f"{owner}, {by} {label}" for owner, label in zip(owners, labels, strict=True))
 
 
 @final
@@ -90,24 +104,24 @@ class Work:
 
     def __init__(self, progress: Callable[[int, int], object] | None, steps: int, likelihoods: int) -> None:
         self._progress, self._steps, self._all, self._done = progress, steps, max(1, likelihoods), 0
-        self._tell()
+        self._add(0)
 
-    def over(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """The same blocks, which count the likelihoods that are asked of them."""
-        return (replace(block, at=partial(self._count, block)) for block in blocks)
+    def count(self, block: Block) -> Block:
+        """The same block, whose likelihoods are counted when they are computed."""
 
-    def _count(self, block: Block, points: Tensor, temperature: float) -> Tensor:
-        found = block.at(points, temperature)
-        self._done += len(points) * len(block.steps)
-        self._tell()
-        return found
+        def at(points: Tensor, temperature: float) -> Tensor:
+            found = block.at(points, temperature)
+            self._add(len(points) * len(block.steps))
+            return found
+
+        return replace(block, at=at)
 
     def finish(self) -> None:
         """Report that nothing is left to do."""
-        self._done = self._all
-        self._tell()
+        self._add(self._all)
 
-    def _tell(self) -> None:
+    def _add(self, likelihoods: int) -> None:
+        self._done += likelihoods
         if self._progress is not None:
             self._progress(min(self._steps, self._steps * self._done // self._all), self._steps)
 
@@ -132,8 +146,8 @@ class OwnerLikelihood(NamedTuple):
 class StepLikelihood:
     """log p(action | observation, rho) of every step of a data set, as a function of expertise rho.
 
-    Policies are asked once for each step. What their answers say about any owner of steps, such as a demonstrator, an
-    episode, a segment or a state cluster, follows at any points of rho.
+    Policies are evaluated once for each step. From their outputs follows the likelihood of any owner of steps, such as
+    a demonstrator, an episode, a segment or a state cluster, at any points of rho.
     """
 
     data: Demonstrations
@@ -168,14 +182,32 @@ class StepLikelihood:
 
     def counted(self, work: Work) -> StepLikelihood:
         """The same, which counts the likelihoods that are computed."""
-        return replace(self, judge=lambda chosen: work.over(self.judge(chosen)))
+        return replace(self, judge=lambda chosen: map(work.count, self.judge(chosen)))
 
     def tabulated(self, units: Units | None) -> StepLikelihood:
-        """The same, interpolated, for sums over the steps of an episode that belong to one demonstrator or unit."""
+        """The same, interpolated, for sums over the steps of an episode that belong to one demonstrator or unit.
+
+        The log-likelihood of each such group of steps is computed at some fifty points of log rho and interpolated by
+        polynomials of the fifth degree: a thousand points then take as little time as fifty, and no memory.
+        """
         owner = self.data.demonstrator if units is None else units.of_step
         group = np.unique(owner * self.data.episode_count + self.data.episode, return_inverse=True)[1]
-        at = self.temperature
-        return replace(self, judge=lambda chosen: (tabulated(block, group, at) for block in self.judge(chosen)))
+
+        @torch.no_grad()
+        def interpolated(block: Block) -> Block:
+            _, first, inverse = np.unique(group[block.steps], return_index=True, return_inverse=True)
+            found = block.at(torch.from_numpy(np.exp(_LOG_NODES)), self.temperature).double()
+            summed = found.new_zeros(len(found), len(first)).index_add(1, torch.from_numpy(inverse), found)
+
+            def at(points: Tensor, temperature: float) -> Tensor:
+                assert temperature == self.temperature
+                # a copy in torch's own memory: MKL rounds by the alignment of its operands
+                weights = interpolation(_LOG_NODES, np.log(points.clamp_min(_LEAST).numpy()))
+                return torch.tensor(weights.T) @ summed
+
+            return Block(block.steps[first], at)
+
+        return replace(self, judge=lambda chosen: map(interpolated, self.judge(chosen)))
 
     def summed(self, owner: Array, count: int, points: Array = GRID) -> Array:
         """(owner, point) log-likelihood of all steps of each of `count` owners, in nats; `owner` is (step,)."""
@@ -186,15 +218,15 @@ class StepLikelihood:
         return dispersion_of(self.summed(unit, len(owner), COARSE_POINTS), owner)
 
     def calibrated(self, chosen: Array | None, temperature: float | None) -> tuple[StepLikelihood, list[Profile]]:
-        """The same at the temperature at which the steps are likeliest, with their dispersion; and the profiles.
+        """The same at the temperature of greatest likelihood, with the overdispersion there; and the profiles.
 
-        Both are estimated by the steps of a mask, or by all. A `temperature` that is passed is taken as it is.
+        Both are estimated by the steps of a mask, or by all, unless a `temperature` is passed.
         """
         data = self.data
         part = self if chosen is None else self.select(chosen)
         owner, present = _numbered(data.demonstrator, chosen)
-        found = profiles(part.blocks, owner, len(present))
-        at = likeliest_temperature(found) if temperature is None else temperature
+        found = _profiles(part.blocks, owner, len(present))
+        at = _likeliest_temperature(found) if temperature is None else temperature
         episode, episodes = _numbered(data.episode, chosen)
         by_episode = curves(part.blocks, episode, len(episodes), temperature=at, points=COARSE_POINTS)
         spread = dispersion_of(by_episode, data.episode_demonstrator[episodes])
@@ -202,8 +234,8 @@ class StepLikelihood:
         return replace(self, judge=judge, temperature=at, dispersion=spread), found
 
     def by_owner(self, units: Units | None) -> Callable[[Array | None], OwnerLikelihood]:
-        """From the numbers of some demonstrators, or units, to what their steps say; None for all."""
-        owner, count = (self.data.demonstrator, len(self.data.names))
+        """From the numbers of some demonstrators, or units, to the likelihood of each; None for all."""
+        owner, count = self.data.demonstrator, len(self.data.names)
         if units is not None:
             owner, count = units.of_step, len(units.names)
         own = None if self.owner_curves is None else self.owner_curves(units)
@@ -213,17 +245,24 @@ class StepLikelihood:
             place = np.full(count, -1)
             place[numbers] = np.arange(len(numbers))
             mask = None if chosen is None else place[owner] >= 0
-            steps = np.arange(len(owner)) if mask is None else np.flatnonzero(mask)
-            told = blocks_of_assumed(self.assumed, steps)
+            assumed = self._assumed_blocks(mask)
             if own is not None:
-                return OwnerLikelihood(own(numbers) + (curves(told, place[owner], len(numbers)) if told else 0.0))
-            blocks = [*(self.blocks if mask is None else self.judge(mask)), *told]
+                return OwnerLikelihood(own(numbers) + curves(assumed, place[owner], len(numbers)))
+            blocks = [*(self.blocks if mask is None else self.judge(mask)), *assumed]
             found = curves(blocks, place[owner], len(numbers), temperature=self.temperature)
-            if units is not None:
-                return OwnerLikelihood(found / self.dispersion)
-            return OwnerLikelihood(found / self.dispersion, partial(self._integrated, blocks, found, place, mask))
+            integrated = partial(self._integrated, blocks, found, place, mask) if units is None else None
+            return OwnerLikelihood(found / self.dispersion, integrated)
 
         return of_some
+
+    def _assumed_blocks(self, chosen: Array | None) -> list[Block]:
+        """What is known of gold demonstrators beforehand: `assumed` log rho for each step of a mask, or of all."""
+        if self.assumed is None:
+            return []
+        is_gold = self.assumed > 0
+        steps = np.flatnonzero(is_gold if chosen is None else is_gold & chosen)
+        follow = torch.from_numpy(self.assumed[steps])
+        return [Block(steps, lambda points, _: follow * points.clamp(1e-12, 1 - 1e-12)[:, None].log())]
 
     def _integrated(self, blocks: Sequence[Block], found: Array, place: Array, mask: Array | None) -> MarginalCurves:
         episode, present = _numbered(self.data.episode, mask)
@@ -240,26 +279,7 @@ def _numbered(labels: Array, chosen: Array | None) -> tuple[Array, Array]:
     return place[labels], present
 
 
-def blocks_of_assumed(assumed: Array | None, steps: Array) -> list[Block]:
-    """What is known of gold demonstrators beforehand, as further blocks: follow log rho at each step.
-
-    `assumed` (step,) has how many steps that follow the policy are assumed for each; None for none. `steps` are those
-    to take.
-    """
-    if assumed is None:
-        return []
-
-    def block(part: Array) -> Block:
-        follow = torch.from_numpy(assumed[part])
-
-        def at(points: Tensor, _: float) -> Tensor:
-            rho = points.clamp(1e-12, 1 - 1e-12)[:, None]
-            return follow * rho.log()
-
-        return Block(part, at)
-
-    told = steps[assumed[steps] > 0]
-    return [block(told[first : first + 4096]) for first in range(0, len(told), 4096)]
+# --- sums over steps
 
 
 @torch.no_grad()
@@ -300,27 +320,7 @@ def _counts_of_kinds(index: Tensor, kind: Tensor, owners: int) -> Tensor:
     return torch.sparse_coo_tensor(place, count.double(), (owners, kinds), check_invariants=False)
 
 
-@torch.no_grad()
-def tabulated(block: Block, group: Array, temperature: float) -> Block:
-    """The same block at one temperature, with a log-likelihood for each group of steps in place of each step.
-
-    `group` (step,) are its numbers. The log-likelihood is computed at some fifty points of log rho and interpolated by
-    polynomials of the fifth degree, so that it takes as little time at a thousand points as at fifty, and no memory.
-    """
-    _, first, inverse = np.unique(group[block.steps], return_index=True, return_inverse=True)
-    found = block.at(torch.from_numpy(np.exp(_LOG_NODES)), temperature).double()
-    summed = found.new_zeros(len(found), len(first)).index_add(1, torch.from_numpy(inverse), found)
-
-    def at(points: Tensor, asked: float) -> Tensor:
-        assert asked == temperature
-        # a copy in torch's own memory: MKL rounds by the alignment of its operands
-        return torch.tensor(interpolation(_LOG_NODES, np.log(points.clamp_min(_LEAST).numpy())).T) @ summed
-
-    return Block(block.steps[first], at)
-
-
-_LEAST = 1e-6  # below which `VarianceScaling` has no expertise
-_LOG_NODES = np.concatenate([np.linspace(np.log(_LEAST), -7, 18)[:-1], np.linspace(-7, 0, 36)])
+# --- interpolation
 
 
 def polynomial(nodes: Array, at: Array, size: int) -> tuple[Array, Array]:
@@ -341,11 +341,7 @@ def interpolation(nodes: Array, at: Array, size: int = 6) -> Array:
     return weights
 
 
-TABULATED_POINTS = len(_LOG_NODES)
-_COARSE_ANGLES = (np.arange(_COARSE) + 0.5) * (np.pi / 2 / _COARSE)
-COARSE_POINTS = np.sin(_COARSE_ANGLES) ** 2
-PROFILE_POINTS = (len(BROADER) + len(TEMPERATURES)) * _COARSE
-"""At how many points all profiles ask each step for its likelihood."""
+# --- temperature, overdispersion and identification
 
 
 class Profile(NamedTuple):
@@ -356,24 +352,24 @@ class Profile(NamedTuple):
     expertise: float
 
 
-def profiles(blocks: Sequence[Block], owner: Array, count: int) -> list[Profile]:
-    """The profile at each temperature of `TEMPERATURES`, and before them at less sharp ones; `owner` is (step,)."""
+def _profiles(blocks: Sequence[Block], owner: Array, count: int) -> list[Profile]:
+    """The profile at each temperature of `_TEMPERATURES`; `owner` is (step,)."""
     found = []
-    for temperature in map(float, (*BROADER, *TEMPERATURES)):
+    for temperature in _TEMPERATURES:
         by_owner = curves(blocks, owner, count, temperature=temperature, points=COARSE_POINTS)
         expertise = float(COARSE_POINTS[by_owner.argmax(1)].mean())
         found.append(Profile(temperature, float(by_owner.max(1).sum()), expertise))
     return found
 
 
-def likeliest_temperature(found: Sequence[Profile]) -> float:
+def _likeliest_temperature(found: Sequence[Profile]) -> float:
     """The middle one of the temperatures, 1 or below, whose likelihood is within half a nat of the greatest.
 
     Where a temperature shares its scale with expertise, the data cannot choose. The first of them would put the best
     demonstrator at an expertise of 1, the end of its range, and so underrate that demonstrator.
     """
-    top = max(profile.log_likelihood for profile in found[len(BROADER) :])
-    likely = [profile for profile in found[len(BROADER) :] if profile.log_likelihood >= top - 0.5]
+    top = max(profile.log_likelihood for profile in found[_BROADER:])
+    likely = [profile for profile in found[_BROADER:] if profile.log_likelihood >= top - 0.5]
     return likely[len(likely) // 2].temperature
 
 
@@ -391,18 +387,18 @@ def likely_levels(found: Sequence[Profile]) -> tuple[float, float]:
 def dispersion_of(by_unit: Array, owner: Array) -> float:
     """The overdispersion of units, such as episodes, about the estimate of each one's owner; one or more.
 
-    It is the variance over units of the score d log L / d t, by the information -d^2 log L / d t^2, with rho = sin^2 t
-    at the owner's own estimate: the dispersion of a quasi-likelihood (Wedderburn, 1974). A likelihood to the power
-    1 / dispersion has intervals that allow for dependence between the steps of a unit. With few units, the estimate
-    shrinks towards 1, as if by 20 more. `by_unit` is (unit, point) log-likelihoods at `COARSE_POINTS`.
+    It is the variance over units of the score d log L / d t, divided by the information -d^2 log L / d t^2, with rho =
+    sin^2 t at the owner's own estimate: the dispersion of a quasi-likelihood (Wedderburn, 1974). A likelihood to the
+    power 1 / dispersion has intervals that allow for dependence between the steps of a unit. With few units, the
+    estimate shrinks towards 1, as if by 20 more. `by_unit` is (unit, point) log-likelihoods at `COARSE_POINTS`.
     """
-    width = np.pi / 2 / _COARSE
+    width = np.pi / 2 / len(COARSE_POINTS)
     variance, information, freedom = 0.0, 0.0, 0
     counts = np.bincount(owner)
     by_owner = np.split(np.argsort(owner, kind="stable"), np.cumsum(counts)[:-1])
     for number in np.flatnonzero(counts > 1):
         own = by_unit[by_owner[number]]
-        top = int(np.clip(own.sum(0).argmax(), 1, _COARSE - 2))
+        top = int(np.clip(own.sum(0).argmax(), 1, len(COARSE_POINTS) - 2))
         before, here, after = own[:, top - 1], own[:, top], own[:, top + 1]
         variance += len(own) * float(((after - before) / (2 * width)).var(ddof=1))
         information += float((2 * here - before - after).sum() / width**2)
@@ -412,29 +408,25 @@ def dispersion_of(by_unit: Array, owner: Array) -> float:
     return max(1.0, (freedom * variance / information + _PRIOR_EPISODES) / (freedom + _PRIOR_EPISODES))
 
 
-_STATES = 300  # distinct embeddings that are looked at; more of them only fix more
-_LARGEST = 1 - 1e-3  # of expertise, beyond which its logit is not told from that of 1
-_ZERO = 1e-9  # of the greatest eigenvalue
-
-
 def free_scales(embedding: Array, expertise: Array) -> int:
     """How many scales of expertise are free where rho_i(s) = sigma(<f(s), w_i>) and f, (state, dimension), is known.
 
-    A policy that is less sharp by a factor C_s at each state is as likely if everybody's expertise there is divided by
-    C_s, as far as the w_i can follow: to first order in c = log C,
+    A policy that is less sharp by a factor C_s at each state is as likely if all expertise there is divided by C_s, as
+    far as the w_i can follow: to first order in c = log C,
 
-        <f(s), dw_i> = -c_s / (1 - rho_i(s))  for every person i and state s,
+        <f(s), dw_i> = -c_s / (1 - rho_i(s))  for every demonstrator i and state s,
 
-    with `expertise` (person, state) for rho. Returned is the dimension of the c for which there are such dw_i. Where it
-    is zero, the sufficient condition of Beliaev et al., ICML 2022 (the lemma on a strictly proper loss), holds near the
-    fit: nobody's expertise can be changed for another policy. One number for each person (f = 1) leaves one scale,
-    labels of k skills leave k.
+    with `expertise` (demonstrator, state) for rho. Returned is the dimension of the c for which there are such dw_i.
+    Where it is zero, the sufficient condition of Beliaev et al., ICML 2022 (the lemma on a strictly proper loss), holds
+    near the fit: no demonstrator's expertise can be changed for another policy. One number for each demonstrator
+    (f = 1) leaves one scale, labels of k skills leave k.
     """
     kept, first = np.unique(embedding, axis=0, return_index=True)
-    kept, rho = kept[:_STATES], np.minimum(expertise[:, first[:_STATES]], _LARGEST)
+    kept, first = kept[:300], first[:300]  # more embeddings only fix more
+    rho = np.minimum(expertise[:, first], 1 - 1e-3)  # beyond which its logit is not told from that of 1
     basis, size, _ = np.linalg.svd(kept.astype(np.float64), full_matrices=False)
     basis = basis[:, size > 1e-9 * size.max(initial=1e-300)]
     outside = np.eye(len(kept)) - basis @ basis.T
     gram = sum((weight[:, None] * outside * weight for weight in 1 / (1 - rho)), np.zeros_like(outside))
     values = np.linalg.eigvalsh(gram)
-    return int((values <= _ZERO * max(values.max(), 1.0)).sum())
+    return int((values <= 1e-9 * max(values.max(), 1.0)).sum())
