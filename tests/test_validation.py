@@ -114,11 +114,11 @@ def test_somebody_of_weight_zero_has_no_expertise_and_ranks_last(method, tmp_pat
     assert np.isnan(ileed.load(tmp_path / "run").expertise.by_demonstrator()["bob"])
     from rich.console import Console
 
-    from ileed.cli.results import ranking
+    from ileed.cli.console import ranking
 
     Console(width=200).print(ranking(fitted))
     printed = capsys.readouterr().out
-    assert "bob: no step was learned from" in printed
+    assert "the fit learned from no step of bob" in printed
     assert "nan" not in printed
 
 
