@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ileed.cli.console import Output, fit_bar, numbers, print_json
 from ileed.cli.fit import OfMethod
@@ -21,7 +22,7 @@ class Compare(OfMethod):
         self.check_machine()
         data, method = self.read(), Ileed(**vars(self.method))
         models = None if method.model is None else [method.model]
-        options = {"seed": self.seed, "models": models, "method": method, "device": self.device}
+        options: dict[str, Any] = {"seed": self.seed, "models": models, "method": method, "device": self.device}
         with self.open_executor() as own, fit_bar("comparing") as progress:
             found = compare(data, executor=own, progress=progress, **options)
         rows = found.table().to_pylist()

@@ -62,9 +62,9 @@ class OfCuration:
         fingerprint = fitted.policy.match(data).fingerprint
         if self.episodes.anonymise:
             fitted, data = fitted.anonymise_with(data)
-        options = {"stretch": self.stretch, "seed": self.seed, "cross_fit": self.cross_fit}
+        options = {"stretch": self.stretch, "seed": self.seed, "cross_fit": self.cross_fit, **vars(self.rule)}
         with bar("curating", late=True) as progress:
-            curated = curate(fitted, data, progress=progress, **options, **vars(self.rule))
+            curated = curate(fitted, data, progress=progress, **options)
         own = self.episodes.data_format.name
         own_format = own if own in _FORMATS else None
         format = None if self.format == "tables" else self.format or own_format  # noqa: A001

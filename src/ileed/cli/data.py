@@ -71,7 +71,8 @@ def given_options(values: Any) -> dict[str, Any]:
 
 
 if TYPE_CHECKING:
-    Reading = Writing = Any
+    Reading = Any
+    Writing = Any
 else:
     Reading = _options_class("Reading", (option for each in our_formats() for option in each.reading))
     Writing = _options_class("Writing", (option for each in our_formats() for option in each.writing))

@@ -98,8 +98,8 @@ class Label:
         for place, row in enumerate(rows):
             if left <= 0 or place < _SHOWN or place >= len(rows) - _SHOWN:
                 interval = f"{row['low']:.3f} to {row['high']:.3f}"
-                counts = f"{row['answers']:,}", f"{row['expertise']:.3f}", interval, f"{row['accuracy']:.3f}"
-                table.add_row(plain(row["worker"]), *counts)
+                cells = f"{row['answers']:,}", f"{row['expertise']:.3f}", interval, f"{row['accuracy']:.3f}"
+                table.add_row(plain(row["worker"]), *cells)
             elif place == _SHOWN:
                 table.add_row(f"... {left:,} more")
         console.print(table)
