@@ -1,7 +1,7 @@
 """Curation: scores with intervals, rules that are stated, better people and better clones, files that others read."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from strategies import demonstrations, follows, world
 
 import ileed
-from ileed.cli.curate import RuleOptions
-from ileed.curation import Rule
 from ileed.curation.scores import Stretches
 from ileed.curation.states import kinds_of, typicality
 from ileed.errors import DemonstrationError, RunError, SettingsError
@@ -383,12 +381,6 @@ def test_fewer_distinct_rows_than_clusters_give_as_many_clusters_as_rows():
 def test_a_rule_that_cannot_be_followed_is_refused_in_one_sentence(rule, says):
     with pytest.raises((SettingsError, DemonstrationError), match=says):
         ileed.curate(fit(), population(), **rule)
-
-
-def test_the_command_has_every_option_of_a_rule_with_the_same_default():
-    assert {item.name: item.default for item in fields(RuleOptions)} == {
-        item.name: item.default for item in fields(Rule)
-    }
 
 
 def test_the_correlation_with_length_is_the_rank_correlation_and_undefined_for_equal_lengths():

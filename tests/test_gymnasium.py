@@ -458,7 +458,7 @@ def test_the_command_evaluates_a_run_in_a_gymnasium_environment(saved, fitted, c
     [
         ([], "neither of --task and --env"),
         (["--task", "minigrid/empty", "--env", "CartPole-v1"], "both of --task and --env"),
-        (["--task", "minigrid/empty", "--max-steps", "3"], "--max-steps is for --env"),
+        (["--task", "minigrid/empty", "--max-steps", "3"], "--max-steps applies to --env"),
         (["--env", "CartPol-v1"], "did you mean 'CartPole-v"),
         (["--env", "Acrobot-v1"], "observations of shape (4,)"),
     ],

@@ -385,7 +385,7 @@ def test_a_damaged_folder_is_read_or_refused_in_one_sentence(tmp_path_factory, v
 def test_inspect_lists_who_may_have_demonstrated(toy, capsys):
     assert run(["inspect", str(toy)]) == 0
     shown = capsys.readouterr().out
-    assert "does not say who demonstrated" in shown
+    assert "does not name its demonstrators" in shown
     assert "feature operator_id    2         3           --demonstrator operator_id" in shown
     assert run(["inspect", str(toy), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["candidates"]

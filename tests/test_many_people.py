@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 import ileed
-from ileed.cli.results import ranking, ratings_table
+from ileed.cli.console import ranking, ratings_table
 from ileed.errors import RunError, SettingsError
 from ileed.fitting.people import PartOfPeople, people_parameters
 from ileed.fitting.preparing import OptimiserSettings, prepare

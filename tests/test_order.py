@@ -14,7 +14,7 @@ from test_third_party import simulated
 
 import ileed
 from ileed.cli import run
-from ileed.cli.results import ranking, summary
+from ileed.cli.console import ranking, summary
 from ileed.integrations.hub import card
 from ileed.report import people_table
 

@@ -1,4 +1,4 @@
-"""What the data add to a report: planted weaknesses are found, in people, kinds of state, episodes and stretches."""
+"""What the data add to a report: planted weaknesses are found, in people, kinds of state, episodes and segmentes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from hypothesis import strategies as st
 
 import ileed
 from ileed.errors import DemonstrationError
-from ileed.rating.posterior import Population
+from ileed.rating.posterior import Estimates
 from ileed.report import compare_runs, evidence, report
 from ileed.report.charts import Scale
 from ileed.report.comparison import changes_of, cost_change
-from ileed.report.episodes import Episodes, png, worst_stretch
-from ileed.report.evidence import Estimate, Evidence, PeopleByKind, kinds_of
-from ileed.report.people import people_of
+from ileed.report.evidence import (
+    ByCluster,
+    Episodes,
+    Evidence,
+    clusters_of,
+    demonstrators_of,
+    png,
+    worst_segment,
+)
 from ileed.report.sections import next_steps, quality
 
 STEPS, EPISODES = 40, 10  # of an episode, and of a person
-BAD_EPISODE, BAD_STRETCH = 33, 4  # of dan, and of ann between its steps 12 and 32
+BAD_EPISODE, BAD_SEGMENT = 33, 4  # of dan, and of ann between its steps 12 and 32
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,7 @@ def data():
     episode, step = np.arange(count) // STEPS, np.arange(count) % STEPS
     place, who = chance.integers(8, size=count), np.arange(count) // (EPISODES * STEPS)
     guesses = (who == 2) & (place < 2) | (episode == BAD_EPISODE)
-    guesses |= (episode == BAD_STRETCH) & (step >= 12) & (step < 32)
+    guesses |= (episode == BAD_SEGMENT) & (step >= 12) & (step < 32)
     right = (chance.random(count) < 0.95) & ~guesses
     return ileed.Demonstrations(
         observations=np.eye(8)[place],
@@ -62,37 +68,37 @@ def found(fitted, data):
 
 
 def test_who_is_weak_in_a_kind_of_state_is_told_to_train_there(found, fitted):
-    people = people_of(fitted, {})
-    kinds = PeopleByKind.of(found, people)
-    gaps, everywhere = kinds.gaps()
+    people = demonstrators_of(fitted, {})
+    by_cluster = ByCluster.of(found, people)
+    gaps, everywhere = by_cluster.gaps()
     assert everywhere == []
-    assert (gaps[0].person.label, gaps[0].kind) == ("cat", "“narrow”")
+    assert (gaps[0].who.label, gaps[0].cluster) == ("cat", "“narrow”")
     episodes = Episodes.of(found, people)
-    advice = dict(next_steps(fitted, people, kinds, episodes))
+    advice = dict(next_steps(fitted, people, by_cluster, episodes))
     assert advice["Train"].startswith("cat in “narrow”")
     assert advice["Look"].startswith(f"at episode {BAD_EPISODE} (dan)")
 
 
 def test_everybody_is_weak_where_one_of_four_guesses(found, fitted):
-    kinds = PeopleByKind.of(found, people_of(fitted, {}))
-    narrow, wide = (kinds.evidence.kinds.names.index(name) for name in ("narrow", "wide"))
-    assert kinds.everybody.high[narrow] < kinds.everybody.low[wide]
+    by_cluster = ByCluster.of(found, demonstrators_of(fitted, {}))
+    narrow, wide = (by_cluster.evidence.clusters.names.index(name) for name in ("narrow", "wide"))
+    assert by_cluster.of_all.high[narrow] < by_cluster.of_all.low[wide]
 
 
 def test_an_episode_of_guesses_is_low_for_its_person_and_may_be_left_out(found, fitted):
-    episodes = Episodes.of(found, people_of(fitted, {}))
+    episodes = Episodes.of(found, demonstrators_of(fitted, {}))
     assert episodes.low_for_them[0] == BAD_EPISODE
     assert BAD_EPISODE in episodes.to_drop
     assert len(episodes.to_drop) <= 2
 
 
-def test_the_stretch_of_guesses_is_marked(found, fitted):
-    episodes = Episodes.of(found, people_of(fitted, {}))
-    windows = episodes.windows(found.along(np.array([BAD_STRETCH]))[0])
-    stretch = worst_stretch(windows, float(found.by_person.expertise[0]))
-    assert stretch is not None
-    assert 8 <= stretch.first <= 18
-    assert 26 <= stretch.last <= 36
+def test_the_segment_of_guesses_is_marked(found, fitted):
+    episodes = Episodes.of(found, demonstrators_of(fitted, {}))
+    windows = episodes.windows(found.along(np.array([BAD_SEGMENT]))[0])
+    segment = worst_segment(windows, float(found.by_demonstrator.expertise[0]))
+    assert segment is not None
+    assert 8 <= segment.first <= 18
+    assert 26 <= segment.last <= 36
 
 
 def test_steps_summed_over_an_episode_have_its_likelihood_whatever_the_order_asked(found):
@@ -103,15 +109,15 @@ def test_steps_summed_over_an_episode_have_its_likelihood_whatever_the_order_ask
 
 
 def test_estimates_of_people_have_the_mean_one(found):
-    assert found.by_person.expertise.mean() == pytest.approx(1)
-    assert (found.by_person.low <= found.by_person.expertise).all()
-    assert (found.by_person.expertise <= found.by_person.high).all()
+    assert found.by_demonstrator.expertise.mean() == pytest.approx(1)
+    assert (found.by_demonstrator.low <= found.by_demonstrator.expertise).all()
+    assert (found.by_demonstrator.expertise <= found.by_demonstrator.high).all()
 
 
 def test_without_a_column_of_labels_states_are_clustered_and_named_by_what_sets_them_apart(fitted, data):
     from dataclasses import replace
 
-    kinds = kinds_of(fitted, replace(data, skills={}))
+    kinds = clusters_of(fitted, replace(data, skills={}))
     assert kinds.column is None
     assert len(kinds.names) == 6
     assert np.bincount(kinds.of_step).tolist() == sorted(np.bincount(kinds.of_step), reverse=True)
@@ -154,7 +160,7 @@ def test_data_of_other_people_or_shapes_are_refused_before_a_page_is_written(fit
 
 
 def test_data_that_are_not_those_of_the_fit_are_said_to_be_others(fitted, data):
-    people = people_of(fitted, {})
+    people = demonstrators_of(fitted, {})
     others = data.select(data.episode < 39)
     said = "differ from those that the run was fitted to"
     assert not any(said in each for each in quality(fitted, people, data))
@@ -165,7 +171,7 @@ def test_a_run_compared_with_itself_has_not_changed(fitted, data, tmp_path):
     changes = changes_of(fitted, fitted)
     assert len(changes) == 4
     assert not any(change.is_clear for change in changes)
-    assert max(abs(change.value) for change in changes) < 0.01
+    assert max(abs(change.estimate[0]) for change in changes) < 0.01
     assert cost_change(fitted, fitted, data) == (0, 0, 0)
     fitted.save(tmp_path / "run")
     page = compare_runs(tmp_path / "run", tmp_path / "run", data=data).read_text()
@@ -202,8 +208,9 @@ def test_changes_and_costs_change_sign_with_the_order_of_the_runs(fitted, data):
     there = {change.one.label: change for change in changes_of(fitted, other)}
     back = {change.one.label: change for change in changes_of(other, fitted)}
     for name, change in there.items():
-        assert change.value == pytest.approx(-back[name].value, abs=1e-9)
-        assert change.low <= change.value <= change.high
+        value, low, high = change.estimate
+        assert value == pytest.approx(-back[name].estimate[0], abs=1e-9)
+        assert low <= value <= high
     mean, low, high = cost_change(fitted, other, data)
     assert cost_change(other, fitted, data)[0] == pytest.approx(-mean)
     assert low <= mean <= high
@@ -247,6 +254,6 @@ def test_a_frame_is_the_image_that_was_seen(channels):
     assert max(pillow.open(io.BytesIO(png(np.zeros((900, 30, channels))))).size) <= 256
 
 
-def test_no_stretch_is_marked_where_none_lies_below():
+def test_no_segment_is_marked_where_none_lies_below():
     level = np.ones(9)
-    assert worst_stretch(Estimate(level, level - 0.1, level + 0.1, Population(level / 9)), 1.0) is None
+    assert worst_segment(Estimates(level, level - 0.1, level + 0.1), 1.0) is None

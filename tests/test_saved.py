@@ -301,7 +301,7 @@ def test_whatever_a_field_is_replaced_by_a_run_that_loads_can_be_used_and_report
             if (found := loaded_or_refused(run)) is None:
                 continue
             repr(found)
-            Content.of(found, {}, {}).page("title")
+            Content(found, {}, {}).page("title")
             found.policy.act(np.zeros((2, *found.policy.observation_shape), dtype=np.float32))
 
 

@@ -231,7 +231,7 @@ def test_a_file_of_somebody_else_is_not_replaced_in_a_store(store, people, tmp_p
         assert str(refused.value).startswith(f"{notes} exists")
     with pytest.raises(RunError, match="exists and is not a report by ileed"):
         ileed.report(run, out=f"{store}/charts")
-    with pytest.raises(RunError, match="exists and is not a figure of ours") as refused:
+    with pytest.raises(RunError, match="exists and is not a figure of ileed") as refused:
         figures(run, f"{store}/charts")
     assert str(refused.value).startswith(f"{chart} exists")
     with pytest.raises(RunError, match="exists already") as refused:

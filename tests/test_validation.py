@@ -110,15 +110,15 @@ def test_somebody_of_weight_zero_has_no_expertise_and_ranks_last(method, tmp_pat
     assert np.isnan(fitted.expertise(data.observations, "bob")).all()
     fitted.save(tmp_path / "run")
     page = ileed.report(tmp_path / "run").read_text()
-    assert "One demonstrator has no step that the fit learned from" in page
+    assert "Not ranked: bob." in page
     assert np.isnan(ileed.load(tmp_path / "run").expertise.by_demonstrator()["bob"])
     from rich.console import Console
 
-    from ileed.cli.results import ranking
+    from ileed.cli.console import ranking
 
     Console(width=200).print(ranking(fitted))
     printed = capsys.readouterr().out
-    assert "bob: no step was learned from" in printed
+    assert "the fit learned from no step of bob" in printed
     assert "nan" not in printed
 
 

@@ -11,7 +11,7 @@ from scipy.stats import norm
 import ileed
 from ileed import Demonstrations, rate
 from ileed.rating.posterior import GRID, INSIDE, SPREADS, MarginalCurves, points_for, posterior, posterior_of_means
-from ileed.report.people import Person, people_of
+from ileed.report.evidence import Demonstrator, demonstrators_of
 from ileed.report.sections import next_steps
 
 ACTIONS = 7
@@ -184,11 +184,11 @@ def test_two_long_episodes_do_not_make_a_narrow_interval():
 
 
 def test_a_report_advises_no_demonstrator_to_train_where_no_order_is_identified():
-    class Kinds:
+    class Clusters:
         def gaps(self):
-            return [], [Person(0, 1, "operator 0", 0.5, 0.4, 0.6, None)]
+            return [], [Demonstrator(0, 1, "operator 0", 0.5, (0.5, 0.4, 0.6))]
 
     for demonstrators, episodes, is_identified in ((2, 6, False), (3, 2, False), (3, 3, True)):
         fitted = fitted_to(demonstrators, episodes)
-        advice = dict(next_steps(fitted, people_of(fitted, {}), Kinds(), None))
+        advice = dict(next_steps(fitted, demonstrators_of(fitted, {}), Clusters(), None))
         assert ("Train" in advice) is is_identified

@@ -661,7 +661,7 @@ def read_run(path: Path, chance: Random) -> None:
 
 def describe(fitted: Any) -> None:
     """The page with every sentence, number and chart."""
-    Content.of(fitted, {}, {}).page("title", command="ileed fit").html().encode("utf-8")
+    Content(fitted, {}, {}).page("title", command="ileed fit").html().encode("utf-8")
 
 
 RUN = Reader(

@@ -224,7 +224,7 @@ def test_a_report_is_written_with_its_table_and_figures_or_not_at_all(tmp_path, 
     for words, fragment in (
         (("--table", tmp_path / "people.txt"), "neither .csv nor .parquet"),
         (("--table", taken / "people.csv"), "exists already"),
-        (("--table", tmp_path / "people.csv", "--figures", taken), "is not a figure of ours"),
+        (("--table", tmp_path / "people.csv", "--figures", taken), "is not a figure of ileed"),
         (("--figures", tmp_path / "figures", "--out", taken / "people.csv"), "is not a report by ileed"),
     ):
         assert command("report", run_directory, *words) == 2

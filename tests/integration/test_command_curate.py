@@ -40,7 +40,7 @@ def test_it_says_what_was_kept_by_which_rule_whose_it_is_and_where_the_files_are
     assert curate(saved, tmp_path / "out", "--keep", "0.07", "--no-check") == 0
     shown = capsys.readouterr().out
     assert "kept 25 of 360 episodes: the best by expertise, 7% of the episodes" in shown
-    assert "best by expertise, with 95 % intervals" in shown
+    assert "best by expertise, with 95% intervals" in shown
     assert "rank correlation with the length of episodes" in shown
     assert str(tmp_path / "out") in shown.replace("\n", "")
     assert (saved / "data.parquet").read_bytes() == before

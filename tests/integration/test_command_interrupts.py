@@ -84,7 +84,7 @@ def test_an_interrupted_fit_promises_a_checkpoint_only_where_there_is_one(due, d
     assert (ended.returncode, ended.stdout) == (130, "")
     assert "Traceback" not in ended.stderr
     sentence = ended.stderr.splitlines()[-1]
-    assert ("goes on from the last checkpoint" in sentence) == due
+    assert ("continues from the last checkpoint" in sentence) == due
     assert ("nothing was saved yet" in sentence) != due
     assert (tmp_path / "run.checkpoint").exists() == due
 

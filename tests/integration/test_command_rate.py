@@ -24,7 +24,7 @@ def test_people_are_rated_in_a_table_best_first_with_a_sentence(saved, capsys):
     assert run(["rate", str(saved / "run"), str(saved / "people.parquet")]) == 0
     shown = capsys.readouterr().out
     assert shown.index("demonstrator 1") < shown.index("demonstrator 2")
-    assert "95 % interval" in shown
+    assert "95% interval" in shown
     assert "told apart" in shown or "better than" in shown
 
 

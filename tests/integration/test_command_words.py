@@ -68,7 +68,7 @@ def test_help_version_and_refusals_of_a_word_load_neither_torch_nor_the_parser(w
 
 @pytest.mark.parametrize(
     "name",
-    [*(name for name in cli.commands() if name not in ("fit", "compare", "chess")), "chess extract", "chess rate"],
+    [*sorted(set(cli.commands()) - {"fit", "compare", "curate", "serve", "chess"}), "chess extract", "chess rate"],
 )
 def test_help_of_a_command_does_not_load_torch(name):
     modules, ended = loaded_after(*name.split(), "--help")
@@ -182,7 +182,7 @@ WRONG_VALUES = {
     "no command": ([], "no command was given"),
     "two ways to say who": (
         ["inspect", "x", "--one", "ann", "--who", "pilot"],
-        "--demonstrator and --one each say who",
+        "--demonstrator and --one each name the demonstrators",
     ),
     "a negative number of workers": (["reproduce", "minigrid/populations", "--workers", "-1"], "workers is -1"),
     "workers of an extraction": (["chess", "extract", "x", "--out", "y", "--workers", "0"], "workers is 0"),

@@ -275,12 +275,12 @@ def test_a_report_replaces_the_report_before_it(data, fitted_run):
 
 def test_a_figure_replaces_no_file_that_we_did_not_draw(data, fitted_run, capsys):
     (data / "figures").mkdir()
-    (data / "figures" / "restarts.svg").write_text('<?xml version="1.0"?><svg><!-- mine --></svg>')
+    (data / "figures" / "learning.svg").write_text('<?xml version="1.0"?><svg><!-- mine --></svg>')
     before = tree(data / "figures")
     capsys.readouterr()
     assert command("report", "run", "--figures", "figures") == 2
-    assert "figures/restarts.svg" in capsys.readouterr().err
+    assert "figures/learning.svg" in capsys.readouterr().err
     assert tree(data / "figures") == before
-    (data / "figures" / "restarts.svg").unlink()
+    (data / "figures" / "learning.svg").unlink()
     assert command("report", "run", "--figures", "figures") == 0
     assert command("report", "run", "--figures", "figures") == 0

@@ -1,8 +1,8 @@
-"""The command `ileed`: commands by name, help, messages and exit codes.
+"""The command `ileed`: finds and runs a command by name; help, messages and exit codes.
 
 Help and error messages must not wait for torch, so the module of a command is imported only when that command runs.
-Other packages contribute commands by entry points of the group `ileed.commands`, each a `Command` in a module that is
-quick to import.
+Other packages add commands through entry points of the group `ileed.commands`: a `Command` in a module that is quick
+to import.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ileed.errors import IleedError, SettingsError, did_you_mean, instance_of, p
 
 __all__ = ["COMMANDS", "Command", "commands", "run"]
 
-_TORCHRUN = "TORCHELASTIC_RUN_ID"  # which `torchrun` sets in the environment of the processes that it starts
+_TORCHRUN = "TORCHELASTIC_RUN_ID"  # set by `torchrun` in the environment of its processes
 _SUCCESS, _ERROR, _INTERRUPTED, _OUTPUT_CLOSED = 0, 2, 130, 141
 _PURPOSE = "Estimate the expertise of each demonstrator, state by state, and learn one policy from all demonstrations."
 _EXIT_CODES = (
-    "exit codes: 0 success, 2 error (one sentence states it), 130 interrupted (run the same command to go on), "
-    "141 the reader of the output closed it"
+    "exit codes: 0 success, 2 error (explained in one sentence), 130 interrupted (the message says how to continue), "
+    "141 output closed by its reader"
 )
 
 
 class Command(NamedTuple):
-    """A command: its module, its class, and the first sentence of that class as a summary.
+    """A command: its module, the name of its class, and the first sentence of the class docstring.
 
     The class is a frozen dataclass whose fields are the options; calling an instance does the work. A command that only
-    groups `others` by their names has no class.
+    groups `others` by name has no class.
     """
 
     module: str
@@ -46,18 +46,17 @@ class Command(NamedTuple):
 
 
 _SUMMARIES = {
-    "demo": "Fit, evaluate and report on the data that ship with the package: ten demonstrators, one of them "
-    "competent.",
+    "demo": "Fit, evaluate and report on the example data of the package: ten demonstrators, one of them skilled.",
     "inspect": "Describe a data set and list its problems.",
-    "convert": "Write a data set in another format, with who demonstrated in it.",
-    "fit": "Fit a policy and the expertise of every demonstrator to a data set; save the run.",
-    "compare": "Compare demonstrator models by held-out log-likelihood: how demonstrators err.",
-    "rate": "Rate demonstrators, also new ones, by the policy of a run, with intervals.",
-    "curate": "Score every episode of a data set by a run, keep some by a rule, and write what trainers read.",
+    "convert": "Convert a data set to another format, including the names of demonstrators.",
+    "fit": "Fit a policy and the expertise of every demonstrator to a data set, and save the run.",
+    "compare": "Compare demonstrator models by held-out log-likelihood.",
+    "rate": "Rate demonstrators, including new ones, by the policy of a run, with intervals.",
+    "curate": "Score every episode of a data set by a run, keep some by a rule, and write files for trainers.",
     "label": "Estimate the true label of every task and the expertise of every worker from a table of answers.",
-    "serve": "Open the report with all episodes in a browser, to play and mark them; save as `curate` does.",
+    "serve": "Serve the report with all episodes, to play, mark and curate them in a browser.",
     "card": "Print the model card of a run, in Markdown.",
-    "evaluate": "Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95 % interval.",
+    "evaluate": "Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95% interval.",
     "report": "Write the report of a run, or a comparison of two runs, as one HTML page.",
 }
 COMMANDS: Mapping[str, Command] = {
@@ -66,7 +65,7 @@ COMMANDS: Mapping[str, Command] = {
 
 
 def _check_command(name: str, found: Any) -> Command:
-    rule = "it must be an ileed.cli.Command: report it to the author of the package"
+    rule = "it must be an ileed.cli.Command: report this to the author of the package"
     where = f"the entry point {name} of the group {plugins.COMMANDS}"
     checked: Command = instance_of(where, found, Command, rule=rule, error=IleedError)
     return checked
@@ -76,7 +75,7 @@ _ALL = plugins.Registry(plugins.COMMANDS, COMMANDS, _check_command)
 
 
 def commands() -> Mapping[str, Command]:
-    """Every command by its name: those of the library, and those of other packages that can be loaded."""
+    """All commands by name: those of the library, and those of other packages that can be loaded."""
     return dict(_ALL.usable())
 
 
@@ -93,7 +92,7 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: Non
             warnings.showwarning = _show_warning
             command = _parse_command(arguments)
             if command is not None:
-                import_module(getattr(command, "imports", "ileed._names"))  # slow, and needed by most commands
+                import_module(getattr(command, "imports", "ileed._names"))  # slow; most commands need it
                 at_work()
                 _check_torchrun(command)
                 command()
@@ -114,7 +113,7 @@ def run(arguments: Sequence[str], *, at_work: Callable[[], object] = lambda: Non
 
 
 def _parse_command(words: Sequence[str], program: str = "ileed", known: Mapping[str, Command] = _ALL) -> Any:
-    """The command with its options; None where help or the version was printed instead."""
+    """The command with its options, or None after printing help or the version."""
     name, *words = words or [""]
     if (program, name) == ("ileed", "--version"):
         print(f"ileed {ileed.__version__}")  # noqa: T201
@@ -157,16 +156,16 @@ def _help(program: str, known: Mapping[str, Command]) -> str:
 
 
 def _how_to_continue(command: Any) -> str:
-    """What an interrupted command has left, and how to continue it."""
+    """Say what an interrupted command has saved and how to continue it."""
     if hasattr(command, "after_an_interrupt"):
         return str(command.after_an_interrupt())
     if hasattr(command, "resume"):
-        return "the same command with --resume goes on where it stopped"
-    return "no file is left half written"
+        return "the same command with --resume continues where it stopped"
+    return "no file is incomplete"
 
 
 def _flush_output() -> None:
-    """Write what was printed now, so that a failure to write it can still be reported."""
+    """Flush standard output now, so that a failure can still be reported."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -177,7 +176,7 @@ def _flush_output() -> None:
 
 
 def _discard_output() -> None:
-    """Send standard output nowhere, so that the interpreter does not fail to flush it when it exits."""
+    """Redirect standard output to the null device, so that the interpreter can flush it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -187,7 +186,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _check_torchrun(command: Any) -> None:
-    """Refuse several processes for a command that runs in one; SIGTERM, which ends the others, is an interrupt."""
+    """Refuse several processes for a command that runs in one; handle SIGTERM, which torchrun sends, like Ctrl-C."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _TORCHRUN not in os.environ:
         return
     if not getattr(command, "takes_several_processes", False):
@@ -196,11 +195,11 @@ def _check_torchrun(command: Any) -> None:
 
 
 def is_silent() -> bool:
-    """Whether `torchrun` started this process beside a first one, which prints the results."""
+    """Whether this process was started by `torchrun` and is not the first one, which prints the results."""
     return _TORCHRUN in os.environ and os.environ.get("RANK", "0") != "0"
 
 
 def _print_message(sentence: str) -> None:
-    """Print one line to standard error; names and paths in it cannot break the line or control the terminal."""
+    """Print one line to standard error; names and paths cannot break the line or control the terminal."""
     speaker = f"ileed (rank {os.environ['RANK']})" if is_silent() else "ileed"
     print(f"{speaker}: {printable(' '.join(sentence.split()))}", file=sys.stderr)  # noqa: T201

@@ -17,7 +17,7 @@ class Card:
     run: Positional[Path]
     """A run directory of `ileed fit`."""
     anonymise: bool = False
-    """Show pseudonyms in place of names."""
+    """Show pseudonyms instead of names."""
 
     def __call__(self) -> None:
         from ileed.integrations.hub import card

@@ -1,4 +1,4 @@
-"""`ileed demo`: a fit, an evaluation and a report of the data that ship with the package."""
+"""`ileed demo`: a fit, an evaluation and a report of the example data of the package."""
 
 from __future__ import annotations
 
@@ -6,33 +6,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table
-
-from ileed.cli.console import Output, bar, fit_bar, print_json
+from ileed.cli.console import Output, bar, fit_bar, numbers, print_json, ranking, summary
 from ileed.errors import IleedError, at_least_one, require
 from ileed.runs import stores
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Fit, evaluate and report on the data that ship with the package: ten demonstrators, one of them competent."""
+    """Fit, evaluate and report on the example data of the package: ten demonstrators, one of them skilled."""
 
     out: Path = Path("runs/demo")
     """The run directory; an existing run of the same data is replaced."""
     overwrite: bool = False
-    """Replace an existing run of other data too, which is an error otherwise."""
+    """Replace an existing run of other data instead of refusing it."""
     episodes: int = 500
     """The number of episodes of each policy."""
     seed: int = 0
     """The seed of all random numbers."""
     figures: Path | None = None
-    """A directory for the charts as SVG files as well."""
+    """Also write the charts as SVG files to this directory."""
     json: bool = False
     """Print JSON instead of text."""
 
     def __call__(self) -> None:
         from ileed import envs, runs
-        from ileed.cli.results import ranking, summary
         from ileed.envs import simulation
         from ileed.envs.evaluation import Scores, evaluate, rank_loss
         from ileed.envs.minigrid import MiniGridTask
@@ -72,10 +69,9 @@ class Demo:
         if fitted.expertise.ratings is not None:
             console.say(fitted.expertise.ratings.sentence())
         console.say(f"rank loss {rank_loss(dict(fitted.expertise.ranking()), truth):.2f} (0 is a perfect order)")
-        table = Table("policy", "mean reward", "95 % interval", title=f"{task.name}, {self.episodes} episodes each")
+        table = numbers("policy", "mean reward", "95% interval", title=f"{task.name}, {self.episodes} episodes each")
         for name, score in scores.items():
-            low, high = score.interval
-            table.add_row(name, f"{score.mean:.2f}", f"{low:.2f} to {high:.2f}")
+            table.add_row(name, f"{score.mean:.2f}", "{:.2f} to {:.2f}".format(*score.interval))
         console.print(table)
         console.say(f"open {stores.name_of(page)} in a browser")
         if self.json:

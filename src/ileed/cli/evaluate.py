@@ -13,20 +13,20 @@ from ileed.errors import SettingsError, at_least_one
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95 % interval."""
+    """Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95% interval."""
 
     run: Positional[Path]
     """A run directory of `ileed fit`."""
     task: str | None = None
-    """The name of a task, for example minigrid/obstacles; give this or --env."""
+    """The name of a task, such as minigrid/obstacles; either this or --env is required."""
     env: str | None = None
-    """The id of a gymnasium environment, for example CartPole-v1; give this or --task."""
+    """The id of a gymnasium environment, such as CartPole-v1; either this or --task is required."""
     episodes: int = 500
     """The number of episodes."""
     seed: int = 0
     """The seed of the episodes."""
     max_steps: int | None = None
-    """The length of an episode of --env at most; the environment's own limit by default."""
+    """The maximum length of an episode of --env; the environment's own limit by default."""
     json: bool = False
     """Print JSON instead of text."""
 
@@ -41,7 +41,7 @@ class Evaluate:
             found = "neither" if self.task is None else "both"
             raise SettingsError(f"{found} of --task and --env given: give one of them, for example --env CartPole-v1")
         if self.task is not None and self.max_steps is not None:
-            raise SettingsError("--max-steps is for --env, since tasks have their own limits: leave it out")
+            raise SettingsError("--max-steps applies to --env only, because tasks have their own limits: leave it out")
         task = GymnasiumTask(self.env, max_steps=self.max_steps) if self.env else envs.task(str(self.task))
         policy = load(self.run).policy
         with bar(f"evaluating in {task.name}") as progress:

@@ -1,4 +1,4 @@
-"""`ileed inspect`: what a data set holds, and what is wrong with it."""
+"""`ileed inspect`: the content of a data set and its problems."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MOST_ROWS = 12
 class Inspect(OfData):
     """Describe a data set and list its problems.
 
-    A parquet file has the columns that `ileed.formats.parquet` lists, a table one column for each feature. Where a file
-    does not say who demonstrated, the places that may are listed, with the option that names each.
+    A parquet file has the columns that `ileed.formats.parquet` lists; a table has one column per feature. If a file
+    does not name its demonstrators, candidate columns and masks are listed with the option that selects each.
     """
 
-    imports: ClassVar[str] = "ileed.formats"  # and not torch, which takes longer than to read a large file
+    imports: ClassVar[str] = "ileed.formats"  # not torch, whose import takes longer than reading a large file
 
     own_policies: bool = False
-    """Fit a policy to each demonstrator too: how consistent each is, and how far from what all do."""
+    """Also fit a policy to each demonstrator, to measure consistency and the distance from the common policy."""
 
     def __call__(self) -> None:
         from ileed.rating.indicators import indicators
@@ -42,7 +42,7 @@ class Inspect(OfData):
             return
         with bar("checking"):
             findings = data.check()
-            is_described = self.own_policies or not data.discrete  # own policies of discrete actions are refused
+            is_described = self.own_policies or not data.discrete  # `indicators` refuses own policies if discrete
             movement = indicators(data, own_policies=self.own_policies) if is_described else None
         if self.json:
             steps_each = dict(zip(data.names, data.steps_each.tolist(), strict=True))
@@ -60,7 +60,7 @@ class Inspect(OfData):
             _print_indicators(console, movement)
 
     def _list_candidates(self, error: UnnamedDemonstratorError) -> None:
-        """The places of the file that may say who demonstrated; without any, the error itself."""
+        """Print the places of the file that may name demonstrators; if there are none, raise the error."""
         candidates = self.data_format.candidates(self.place)
         if self.json:
             print_json({"candidates": [each._asdict() for each in candidates]})
@@ -68,16 +68,13 @@ class Inspect(OfData):
         if not candidates:
             raise error
         console = Output()
-        console.say(
-            f"{stores.name_of(self.data)} does not say who demonstrated. These places may: name one by its option."
-        )
+        name = stores.name_of(self.data)
+        console.say(f"{name} does not name its demonstrators. Candidates, with the option that selects each:")
         table = Table("place", "values", "episodes", "option", box=None, padding=(0, 2, 0, 2))
         for each in candidates:
             table.add_row(plain(each.place), f"{each.values:,}", f"{each.episodes:,}", plain(each.option))
         console.print(table)
-        console.say(
-            "Otherwise: --episode-table FILE (a CSV file with the columns episode and operator), or --one NAME."
-        )
+        console.say("Otherwise: --episode-table FILE (a CSV file with the columns episode and operator) or --one NAME.")
 
 
 def _indicators_json(movement: Indicators | None) -> dict[str, Any]:
@@ -89,7 +86,7 @@ def _indicators_json(movement: Indicators | None) -> dict[str, Any]:
 
 
 def _print_indicators(console: Output, movement: Indicators) -> None:
-    """The means of the indicators by demonstrator; those of the first demonstrators where there are many."""
+    """Print the mean indicators of each demonstrator, of the first ones if there are many."""
     shown = {
         "duration": (f"{movement.time_unit}s", ",.1f"),
         "path_length": ("path", ",.1f"),

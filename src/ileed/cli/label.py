@@ -1,4 +1,4 @@
-"""`ileed label`: true labels of tasks and expertise of workers, from a table of answers."""
+"""`ileed label`: true labels of tasks and the expertise of workers, from a table of answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = 10  # workers
 class Label:
     """Estimate the true label of every task and the expertise of every worker from a table of answers.
 
-    --out writes the tables labels, workers and confusion to a new folder, all of them or none.
+    --out writes the tables labels, workers and confusion to a new folder, all or none.
     """
 
     table: Positional[Path]
@@ -34,9 +34,9 @@ class Label:
     out: Path | None = None
     """The folder to write; it must not exist yet."""
     gold: Path | None = None
-    """A table of true labels of some tasks (task, true_label), which are taken as true; a folder's truth.csv is not."""
+    """A table of known labels of some tasks (task, true_label); truth.csv in a folder is only used if named here."""
     model: Literal["auto", "uniform", "biased", "confusion"] = "auto"
-    """How workers err: uniform slips, slips to favourite labels, a confusion matrix, or the likeliest of the three."""
+    """The errors of workers: uniform, biased to some labels, a confusion matrix, or the most likely of the three."""
     task: str | None = None
     """The column of the task, if it is not called task or question."""
     worker: str | None = None
@@ -44,17 +44,17 @@ class Label:
     label: str | None = None
     """The column of the label, if it is not called label or answer."""
     repeats: Literal["error", "count"] = "error"
-    """A worker who answers a task twice: an error, or each answer counts as independent."""
+    """Refuse repeated answers of a worker to a task, or count each as independent."""
     gold_confidence: float = 1.0
     """The probability that a gold label is right."""
     restarts: int = 4
-    """Starts, of which the likeliest is kept."""
+    """The number of random initialisations, of which the most likely is kept."""
     seed: int = 0
-    """Seed of all random numbers."""
+    """The seed of all random numbers."""
     format: Literal["csv", "parquet"] = "csv"
     """The format of the tables in --out."""
     anonymise: bool = False
-    """Replace names of workers by pseudonyms in all that is shown and saved."""
+    """Replace names of workers by pseudonyms in all outputs."""
     json: bool = False
     """Print JSON instead of text."""
 
@@ -65,7 +65,7 @@ class Label:
         if self.out is not None and is_taken(self.out):
             raise SettingsError(f"{self.out} exists already: choose another place, or remove it first")
         if self.gold is None and self.gold_confidence != 1.0:
-            raise SettingsError("--gold-confidence says how sure gold labels are, but there are none: add --gold TABLE")
+            raise SettingsError("--gold-confidence needs gold labels: add --gold TABLE")
         options = {name: getattr(self, name) for name in ("model", "restarts", "repeats", "gold_confidence")}
         method = Labelling(**options)
         with bar("labelling", late=True) as progress:
@@ -92,16 +92,16 @@ class Label:
             return
         console = Output()
         console.say(found.sentence())
-        table = Table("worker", "answers", "expertise", "90 % interval", "accuracy", box=None, padding=(0, 2, 0, 2))
+        table = Table("worker", "answers", "expertise", "90% interval", "accuracy", box=None, padding=(0, 2, 0, 2))
         rows = workers.to_pylist()
-        shown = rows if len(rows) <= 2 * _SHOWN else [*rows[:_SHOWN], None, *rows[-_SHOWN:]]
-        for row in shown:
-            if row is None:
-                table.add_row(f"... {len(rows) - 2 * _SHOWN:,} more", "", "", "", "")
-                continue
-            interval = f"{row['low']:.3f} to {row['high']:.3f}"
-            numbers = f"{row['answers']:,}", f"{row['expertise']:.3f}", interval, f"{row['accuracy']:.3f}"
-            table.add_row(plain(row["worker"]), *numbers)
+        left = len(rows) - 2 * _SHOWN
+        for place, row in enumerate(rows):
+            if left <= 0 or place < _SHOWN or place >= len(rows) - _SHOWN:
+                interval = f"{row['low']:.3f} to {row['high']:.3f}"
+                cells = f"{row['answers']:,}", f"{row['expertise']:.3f}", interval, f"{row['accuracy']:.3f}"
+                table.add_row(plain(row["worker"]), *cells)
+            elif place == _SHOWN:
+                table.add_row(f"... {left:,} more")
         console.print(table)
         if self.out is not None:
             console.say(f"wrote {', '.join(f'{name}.{self.format}' for name in found.tables())} to {self.out}")

@@ -1,4 +1,4 @@
-"""Parsing: the words of a command line become an instance of the command's class, or one sentence about an error."""
+"""Parsing: from the words of a command line to an instance of the command's class, or one sentence about an error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -18,7 +19,7 @@ from tyro.constructors import PrimitiveTypeInfo as OptionType
 from ileed.errors import IleedError, SettingsError, did_you_mean
 
 _REGISTRY = ConstructorRegistry()
-_PHRASES = {  # of tyro, and ours
+_PHRASES = {  # of tyro, and our wording
     r"^Error parsing ": "",
     r"^Missing value for argument '(\S+)'.*": r"\1 needs a value",
     r"^Missing from ([^:]+): ((?:--\S+ )?[A-Z]+\S*) (.*)$": r"`\1` needs \2 (\3)",
@@ -28,7 +29,7 @@ _PHRASES = {  # of tyro, and ours
 
 
 def parse(kind: type, program: str, words: Sequence[str]) -> Any:
-    """An instance of `kind` with the options that the words give; prints the help and returns None for --help."""
+    """An instance of `kind` with the given options; for --help, print the help and return None."""
     message, config = io.StringIO(), (tyro.conf.FlagCreatePairsOff,)
     try:
         with contextlib.redirect_stderr(message):
@@ -42,20 +43,20 @@ def parse(kind: type, program: str, words: Sequence[str]) -> Any:
 
 
 def _with_addresses(words: Sequence[str]) -> list[str]:
-    """The words with `--repo-id OWNER/NAME` as the address of a data set, which stands where the path of one does."""
+    """The words with `--repo-id OWNER/NAME` replaced by the address of that data set, in place of a path."""
     text = "\0".join(words)  # which no word can hold
     return re.sub(r"(?<![^\0])--repo-id[\0=]([^\0]*)", r"hf://datasets/\1", text).split("\0") if words else []
 
 
 def _cause_of_ours(error: BaseException | None) -> IleedError | None:
-    """The first IleedError in a chain of causes: raised by a setting that refuses its value."""
+    """The first IleedError in a chain of causes, raised by a setting that refused its value."""
     while error is not None and not isinstance(error, IleedError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _sentence(message: str) -> str:
-    """The first paragraph of a message that tyro has framed, in our words, and the option that it suggests."""
+    """The first paragraph of tyro's framed message, in our wording, and the option that it suggests."""
     _, *lines = re.sub(r"\x1b\[[0-9;]*m", "", message).splitlines()  # the first is a title
     words = " ".join(line.strip("│ ") for line in lines).split()
     text, *others = filter(None, re.split(r" ?[─-]{3,} ?", " ".join(words)))
@@ -70,8 +71,17 @@ def _sentence(message: str) -> str:
 
 
 @_REGISTRY.primitive_rule
+def _text_or_none(info: OptionType) -> OptionSpec[Any] | None:
+    """An option that takes text or a path and is None if it is left out; there is no word for None."""
+    for kind, metavar in ((str, "TEXT"), (Path, "PATH")):
+        if get_args(info.type) == (kind, NoneType):
+            return _option_of_one_word(kind, metavar, kind)
+    return None
+
+
+@_REGISTRY.primitive_rule
 def _number(info: OptionType) -> OptionSpec[Any] | None:
-    """An option that takes a number, or none where that is a choice."""
+    """An option that takes a number, or the word none if it may be None."""
     kind, *others = get_args(info.type) or (info.type,)
     if kind not in (int, float) or others not in ([], [NoneType]):
         return None
@@ -90,13 +100,13 @@ def _number(info: OptionType) -> OptionSpec[Any] | None:
 
 @_REGISTRY.primitive_rule
 def _model_part(info: OptionType) -> OptionSpec[Any] | None:
-    """An option that takes a part of the model, as in Python, `Embedded(dim=3)`, or by its name, `constant`."""
+    """An option that takes a part of the model: as in Python, `Embedded(dim=3)`, or by name, `constant`."""
     given = get_args(info.type) or (info.type,)
     words = tuple(word for kind in given if get_origin(kind) is Literal for word in get_args(kind))
     bases = tuple(get_origin(kind) or kind for kind in given if get_origin(kind) is not Literal)
     if not any(getattr(base, "__module__", "").startswith("ileed.model.") for base in bases):
         return None
-    from ileed.model.parts import PARTS, parts_of_kind  # torch is loaded where a setting is a part, and not elsewhere
+    from ileed.model.parts import PARTS, parts_of_kind  # imports torch, which other commands do not need
 
     own = [part.__name__ for base in bases for part in parts_of_kind(base)]
 
@@ -116,7 +126,7 @@ def _model_part(info: OptionType) -> OptionSpec[Any] | None:
 
 
 def _instance(kind: type, word: str) -> Any:
-    """An instance of the class from a call, whose arguments are literals, or from its name alone."""
+    """An instance of the class from a call with literal arguments, or from its name alone."""
     try:
         call = ast.parse(word if "(" in word else f"{word}()", mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
@@ -136,11 +146,16 @@ def _instance(kind: type, word: str) -> Any:
 def _option_of_one_word(
     value: Callable[[str], Any], metavar: str, *kinds: type, words: tuple[str, ...] = ()
 ) -> OptionSpec[Any]:
-    """An option whose value is made from one word: an instance of one of these kinds, None, or one of these words."""
+    """An option whose value is parsed from one word: an instance of one of `kinds`, None, or one of `words`."""
+
+    def shown(found: Any) -> list[str]:
+        is_text = found in words or isinstance(found, str | Path)
+        return ["none" if found is None else str(found) if is_text else repr(found)]
+
     return OptionSpec(
         nargs=1,
         metavar=metavar,
         instance_from_str=lambda words: value(words[0]),
         is_instance=lambda found: found is None or found in words or isinstance(found, kinds),
-        str_from_instance=lambda found: ["none" if found is None else found if found in words else repr(found)],
+        str_from_instance=shown,
     )

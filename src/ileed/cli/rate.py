@@ -1,4 +1,4 @@
-"""`ileed rate`: ratings by the policy of a run, also of newcomers."""
+"""`ileed rate`: ratings of demonstrators, including new ones, by the policy of a run."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from typing import Literal
 
 from tyro.conf import OmitArgPrefixes, Positional
 
-from ileed.cli.console import Output, bar, print_json
+from ileed.cli.console import (
+    Output,
+    bar,
+    evidence_summary,
+    print_json,
+    ratings_summary,
+    ratings_table,
+    say_ratings,
+)
 from ileed.cli.data import OfData
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Rate demonstrators, also new ones, by the policy of a run, with intervals.
+    """Rate demonstrators, including new ones, by the policy of a run, with intervals.
 
-    Expertise is relative to the mean over the demonstrators of the run. For the data of the run, its report has better
-    estimates: out of sample. A run with outcomes (`ileed fit --outcome`) rates newcomers
-    on its scale of skill, by actions as far as these predict outcomes, and by outcomes of their own with --outcome.
+    Expertise is relative to the mean over the demonstrators of the run. For the data of the run, its report has better,
+    out-of-sample estimates. A run with outcomes (`ileed fit --outcome`) rates new demonstrators on its scale of skill:
+    by actions, as far as these predict outcomes, and with --outcome also by their own outcomes.
     """
 
     run: Positional[Path]
@@ -26,12 +34,11 @@ class Rate:
     episodes: OmitArgPrefixes[OfData]
     """The data of the demonstrators to rate."""
     outcome: str | None = None
-    """How these episodes went, in the units of the run: success, reward, duration, or a column constant in episodes."""
+    """The outcome of these episodes, as in the run: success, reward, duration, or a column constant in episodes."""
     better: Literal["higher", "lower"] | None = None
     """Which outcomes are better; as in the run by default."""
 
     def __call__(self) -> None:
-        from ileed.cli.results import evidence_summary, ratings_summary, ratings_table, say_ratings
         from ileed.methods import load
 
         fitted = load(self.run)

@@ -1,4 +1,4 @@
-"""`ileed serve`: the report and all episodes in a browser, to play and mark them."""
+"""`ileed serve`: the report and all episodes in a browser, to play and mark."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from pathlib import Path
 
 from ileed.cli.console import Output, bar, print_json
 from ileed.cli.curate import OfCuration
+from ileed.curation.outputs import check_holds_no_data
 from ileed.runs import stores
+from ileed.serve import Destination, Marks, Server, Session, require_server
 
 
 @dataclass(frozen=True)
 class Serve(OfCuration):
-    """Open the report with all episodes in a browser, to play and mark them; save as `curate` does.
+    """Serve the report with all episodes, to play, mark and curate them in a browser.
 
-    The page is served to this machine alone, to whoever has the address that is printed, until Ctrl-C. Marks are kept
-    in the run directory at once; they override the rule. The data are never changed.
+    The page is available on this machine only, at the printed address, until Ctrl-C. Marks are saved in the run
+    directory immediately and override the rule. The data are never changed.
     """
 
     port: int = 0
-    """The port of 127.0.0.1; any that is free by default."""
+    """The port of 127.0.0.1; a free one by default."""
     open: bool = False
     """Open the page in the browser."""
 
     def __call__(self) -> None:
-        from ileed.curation.outputs import check_holds_no_data
-        from ileed.serve import Destination, Marks, Server, Session, require_server
-
         require_server()
-        self.rule_settings()
         check_holds_no_data(self.out, self.episodes.data)
         scored = self.score()
         marks = Marks.of(self.run, scored.fingerprint, scored.curated.data.episode_count)
@@ -52,13 +50,13 @@ class Serve(OfCuration):
             server.run()
 
     def after_an_interrupt(self) -> str:
-        """What is left when the server ends."""
-        return f"the marks are kept in {stores.name_of(self.run)}, and the same command goes on with them"
+        """Say where the marks are."""
+        return f"the marks are kept in {stores.name_of(self.run)}, and the same command continues with them"
 
 
 @contextmanager
 def _opened(address: str) -> Iterator[None]:
-    """Open the page by way of a file of the user's own: others can read a command, not such a file."""
+    """Open the page through a private file, because other users can read the command line but not that file."""
     with tempfile.TemporaryDirectory(prefix="ileed-") as folder:
         door = Path(folder) / "open.html"
         door.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={html.escape(address)}">\n')

@@ -1,22 +1,23 @@
-"""Comparison of two runs: both rankings side by side, how expertise changed, and the costs."""
+"""Comparison of two runs: both rankings side by side, changes of expertise, and costs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ileed.data import Array, Demonstrations, rules
+from ileed.errors import counted
 from ileed.methods import Fitted
 from ileed.rating.posterior import draws, tails
-from ileed.report.charts import Scale, axis, interval
+from ileed.report.charts import interval_rows
+from ileed.report.evidence import SHOWN, Demonstrator, Interval, demonstrators_of, labels_of
 from ileed.report.page import (
-    DEMONSTRATOR,
     Cell,
     Column,
     Page,
-    Rows,
     Section,
     Table,
     Top,
@@ -25,82 +26,81 @@ from ileed.report.page import (
     decimals,
     enumerated,
     escape,
+    estimate_column,
     in_words,
-    person_name,
-    rated,
+    name_cell,
     say,
+    say_if,
     short,
+    whole,
     words,
 )
-from ileed.report.people import SHOWN, Person, labels_of, people_of
-from ileed.report.sections import differing_settings, settings_of
+from ileed.report.sections import SCALE, differing_settings, settings_of
 
 _RESAMPLES = 2_000  # of episodes, for the interval of a difference of costs
+_COMPARED = 2_000  # demonstrators, of whom all pairs are compared
 
 
 class Change(NamedTuple):
-    """A demonstrator in both runs, and how much higher relative expertise is in the second."""
+    """A demonstrator in both runs, and the relative expertise in the second run minus that in the first."""
 
-    one: Person
-    other: Person
-    value: float
-    low: float
-    high: float
+    one: Demonstrator
+    other: Demonstrator
+    estimate: Interval
 
     @property
     def is_clear(self) -> bool:
-        return self.low > 0 or self.high < 0
+        _, low, high = self.estimate
+        return low > 0 or high < 0
 
 
 def comparison_page(
     one: Fitted, other: Fitted, names: tuple[str, str], *, title: str | None = None, data: Demonstrations | None = None
 ) -> Page:
-    """The page about two runs; costs on `data` of both are compared episode by episode."""
+    """The page about two runs; with `data` of both, their costs are compared episode by episode."""
     first, second = (short(name, 40) for name in labels_of(names))
     changes = changes_of(one, other)
+    shared = [_demonstrators(changes, first, second)] if changes else []
     cost = None if data is None else cost_change(one, other, data)
-    same_data = one.provenance["data"].get("fingerprint") == other.provenance["data"].get("fingerprint")
-    people = [_people(changes, first, second)] if changes else []
-    sections = [*people, _costs(one, other, (first, second), cost), _differences(one, other, first, second)]
+    runs = {first: one, second: other}
+    tiles = [("demonstrators in both", f"{len(changes):,}")]
+    tiles += [(f"nats per action, {name}", f"{fitted.nats_per_action:.3f}") for name, fitted in runs.items()]
     both = "".join(
         f"<details><summary>{escape(name)}</summary>{settings_of(fitted, None)}</details>"
-        for name, fitted in ((first, one), (second, other))
+        for name, fitted in runs.items()
     )
     return Page(
-        title=title or f"Comparison of two runs: {first} and {second}",
-        top=_top(one, other, changes, (first, second), same_data)._replace(advises="What changed"),
-        tiles=[
-            ("demonstrators in both", f"{len(changes):,}"),
-            (f"nats per action, {first}", f"{one.nats_per_action:.3f}"),
-            (f"nats per action, {second}", f"{other.nats_per_action:.3f}"),
-        ],
-        caution=say("caution"),
-        introduction=say("compare_introduction", first=first, second=second),
-        sections=sections,
-        small_print=both,
+        title or f"Comparison of two runs: {first} and {second}",
+        _top(one, other, changes, first, second),
+        tiles,
+        f"{say('compare_introduction', first=first, second=second)} {say('caution')}",
+        [*shared, _costs(runs, cost), _differences(one, other, first, second)],
+        both,
     )
 
 
 def changes_of(one: Fitted, other: Fitted) -> list[Change]:
-    """Demonstrators in both runs, in the order of the first; intervals are NaN if a run has none."""
-    people = {one.expertise.names[person.index]: person for person in people_of(one, {})}
-    others = {other.expertise.names[person.index]: person for person in people_of(other, {})}
-    shared = [name for name, person in people.items() if name in others and person.is_ranked and others[name].is_ranked]
+    """Demonstrators in both runs, in the order of the first; the ends of intervals are NaN if a run has none."""
+    ours, theirs = (
+        {fitted.expertise.names[each.index]: each for each in demonstrators_of(fitted, {}) if each.is_ranked}
+        for fitted in (one, other)
+    )
+    shared = [name for name in ours if name in theirs]
     before, after = (_draws(fitted, shared) for fitted in (one, other))
     found = []
     for place, name in enumerate(shared):
-        value, low, high = others[name].expertise - people[name].expertise, np.nan, np.nan
+        estimate = (theirs[name].own - ours[name].own, math.nan, math.nan)
         if before is not None and after is not None:
-            chance = np.random.default_rng(place).permutation(len(after))  # the draws of the two runs are apart
-            difference = after[chance, place] - before[:, place]
-            value = float(difference.mean())
-            low, high = (float(end) for end in np.quantile(difference, tails(0.95)))
-        found.append(Change(people[name], others[name], value, low, high))
+            shuffled = np.random.default_rng(place).permutation(len(after))  # makes the draws of the runs independent
+            difference = after[shuffled, place] - before[:, place]
+            low, high = np.quantile(difference, tails(0.95))
+            estimate = float(difference.mean()), float(low), float(high)
+        found.append(Change(ours[name], theirs[name], estimate))
     return found
 
 
 def _draws(fitted: Fitted, names: Sequence[str]) -> Array | None:
-    """(draw, demonstrator) relative expertise of these; None if one has no rating, or if very many have."""
+    """(draw, demonstrator) relative expertise; None without ratings of all, and for very many demonstrators."""
     ratings = fitted.expertise.ratings
     if ratings is None or ratings.shares is None or not set(names) <= set(ratings.names):
         return None
@@ -112,82 +112,74 @@ def _draws(fitted: Fitted, names: Sequence[str]) -> Array | None:
     return np.asarray(relative[:, [place[name] for name in names]])
 
 
-def _top(one: Fitted, other: Fitted, changes: Sequence[Change], names: tuple[str, str], same_data: bool) -> Top:
-    agree = _agreement(changes)
-    with_interval = any(not np.isnan(change.low) for change in changes)
-    clear = [change for change in changes if change.is_clear]
+def _top(one: Fitted, other: Fitted, changes: Sequence[Change], first: str, second: str) -> Top:
+    have_intervals = any(not math.isnan(change.estimate[1]) for change in changes)
+    clear = sorted((change for change in changes if change.is_clear), key=lambda change: -change.estimate[0])
     if len(changes) < 2:
-        verdict = say("compare_nobody", count=len(changes))
-    elif not with_interval:
-        verdict = say("compare_order_alone", percent=100 * agree)
-    elif not clear:
-        verdict = say("compare_order_alike", percent=100 * agree)
+        verdict = say("compare_none", count=len(changes))
     else:
-        verdict = say("compare_order", percent=100 * agree, count=f"{len(clear):,}", all=f"{len(changes):,}")
-    clear = sorted(clear, key=lambda each: each.value)
-    up = [short(change.one.label) for change in reversed(clear) if change.value > 0]
-    down = [short(change.one.label) for change in clear if change.value < 0]
-    cheaper = names[0] if one.nats_per_action <= other.nats_per_action else names[1]
+        told = "compare_order_alone"
+        if have_intervals:
+            told = "compare_order" if clear else "compare_order_alike"
+        verdict = say(told, percent=100 * _agreement(changes), count=len(clear), all=len(changes))
+    up = [change.one.name for change in clear if change.estimate[0] > 0]
+    down = [change.one.name for change in reversed(clear) if change.estimate[0] < 0]
+    same_data = one.provenance["data"].get("fingerprint") == other.provenance["data"].get("fingerprint")
+    cheaper = first if one.nats_per_action <= other.nats_per_action else second
     gap = decimal(abs(one.nats_per_action - other.nats_per_action), 3)
     advice = [
-        *([("Up", say("compare_up", who=enumerated(up), second=names[1]))] if up else []),
-        *([("Down", say("compare_down", who=enumerated(down), second=names[1]))] if down else []),
-        *([("Same", say("compare_same"))] if with_interval and not clear else []),
+        ("Up", say_if(up, "compare_up", who=enumerated(up), second=second)),
+        ("Down", say_if(down, "compare_down", who=enumerated(down), second=second)),
+        ("Same", say_if(have_intervals and not clear, "compare_same")),
         ("Cost", say("compare_cost" if same_data else "compare_cost_other", cheaper=cheaper, gap=gap)),
     ]
-    both = [one, other]
-    only = [len(set(both[k].expertise.names) - set(both[1 - k].expertise.names)) for k in (0, 1)]
-    data = [
-        say("compare_same_data" if same_data else "compare_other_data"),
-        *(say("compare_only", run=names[k], count=f"{only[k]:,}") for k in (0, 1) if only[k]),
-        *([say("compare_intervals")] if with_interval else []),
-    ]
-    return Top(verdict, "", advice, data)
+    ours, theirs = set(one.expertise.names), set(other.expertise.names)
+    data = [say("compare_same_data" if same_data else "compare_other_data")]
+    for run, only in ((first, len(ours - theirs)), (second, len(theirs - ours))):
+        data.append(say_if(only, "compare_only", run=run, who=counted(only, "demonstrator")))
+    data.append(say_if(have_intervals, "compare_intervals"))
+    return Top(verdict, "", [each for each in advice if each[1]], list(filter(None, data)), "What changed")
 
 
 def _agreement(changes: Sequence[Change]) -> float:
     """The share of pairs of demonstrators that are in the same order in both runs."""
-    rank = np.array([[change.one.rank, change.other.rank] for change in changes][:2000])
-    above = [np.sign(rank[:, None, k] - rank[None, :, k]) for k in (0, 1)] if len(rank) else []
-    pairs = len(rank) * (len(rank) - 1)
-    return float(((above[0] == above[1]).sum() - len(rank)) / pairs) if pairs else 1.0
+    rank = np.array([change.other.rank for change in changes[:_COMPARED]])  # in the order of the first run
+    return float((rank[:, None] < rank)[np.triu_indices(len(rank), 1)].mean())
 
 
-def _people(changes: Sequence[Change], first: str, second: str) -> Section:
+def _demonstrators(changes: Sequence[Change], first: str, second: str) -> Section:
+    def ranks(change: Change) -> Cell:
+        found = change.one.rank, change.other.rank
+        return Cell(f"{found[0]:,} \N{RIGHTWARDS ARROW} {found[1]:,}", found[0], found, "n")
+
+    def estimate(title: str, run: int, name: str) -> Column:
+        return estimate_column(title, lambda change: change[run].estimate, name, about="95% interval")
+
     columns = [
-        DEMONSTRATOR,
-        Column("change", ("change", "low", "high"), f"{second} minus {first}; 95% interval"),
-        Column("ranks", ("rank_first", "rank_second"), f"in {first}, then in {second}"),
-        Column(first, ("first", "first_low", "first_high")),
-        Column(second, ("second", "second_low", "second_high")),
+        Column("demonstrator", lambda change: name_cell(change.one.label)),
+        estimate_column("change", lambda change: change.estimate, about=f"{second} minus {first}; 95% interval"),
+        Column("ranks", ranks, ("rank_first", "rank_second"), f"in {first}, then in {second}"),
+        estimate(first, 0, "first"),
+        estimate(second, 1, "second"),
     ]
-    rows: list[list[Cell]] = []
-    for change in changes:
-        ranks = (change.one.rank, change.other.rank)
-        shown_ranks = Cell(f"{ranks[0]:,} \N{RIGHTWARDS ARROW} {ranks[1]:,}", ranks[0], ranks, "n")
-        estimates = [rated(*person.estimate) for person in change[:2]]
-        rows.append([person_name(change.one.label), rated(*change[2:]), shown_ranks, *estimates])
-    shown = sorted(sorted(range(len(changes)), key=lambda k: -abs(changes[k].value))[: 2 * SHOWN])
-    ends = [end for k in shown for person in changes[k][:2] for end in person.estimate]
-    scale = Scale.of([0.0, 1.0, *ends])
-    drawings = []
-    for k in shown:
-        (value, *bounds), (later, *later_bounds) = (person.estimate for person in changes[k][:2])
-        one = interval(scale, value, (bounds[0], bounds[1]), reference=1.0)
-        other = interval(scale, later, (later_bounds[0], later_bounds[1]), mark="two")
-        drawings.append(f'<svg y="-5" overflow="visible">{one}</svg><svg y="5" overflow="visible">{other}</svg>')
-    labels, numbers = zip(*((changes[k].one.label, decimal(changes[k].value)) for k in shown), strict=True)
-    marks = [("one", first), ("two-square", second), ("reference", "mean over demonstrators")]
-    title = "expertise divided by its mean over demonstrators"
-    drawing = Rows("change", "Expertise in two runs", labels, drawings, numbers, axis(scale), title, marks)
-    table = Table("people", f"Demonstrators, in the order of {first}", columns, rows, drawing, shown)
-    notes = [say("compare_shown", count=2 * SHOWN)] if len(shown) < len(changes) else []
-    return Section(
-        "people", "Demonstrators in both runs", [say("compare_people", second=second, first=first)], [table], notes
+    largest = sorted(range(len(changes)), key=lambda k: -abs(changes[k].estimate[0]))
+    shown = sorted(largest[: 2 * SHOWN])
+    drawing = interval_rows(
+        "change",
+        "Expertise in two runs",
+        [(changes[k].one.label, changes[k].one.estimate) for k in shown],
+        second=[changes[k].other.estimate for k in shown],
+        reference=1.0,
+        title=SCALE,
+        legend=[("one", first), ("two-square", second), ("reference", "mean over demonstrators")],
     )
+    table = Table("people", f"Demonstrators, in the order of {first}", columns, changes, drawing, shown)
+    text = say("compare_demonstrators", second=second, first=first)
+    notes = [say_if(len(shown) < len(changes), "compare_shown", count=len(shown))]
+    return Section("people", "Demonstrators in both runs", [text], [table], notes)
 
 
-def cost_change(one: Fitted, other: Fitted, data: Demonstrations) -> tuple[float, float, float]:
+def cost_change(one: Fitted, other: Fitted, data: Demonstrations) -> Interval:
     """The cost of an action of the data by the second run minus that by the first, with a 95% interval by episodes."""
     more = other.nats(data) - one.nats(data)
     total = np.bincount(data.episode, more, minlength=data.episode_count)
@@ -198,31 +190,36 @@ def cost_change(one: Fitted, other: Fitted, data: Demonstrations) -> tuple[float
     return float(more.mean()), float(low), float(high)
 
 
-def _costs(one: Fitted, other: Fitted, names: tuple[str, str], cost: tuple[float, float, float] | None) -> Section:
-    columns = [Column("run"), *(Column(name, (name.replace(" ", "_"),)) for name in _COSTS)]
-    rows = []
-    for name, fitted in zip(names, (one, other), strict=True):
-        costs = fitted.restarts.nats_per_action
+def _costs(runs: dict[str, Fitted], cost: Interval | None) -> Section:
+    def span(run: str) -> Cell:
+        costs = runs[run].restarts.nats_per_action
         finite = costs[np.isfinite(costs)]
-        span = between(float(finite.min()), float(finite.max()), 3)
-        outcome = words(fitted.outcome.value.replace("`", ""), wide=True)
-        made: dict[str, Any] = fitted.provenance["data"]
-        data = [words(f"{made['steps']:,}"), words(f"{made['episodes']:,}")]
-        cells = [decimals(fitted.nats_per_action, 3), words(span), words(f"{len(costs):,}"), outcome, *data]
-        rows.append([person_name(name), *cells])
-    table = Table("costs", "Costs of two runs", columns, rows)
+        return words(between(float(finite.min()), float(finite.max()), 3))
+
+    columns = [
+        Column("run", name_cell),
+        Column("nats per action", lambda run: decimals(runs[run].nats_per_action, 3), ("nats_per_action",)),
+        Column("range over restarts", span, ("range_over_restarts",)),
+        Column("restarts", lambda run: whole(len(runs[run].restarts.nats_per_action))),
+        Column("outcome", lambda run: words(runs[run].outcome.value.replace("`", ""), wide=True)),
+        Column("steps", lambda run: whole(runs[run].provenance["data"]["steps"])),
+        Column("episodes", lambda run: whole(runs[run].provenance["data"]["episodes"])),
+    ]
     text = [say("compare_costs")]
     if cost is not None:
-        text.append(say("compare_cost_change", first=names[0], second=names[1], found=in_words(*cost, 3)))
-    return Section("costs", "Cost of the policies", text, [table])
-
-
-_COSTS = ("nats per action", "range over restarts", "restarts", "outcome", "steps", "episodes")
+        first, second = runs
+        text.append(say("compare_cost_change", first=first, second=second, found=in_words(cost, 3)))
+    return Section("costs", "Cost of the policies", text, [Table("costs", "Costs of two runs", columns, list(runs))])
 
 
 def _differences(one: Fitted, other: Fitted, first: str, second: str) -> Section:
-    title, rows = "Settings that differ", [[words(each) for each in row] for row in differing_settings(one, other)]
+    title, rows = "Settings that differ", differing_settings(one, other)
     if not rows:
         return Section("differences", title, [say("compare_no_setting")])
-    columns = [Column("setting"), Column(first, ("first",)), Column(second, ("second",))]
-    return Section("differences", title, [], [Table("settings", title, columns, rows)])
+    named = (("setting", "setting"), (first, "first"), (second, "second"))
+
+    def column(place: int) -> Column:
+        title, name = named[place]
+        return Column(title, lambda row: words(row[place]), (name,))
+
+    return Section("differences", title, [], [Table("settings", title, [column(place) for place in range(3)], rows)])

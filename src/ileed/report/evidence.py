@@ -1,43 +1,148 @@
-"""Evidence: what the data add to a report, the likelihood of every episode's steps in every state cluster.
+"""What a report shows about demonstrators, state clusters and episodes.
 
-State clusters are the labels of a skill column, or clusters of observations named by their distinguishing features.
+Demonstrators come from the fit. State clusters and episodes need the data: the log-likelihood of each episode's steps
+in each state cluster is computed once, and its sums rate demonstrators, clusters and episodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from string import ascii_uppercase
 from typing import NamedTuple, final
 
 import numpy as np
 
+from ileed._torch import product
 from ileed.data import Array, Demonstrations
 from ileed.data.rules import listed
-from ileed.errors import DemonstrationError, SettingsError
+from ileed.errors import DemonstrationError, SettingsError, brief, is_finite, printable
 from ileed.methods import Fitted
 from ileed.methods.policy import as_tensor
 from ileed.rating.clustering import k_means
-from ileed.rating.posterior import Population, mean_and_interval, posterior
+from ileed.rating.posterior import Estimates, Population, mean_and_interval, posterior
+from ileed.rating.ratings import places_to_show
 from ileed.rating.step_likelihood import StepLikelihood
-from ileed.report.charts import interval_rows
-from ileed.report.page import DEMONSTRATOR, Cell, Column, Table, person_name, rated, short, words
-from ileed.report.people import Person
+from ileed.report.page import short
 
-_BLOCK = 10  # steps that are taken together, to estimate how strongly steps of one episode are correlated
-_STEPS, _EPISODES = 60_000, 3_000  # of more than these, a part is rated, spread evenly over demonstrators
-_KINDS, _LABELS = 6, 12  # clusters, and labels of a column, at most
-_STARTS, _ROWS = 4, 20_000  # of k-means: random starts, and the steps that it clusters at most
-_FEW_VALUES = 12  # a feature with at most this many values is described by its value
-_ENOUGH_STEPS = 5  # of a demonstrator in a state cluster, to be shown there
+SHOWN = 25  # demonstrators shown at either end of the ranking
+UNCERTAIN = 10  # demonstrators shown between the ends, those with the widest intervals
+HALF = 0.5  # an episode may be left out if it is below this share of the top quartile with probability 0.975
+ENOUGH_STEPS = 5  # of a demonstrator in a state cluster, to be shown there
+_BLOCK = 10  # steps per block, to estimate the autocorrelation within an episode
+_STEPS, _EPISODES = 60_000, 3_000  # larger data are sampled, evenly over demonstrators
+_CLUSTERS, _LABELS = 6, 12  # the largest numbers of clusters and of labels of a column
+_STARTS, _ROWS = 4, 20_000  # of k-means: random starts, and the largest number of steps that it clusters
+_FEW_VALUES = 12  # a feature with at most this many values is described by its value; others are continuous
 _APART = 0.5  # standard deviations from the mean of all steps, from which a feature distinguishes a cluster
+_DRAWN = 6  # episodes that are drawn step by step
+_LONG = 10  # the least number of steps of an episode that is drawn
+_WINDOW = (5, 25)  # the least and the largest number of steps over which expertise along an episode is estimated
+_LARGEST = 256  # pixels of the longer side of a frame
+
+Interval = tuple[float, float, float]
+"""An estimate and both ends of its interval."""
+
+
+@final
+@dataclass(frozen=True)
+class Demonstrator:
+    """A demonstrator of a fit, with a unique printable label.
+
+    `estimate` is relative expertise with its 95% interval. Without ratings it is the fit's own expertise, with the
+    range of the middle 80% of the demonstrator's steps.
+    """
+
+    index: int
+    rank: int
+    label: str
+    own: float
+    """The fit's own expertise; NaN if the fit learned from no step of the demonstrator."""
+    estimate: Interval
+    known: float | None = None
+    ranks: tuple[int, int] | None = None
+    group: int | None = None
+    """The number of the group within which demonstrators cannot be distinguished; None without ratings."""
+    steps: int | None = None
+    episodes: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The label, shortened for sentences."""
+        return short(self.label)
+
+    @property
+    def is_ranked(self) -> bool:
+        return not math.isnan(self.own)
+
+    @property
+    def is_rated(self) -> bool:
+        return self.group is not None
+
+
+def demonstrators_of(
+    fitted: Fitted, truth: Mapping[str, float], data: Demonstrations | None = None
+) -> list[Demonstrator]:
+    """All demonstrators, best first by their ratings, or by the fit's own estimate; those without one come last."""
+    names, summary, ratings = fitted.expertise.names, fitted.expertise.summary, fitted.expertise.ratings
+    known_names = set(names)
+    for name, value in truth.items():
+        if name not in known_names:
+            raise SettingsError(f"truth has {name!r}, who is not in this run: it has {names}")
+        if not is_finite(value) or not 0 <= value <= 1:
+            raise SettingsError(f"the known skill of {name!r} must be from 0 to 1, got {brief(value)}")
+    rated, groups = {}, {}
+    if fitted.estimates_expertise and ratings is not None:
+        rows = zip((ratings.names[place] for place in ratings.order), ratings.table().to_pylist(), strict=True)
+        rated = {name: row for name, row in rows if math.isfinite(row["expertise"])}
+        groups = {name: number for number, group in enumerate(ratings.groups(), start=1) for name in group}
+    counts = {name: (row["steps"], row["episodes"]) for name, row in rated.items()}
+    if data is not None:
+        episodes = np.bincount(data.episode_demonstrator, minlength=len(data.names)).tolist()
+        counts = dict(zip(data.names, zip(data.steps_each.tolist(), episodes, strict=True), strict=True))
+    own = summary.by_demonstrator.tolist()
+    estimates: list[Interval] = list(
+        zip(own, summary.quantiles[:, 2].tolist(), summary.quantiles[:, -3].tolist(), strict=True)
+    )  # the 10% and 90% of 21 quantiles
+    for index, name in enumerate(names):
+        if name in rated:
+            estimates[index] = rated[name]["expertise"], rated[name]["low"], rated[name]["high"]
+    order = sorted(range(len(names)), key=lambda index: (math.isnan(own[index]), -estimates[index][0]))
+    labels, found = labels_of(names), []
+    for rank, index in enumerate(order, start=1):
+        name = names[index]
+        steps, episodes = counts.get(name, (None, None))
+        ranks = (rated[name]["rank_low"], rated[name]["rank_high"]) if name in rated else None
+        shown = (index, rank, labels[index], own[index], estimates[index])
+        found.append(Demonstrator(*shown, truth.get(name), ranks, groups[name] if ranks else None, steps, episodes))
+    return found
+
+
+def shown_of(demonstrators: Sequence[Demonstrator]) -> list[int]:
+    """Places of the demonstrators to show: all, or the first, the last and the most uncertain between them."""
+    widths = np.array([each.estimate[2] - each.estimate[1] for each in demonstrators])
+    return places_to_show(np.nan_to_num(widths, nan=-1.0), ends=SHOWN, between=UNCERTAIN)
+
+
+def labels_of(names: Sequence[str]) -> list[str]:
+    """Unique printable labels for names; names that print alike are numbered."""
+    labels: dict[str, None] = {}
+    for name in names:
+        label = printable(name).strip()[:200] or "(no name)"
+        candidates = chain([label], (f"{label} ({k})" for k in range(2, len(names) + 2)))
+        labels[next(each for each in candidates if each not in labels)] = None
+    return list(labels)
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Kinds:
-    """State clusters: a short name and a description of each, examples, and the cluster of each step."""
+class Clusters:
+    """State clusters: the labels of a skill column, or clusters of observations named by their features."""
 
     names: tuple[str, ...]
     descriptions: tuple[str, ...]
@@ -45,61 +150,48 @@ class Kinds:
     """(episode, step within it) of states that are typical of each cluster."""
     of_step: Array
     column: str | None
-    """The skill column that they are the labels of."""
+    """The skill column whose labels they are."""
 
-
-class Estimate(NamedTuple):
-    """Relative expertise with 95% intervals; three arrays, and the population that they were shrunk towards."""
-
-    expertise: Array
-    low: Array
-    high: Array
-    population: Population
-
-    @classmethod
-    def of(cls, log_likelihood: Array, population: Population | None) -> Estimate:
-        """Expertise by log-likelihoods (row, point), shrunk towards a population, or that of these rows."""
-        shares, population = posterior(log_likelihood, population)
-        return cls(*mean_and_interval(shares, 0.95), population)
-
-    def row(self, number: int) -> tuple[float, float, float]:
-        """One estimate and the ends of its interval."""
-        return float(self.expertise[number]), float(self.low[number]), float(self.high[number])
-
-    def over(self, scale: float) -> Estimate:
-        """The same on another scale."""
-        return Estimate(self.expertise / scale, self.low / scale, self.high / scale, self.population)
+    def phrase(self, number: int) -> str:
+        """A state cluster in a sentence."""
+        if self.column is not None:
+            return f"“{short(self.names[number])}”"
+        return f"state cluster {self.names[number]} ({self.descriptions[number]})"
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The data, or a part of them where there are many, and the log-likelihood of each episode in each state cluster.
+    """The data, or a sample of large data, and the log-likelihood of each unit: an episode's steps in a state cluster.
 
     The policy is the fit's own, which has seen these steps: demonstrators, episodes and state clusters are rated by it
-    alike. Estimates are divided by their mean over demonstrators, as those of the ranking are.
+    alike. Estimates are divided by their mean over demonstrators, as in the ranking.
     """
 
     fitted: Fitted
     data: Demonstrations
     numbers: Array
     """(episode,) the number of each episode in the whole data."""
-    kinds: Kinds
+    clusters: Clusters
     episode: Array
-    """(unit,) of the units, which are an episode's steps in a state cluster."""
-    kind: Array
+    """(unit,)"""
+    cluster: Array
+    """(unit,)"""
     log_likelihood: Array
     """(unit, point) at the points of expertise of `GRID`, in nats."""
     within: float
     """The overdispersion of steps within an episode."""
     likelihood: StepLikelihood
+    by_demonstrator: Estimates
+    reference: float
+    """The mean expertise over demonstrators."""
     is_part: bool
 
     @classmethod
     def of(cls, fitted: Fitted, data: Demonstrations, shown: Sequence[str] = ()) -> Evidence | None:
-        """None where the demonstrator model does not rate a demonstrator by one number.
+        """The evidence, or None if the demonstrator model does not rate a demonstrator by one number.
 
-        Of very many demonstrators a part is rated, and all episodes of those who are `shown`.
+        A sample of very many demonstrators has all episodes of those who are `shown`.
         """
         if not fitted.estimates_expertise or fitted.joint.parts.demonstrator.defines_expertise:
             return None
@@ -108,142 +200,140 @@ class Evidence:
             likelihood = fitted.step_likelihood(part)
         except SettingsError:
             return None
-        kinds = kinds_of(fitted, part)
-        pairs, unit = np.unique(part.episode * len(kinds.names) + kinds.of_step, return_inverse=True)
+        clusters = clusters_of(fitted, part)
+        pairs, unit = np.unique(part.episode * len(clusters.names) + clusters.of_step, return_inverse=True)
+        episode, cluster = np.divmod(pairs, len(clusters.names))
         found = likelihood.summed(unit, len(pairs))
-        episode, kind = pairs // len(kinds.names), pairs % len(kinds.names)
-        step = np.arange(len(part)) - part.episode_bounds[:-1][part.episode]
-        blocks, block = np.unique(np.stack([part.episode, step // _BLOCK]), axis=1, return_inverse=True)
+        blocks, block = np.unique(np.stack([part.episode, _step_within(part) // _BLOCK]), axis=1, return_inverse=True)
         within = likelihood.dispersion_of(block.ravel(), blocks[0])
-        return cls(fitted, part, numbers, kinds, episode, kind, found, within, likelihood, len(part) < len(data))
+        own = _summed(found, part.episode_demonstrator[episode], len(part.names)) / likelihood.dispersion
+        rated = mean_and_interval(posterior(own, None)[0], 0.95)
+        reference = float(rated.expertise[np.unique(part.episode_demonstrator)].mean())
+        rated, is_part = _divided(rated, reference), len(part) < len(data)
+        return cls(
+            fitted, part, numbers, clusters, episode, cluster, found, within, likelihood, rated, reference, is_part
+        )
 
-    @cached_property
-    def by_person(self) -> Estimate:
-        """Every demonstrator of the data, rated by the same policy and steps as episodes and state clusters."""
-        return self._unscaled.over(self._reference)
-
-    @cached_property
-    def _unscaled(self) -> Estimate:
-        summed = self._summed(self.data.episode_demonstrator[self.episode], len(self.data.names))
-        return Estimate.of(summed / self.likelihood.dispersion, None)
-
-    @cached_property
-    def _reference(self) -> float:
-        """The expertise that others are divided by: the mean over demonstrators."""
-        return float(self._unscaled.expertise[np.unique(self.data.episode_demonstrator)].mean())
-
-    def _summed(self, owner: Array, count: int) -> Array:
-        summed = np.zeros((count, self.log_likelihood.shape[1]))
-        np.add.at(summed, owner[owner >= 0], self.log_likelihood[owner >= 0])
-        return summed
-
-    def rate(self, owner: Array, count: int) -> Estimate:
+    def rate(self, owner: Array, count: int, *, spread: float | None = None) -> Estimates:
         """Expertise of `count` owners of units, by (unit,) the owner of each; -1 for none."""
-        return self.rate_curves(self._summed(owner, count), None)
-
-    def rate_episodes(self) -> Estimate:
-        """Expertise of each episode by its own steps."""
-        summed = self._summed(self.episode, self.data.episode_count)
-        return self.rate_curves(summed, None, spread=self.within)
+        return self.rate_curves(_summed(self.log_likelihood, owner, count), None, spread=spread)[0]
 
     def rate_curves(
         self, log_likelihood: Array, population: Population | None, *, spread: float | None = None
-    ) -> Estimate:
-        """Expertise by log-likelihoods (row, point), shrunk towards a population, or that of these rows.
+    ) -> tuple[Estimates, Population]:
+        """Expertise by log-likelihoods (row, point), shrunk towards a population, by default that of these rows.
 
         `spread` is the overdispersion of steps; by default that of demonstrators, whose episodes differ.
         """
-        return Estimate.of(log_likelihood / (spread or self.likelihood.dispersion), population).over(self._reference)
+        shares, population = posterior(log_likelihood / (spread or self.likelihood.dispersion), population)
+        return _divided(mean_and_interval(shares, 0.95), self.reference), population
 
     def along(self, episodes: Array) -> list[Array]:
-        """(step, point) log-likelihoods of some episodes, step by step."""
+        """(step, point) log-likelihoods of the steps of some episodes."""
         chosen = np.isin(self.data.episode, episodes)
         found = self.likelihood.select(chosen).summed(np.cumsum(chosen) - 1, int(chosen.sum()))
         owner = self.data.episode[chosen]
         return [found[owner == episode] for episode in episodes]
 
 
+def _summed(log_likelihood: Array, owner: Array, count: int) -> Array:
+    summed = np.zeros((count, log_likelihood.shape[1]))
+    np.add.at(summed, owner[owner >= 0], log_likelihood[owner >= 0])
+    return summed
+
+
+def _divided(found: Estimates, by: float) -> Estimates:
+    return Estimates(*(each / by for each in found))
+
+
+def row(found: Estimates, number: int) -> Interval:
+    """One of several estimates."""
+    value, low, high = (float(each[number]) for each in found)
+    return value, low, high
+
+
 def top_quarter(expertise: Array) -> float:
-    """The mean of the best quarter, and of one at least."""
+    """The mean of the top quartile, of one value at least."""
     return float(np.sort(expertise)[::-1][: max(1, len(expertise) // 4)].mean())
 
 
+def _step_within(data: Demonstrations) -> Array:
+    """(step,) the number of each step in its episode."""
+    return np.asarray(np.arange(len(data)) - data.episode_bounds[:-1][data.episode])
+
+
 def data_of_run(fitted: Fitted, data: Demonstrations) -> Demonstrations:
-    """Data with the columns of a fit (`Policy.match`); refuses other demonstrators than those of the fit."""
+    """Data with the columns of a fit (`Policy.match`); demonstrators that are not in the fit are refused."""
     known = set(fitted.expertise.names)
     if strangers := [name for name in data.names if name not in known]:
         raise DemonstrationError(
-            f"the data have {strangers[0]!r}, who is not in this run, which has {listed(fitted.expertise.names)}: pass "
-            "the data of the run"
+            f"data have {strangers[0]!r}, who is not in this run, which has {listed(fitted.expertise.names)}: pass the "
+            "data of the run",
+            code="demonstrator-not-in-run",
         )
     return fitted.policy.match(data)
 
 
 def _part(data: Demonstrations, shown: Sequence[str]) -> tuple[Demonstrations, Array]:
-    """All episodes, or every k-th of those sorted by demonstrator, and their numbers.
+    """All episodes, or every k-th episode sorted by demonstrator, and their numbers.
 
-    Of very many demonstrators also all episodes of those who are shown; those who have none of these are left out.
+    A sample of very many demonstrators also has all episodes of those who are shown; demonstrators without an episode
+    in the sample are left out.
     """
     every = int(np.ceil(max(len(data) / _STEPS, data.episode_count / _EPISODES)))
     if every <= 1:
         return data, np.arange(data.episode_count)
-    numbers = np.sort(np.argsort(data.episode_demonstrator, kind="stable")[::every])
     chosen = np.zeros(data.episode_count, dtype=bool)
-    chosen[numbers] = True
+    chosen[np.argsort(data.episode_demonstrator, kind="stable")[::every]] = True
     if not data.has_many_people:
-        return data.select(chosen[data.episode]), numbers
+        return data.select(chosen[data.episode]), np.flatnonzero(chosen)
     known = set(data.names)
     chosen |= np.isin(data.episode_demonstrator, [data.index_of(name) for name in shown if name in known])
     part = data.select(chosen[data.episode])
     present, demonstrator = np.unique(part.demonstrator, return_inverse=True)
-    names = tuple(data.names[who] for who in present)
+    names = tuple(data.names[each] for each in present)
     return part.with_columns(names=names, demonstrator=demonstrator), np.flatnonzero(chosen)
 
 
-def kinds_of(fitted: Fitted, data: Demonstrations) -> Kinds:
-    """By the skill column of the fit, or one of the data whose values are labels; otherwise by clusters."""
+def clusters_of(fitted: Fitted, data: Demonstrations) -> Clusters:
+    """State clusters: labels of the fit's skill column, or of another column of the data; otherwise k-means."""
     own = fitted.joint.parts.expertise.skill_column
-    columns = [name for name in (own, *data.skills) if name is not None and data.skills[name].ndim == 1]
-    for column in columns:
+    for column in (own, *data.skills):
+        if column is None or data.skills[column].ndim > 1:
+            continue
         weights, names = data.skill(column)
         if 1 < len(names) <= _LABELS:
-            kind = weights.argmax(1)
-            typical = [np.flatnonzero(kind == each) for each in range(len(names))]
+            label = weights.argmax(1)
+            typical = [np.flatnonzero(label == each) for each in range(len(names))]
             middle = [steps[len(steps) // 4 :: max(1, len(steps) // 4)][:3] for steps in typical]
             told = tuple(f"{short(column)} is {short(name)}" for name in names)
-            return Kinds(names, told, tuple(_places(data, steps) for steps in middle), kind, column)
-    return _clusters(fitted, data)
-
-
-def _clusters(fitted: Fitted, data: Demonstrations) -> Kinds:
+            return Clusters(names, told, tuple(_places(data, steps) for steps in middle), label, column)
     seen = fitted.normaliser(as_tensor(data.observations)).T.double().numpy()
     deviation = seen.std(0)
     scaled = (seen - seen.mean(0)) / np.where(deviation > 0, deviation, 1)
-    distance = k_means(scaled[:: -(-len(scaled) // _ROWS)], _KINDS, seed=0, starts=_STARTS).distances(scaled)
-    kind = distance.argmin(1)
-    order = np.argsort(-np.bincount(kind, minlength=distance.shape[1]), kind="stable")  # the most frequent is A
-    place = np.argsort(order)
-    examples = tuple(_nearest(data, distance[:, old], kind == old) for old in order)
-    names = _feature_names(fitted, data)
+    distance = k_means(scaled[:: -(-len(scaled) // _ROWS)], _CLUSTERS, seed=0, starts=_STARTS).distances(scaled)
+    nearest = distance.argmin(1)
+    order = np.argsort(-np.bincount(nearest, minlength=distance.shape[1]), kind="stable")  # A is the most frequent
+    examples = tuple(_typical(data, distance[:, old], nearest == old) for old in order)
+    features = _feature_names(fitted, data)
     values = data.observations.reshape(len(data), -1)[:, fitted.normaliser.kept.numpy()].astype(np.float64)
-    told = tuple(_description(scaled, values, names, kind == old) for old in order)
-    return Kinds(tuple(ascii_uppercase[: len(order)]), told, examples, place[kind], None)
+    told = tuple(_description(scaled, values, features, nearest == old) for old in order)
+    return Clusters(tuple(ascii_uppercase[: len(order)]), told, examples, np.argsort(order)[nearest], None)
 
 
-def _nearest(data: Demonstrations, distance: Array, own: Array) -> list[tuple[int, int]]:
-    """Three states nearest to the centre, of three episodes where there are as many."""
+def _typical(data: Demonstrations, distance: Array, own: Array) -> list[tuple[int, int]]:
+    """The three states nearest to the centre, of different episodes if possible."""
     order = np.argsort(np.where(own, distance, np.inf), kind="stable")[: int(own.sum())][:500]
     first = np.unique(data.episode[order], return_index=True)[1]
     return _places(data, order[np.sort(first)][:3])
 
 
 def _places(data: Demonstrations, steps: Array) -> list[tuple[int, int]]:
-    episode = data.episode[steps]
-    return list(zip(episode.tolist(), (steps - data.episode_bounds[episode]).tolist(), strict=True))
+    return list(zip(data.episode[steps].tolist(), _step_within(data)[steps].tolist(), strict=True))
 
 
-def _feature_names(fitted: Fitted, data: Demonstrations) -> list[str]:
-    """The names of the numbers that the networks see: those of a table's columns, or places in the observation."""
+def _feature_names(fitted: Fitted, data: Demonstrations) -> Sequence[str]:
+    """The names of the inputs of the networks: columns of a table, or places in the observation."""
     kept, shape = fitted.normaliser.kept.tolist(), data.observations.shape[1:]
     if data.encoding is not None:
         return [short(data.encoding.inputs[place]) for place in kept]
@@ -254,18 +344,16 @@ def _feature_names(fitted: Fitted, data: Demonstrations) -> list[str]:
 def _description(scaled: Array, values: Array, names: Sequence[str], own: Array) -> str:
     """The two most distinguishing features of these steps, in words."""
     apart = scaled[own].mean(0)  # in standard deviations from the mean over all steps
-    told = [_feature(names[place], values[:, place], own, apart[place]) for place in np.argsort(-np.abs(apart))[:2]]
-    return ", ".join(filter(None, told)) or "near the middle in every feature"
+    places = [place for place in np.argsort(-np.abs(apart))[:2] if abs(apart[place]) >= _APART]
+    told = [_feature(names[place], values[:, place], own, apart[place]) for place in places]
+    return ", ".join(told) or "near the middle in every feature"
 
 
 def _feature(name: str, values: Array, own: Array, apart: float) -> str:
-    if abs(apart) < _APART:
-        return ""
     distinct, count = np.unique(values[own], return_counts=True)
-    all_of_them = np.unique(values[:: max(1, len(values) // 5000)])
-    if len(all_of_them) <= _FEW_VALUES and count.max() >= 0.7 * count.sum():
+    if len(np.unique(values[:: max(1, len(values) // 5000)])) <= _FEW_VALUES and count.max() >= 0.7 * count.sum():
         value = distinct[count.argmax()]
-        if " = " in name:  # one category of a column: the input is one in it and zero elsewhere
+        if " = " in name:  # a category of a column: the input is 1 for this category and 0 for others
             return name if value else f"not {name}"
         return f"{name} = {value:g}"
     return f"{name} {'high' if apart > 0 else 'low'} (about {float(np.median(values[own])):.3g})"
@@ -274,124 +362,218 @@ def _feature(name: str, values: Array, own: Array, apart: float) -> str:
 class Gap(NamedTuple):
     """A demonstrator who is below the top quartile in a state cluster."""
 
-    person: Person
-    kind: str
-    expertise: float
-    low: float
-    high: float
+    who: Demonstrator
+    cluster: str
+    estimate: Interval
     best: float
     steps: int
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class PeopleByKind:
-    """Expertise of demonstrators in state clusters: `found` in the order of `people`, then of clusters."""
+class ByCluster:
+    """Expertise of `demonstrators` in state clusters: `found` has a row for each pair, clusters varying fastest."""
 
     evidence: Evidence
-    people: Sequence[Person]
-    found: Estimate
+    demonstrators: Sequence[Demonstrator]
+    found: Estimates
     steps: Array
-    """(demonstrator, cluster) the number of steps that were rated."""
-    everybody: Estimate
+    """(demonstrator, cluster) the number of steps."""
+    of_all: Estimates
     """(cluster,) by the steps of all demonstrators, divided by that of all clusters together."""
 
     @classmethod
-    def of(cls, evidence: Evidence, people: Sequence[Person]) -> PeopleByKind:
-        names, kinds = evidence.fitted.expertise.names, evidence.kinds
-        place = {name: who for who, name in enumerate(evidence.data.names)}
-        people = [person for person in people if person.is_ranked and names[person.index] in place]
-        row = np.full(len(evidence.data.names), -1)
-        row[[place[names[person.index]] for person in people]] = np.arange(len(people))
-        owner, count = row[evidence.data.episode_demonstrator], len(kinds.names)
-        unit = np.where(owner[evidence.episode] >= 0, owner[evidence.episode] * count + evidence.kind, -1)
-        found = evidence.rate(unit, len(people) * count)
-        of_step = owner[evidence.data.episode]
-        steps = np.bincount((of_step * count + kinds.of_step)[of_step >= 0], minlength=len(people) * count)
-        together = float(evidence.rate(np.zeros_like(evidence.kind), 1).expertise[0])
-        by_kind = evidence.rate(evidence.kind, count)
-        return cls(evidence, people, found, steps.reshape(-1, count), by_kind.over(together))
+    def of(cls, evidence: Evidence, demonstrators: Sequence[Demonstrator]) -> ByCluster:
+        names, clusters, data = evidence.fitted.expertise.names, evidence.clusters, evidence.data
+        place = {name: number for number, name in enumerate(data.names)}
+        chosen = [each for each in demonstrators if each.is_ranked and names[each.index] in place]
+        number = np.full(len(data.names), -1)
+        number[[place[names[each.index]] for each in chosen]] = np.arange(len(chosen))
+        owner, count = number[data.episode_demonstrator], len(clusters.names)
+
+        def cell(episode: Array, cluster: Array) -> Array:
+            return np.where(owner[episode] >= 0, owner[episode] * count + cluster, -1)
+
+        found = evidence.rate(cell(evidence.episode, evidence.cluster), len(chosen) * count)
+        of_step = cell(data.episode, clusters.of_step)
+        steps = np.bincount(of_step[of_step >= 0], minlength=len(chosen) * count).reshape(-1, count)
+        together = float(evidence.rate(np.zeros_like(evidence.cluster), 1).expertise[0])
+        return cls(evidence, chosen, found, steps, _divided(evidence.rate(evidence.cluster, count), together))
 
     @property
-    def count(self) -> int:
-        return len(self.evidence.kinds.names)
+    def enough(self) -> Array:
+        """(demonstrator, cluster) whether there are enough steps to show the estimate."""
+        return self.steps >= ENOUGH_STEPS
 
-    def kind(self, number: int) -> str:
-        """A state cluster in a sentence."""
-        kinds = self.evidence.kinds
-        if kinds.column is not None:
-            return f"“{short(kinds.names[number])}”"
-        return f"state cluster {kinds.names[number]} ({kinds.descriptions[number]})"
+    def gaps(self) -> tuple[list[Gap], list[Demonstrator]]:
+        """Where the interval of a demonstrator is below the top quartile, the largest gap times steps first.
 
-    def gaps(self) -> tuple[list[Gap], list[Person]]:
-        """Where the interval of a demonstrator is below the top quartile, the greatest gap times steps first.
-
-        Demonstrators for whom it is so in every one of several state clusters are returned separately.
+        Demonstrators with a gap in each of several state clusters are returned separately.
         """
-        enough = self.steps >= _ENOUGH_STEPS
+        enough, count = self.enough, self.steps.shape[1]
         value, high = (each.reshape(enough.shape) for each in (self.found.expertise, self.found.high))
-        best = np.full(self.count, np.nan)
-        for kind in np.flatnonzero(enough.sum(0) > 1):
-            best[kind] = top_quarter(value[enough[:, kind], kind])
+        best = np.full(count, np.nan)
+        for cluster in np.flatnonzero(enough.sum(0) > 1):
+            best[cluster] = top_quarter(value[enough[:, cluster], cluster])
         below = enough & (high < best)
         everywhere = (below.sum(1) == enough.sum(1)) & (below.sum(1) > 1)
         found = [
             Gap(
-                self.people[person],
-                self.kind(kind),
-                *self.found.row(person * self.count + kind),
-                float(best[kind]),
-                int(self.steps[person, kind]),
+                self.demonstrators[who],
+                self.evidence.clusters.phrase(cluster),
+                row(self.found, who * count + cluster),
+                float(best[cluster]),
+                int(self.steps[who, cluster]),
             )
-            for person, kind in np.argwhere(below & ~everywhere[:, None]).tolist()
+            for who, cluster in np.argwhere(below & ~everywhere[:, None]).tolist()
         ]
-        costly = sorted(found, key=lambda gap: -(gap.best - gap.expertise) * gap.steps)
-        return costly, [self.people[person] for person in np.flatnonzero(everywhere).tolist()]
+        costly = sorted(found, key=lambda gap: -(gap.best - gap.estimate[0]) * gap.steps)
+        return costly, [self.demonstrators[who] for who in np.flatnonzero(everywhere).tolist()]
 
-    def kinds_table(self) -> Table:
-        """State clusters, the weakest first, by the steps of all demonstrators."""
-        kinds, found, numbers = self.evidence.kinds, self.everybody, self.evidence.numbers
-        share = (np.bincount(kinds.of_step, minlength=self.count) / len(kinds.of_step)).tolist()
-        order = np.argsort(found.expertise, kind="stable").tolist()
-        rows: list[list[Cell]] = []
-        for each in order:
-            places = ", ".join(f"{numbers[episode]}:{step}" for episode, step in kinds.examples[each])
-            part = Cell(f"{100 * share[each]:.0f}%", share[each], (share[each],), "n")
-            told = words(kinds.descriptions[each], wide=True)
-            rows.append([words(kinds.names[each]), rated(*found.row(each)), told, part, words(places)])
-        columns = [
-            Column("cluster", ("kind",)),
-            Column("expertise", ("expertise", "low", "high"), "of all steps together; 95% interval"),
-            Column("what sets it apart", ("description",)),
-            Column("steps", ("share_of_steps",)),
-            Column("examples", about="episode:step"),
-        ]
-        drawing = interval_rows(
-            "kinds",
-            "Expertise by state cluster",
-            [(kinds.names[each], found.row(each)) for each in order],
-            reference=1.0,
-            title="expertise of all demonstrators (1 is all states together)",
-            legend=[("one", "expertise with 95% interval"), ("reference", "all states together")],
-        )
-        return Table("kinds-of-state", "State clusters, weakest first", columns, rows, drawing)
 
-    def people_table(self) -> Table:
-        """Demonstrators, best first, by state cluster; darker is better, and cells with few steps are empty."""
-        steps, found = self.steps.ravel().tolist(), self.found
-        top = max(float(found.expertise[self.steps.ravel() >= _ENOUGH_STEPS].max(initial=0.0)), 1e-9)
+class Segment(NamedTuple):
+    """Steps of an episode, from the first to the last."""
 
-        def cell(place: int) -> Cell:
-            if steps[place] < _ENOUGH_STEPS:
-                return Cell("·", -1.0, (None, None, None, steps[place]), "n none")
-            shown = rated(*found.row(place), heat=min(9, int(10 * found.expertise[place] / top)))
-            return shown._replace(values=(*shown.values, steps[place]))
+    first: int
+    last: int
 
-        values = ("expertise", "low", "high", "steps")
-        named = (Column(name, tuple(f"{name} {each}" for each in values)) for name in self.evidence.kinds.names)
-        rows = [
-            [person_name(person.label), *map(cell, range(self.count * row, self.count * (row + 1)))]
-            for row, person in enumerate(self.people)
-        ]
-        caption = "Demonstrators by state cluster, best first"
-        return Table("people-by-kind", caption, [DEMONSTRATOR, *named], rows, is_map=True)
+
+@final
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Every rated episode, with its demonstrator and expertise; episodes are numbered within the evidence."""
+
+    evidence: Evidence
+    demonstrators: Sequence[Demonstrator]
+    """Of each episode."""
+    found: Estimates
+    population: Population
+    good: float
+    """Relative expertise of the top quartile of demonstrators."""
+
+    @classmethod
+    def of(cls, evidence: Evidence, demonstrators: Sequence[Demonstrator]) -> Episodes:
+        by_name = {evidence.fitted.expertise.names[each.index]: each for each in demonstrators}
+        owner, data = evidence.data.episode_demonstrator, evidence.data
+        summed = _summed(evidence.log_likelihood, evidence.episode, data.episode_count)
+        found, population = evidence.rate_curves(summed, None, spread=evidence.within)
+        good = top_quarter(evidence.by_demonstrator.expertise[np.unique(owner)])
+        return cls(evidence, [by_name[data.names[each]] for each in owner.tolist()], found, population, good)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """All episodes, the lowest first."""
+        return list(np.argsort(self.found.expertise, kind="stable").tolist())
+
+    @cached_property
+    def low_for_them(self) -> list[int]:
+        """Episodes whose interval is below that of their demonstrator, the largest gap first."""
+        owner = self.evidence.data.episode_demonstrator
+        gap = self.evidence.by_demonstrator.low[owner] - self.found.high
+        return [each for each in np.argsort(-gap, kind="stable").tolist() if gap[each] > 0]
+
+    @property
+    def to_drop(self) -> list[int]:
+        """Episodes below half of the top quartile of demonstrators, with probability 0.975; the lowest first."""
+        return [each for each in self.order if self.found.high[each] < HALF * self.good]
+
+    def number(self, episode: int) -> int:
+        """The number of an episode in the whole data, from 0."""
+        return int(self.evidence.numbers[episode])
+
+    def label(self, episode: int) -> str:
+        return f"{self.number(episode)} ({self.demonstrators[episode].name})"
+
+    def steps(self, episode: int) -> slice:
+        return slice(*self.evidence.data.episode_bounds[episode : episode + 2].tolist())
+
+    def expected(self, episode: int) -> float:
+        """The expertise of the demonstrator of an episode."""
+        owner = self.evidence.data.episode_demonstrator[episode]
+        return float(self.evidence.by_demonstrator.expertise[owner])
+
+    @property
+    def to_draw(self) -> list[int]:
+        """Episodes to draw: those that are low for their demonstrator, the lowest of several, and the highest."""
+        lengths, owner = np.diff(self.evidence.data.episode_bounds), self.evidence.data.episode_demonstrator
+        low, order = ([each for each in some if lengths[each] >= _LONG] for some in (self.low_for_them, self.order))
+        lowest = {int(owner[each]): each for each in reversed(order)}.values()  # of each demonstrator
+        chosen = list(dict.fromkeys([*low[:3], *sorted(lowest, key=order.index)]))[: _DRAWN - 1]
+        return list(dict.fromkeys([*chosen, *order[-1:]]))
+
+    def windows(self, by_step: Array) -> Estimates:
+        """Expertise around each step, from (step, point) log-likelihoods in a window around it."""
+        half = int(np.clip(len(by_step) // 8, *_WINDOW)) // 2
+        summed = np.concatenate([np.zeros((1, by_step.shape[1])), np.cumsum(by_step, axis=0)])
+        step = np.arange(len(by_step))
+        windows = summed[np.minimum(step + half + 1, len(step))] - summed[np.maximum(step - half, 0)]
+        return self.evidence.rate_curves(windows, self.population, spread=self.evidence.within)[0]
+
+    @cached_property
+    def plane(self) -> Array | None:
+        """(step, 2) states in the plane in which they vary most; None if there is no such plane."""
+        observations = self.evidence.data.observations
+        found = Plane.of(self.evidence.fitted.normaliser.kept.numpy(), observations)
+        return None if found is None else found.at(observations)
+
+
+def worst_segment(windows: Estimates, expected: float) -> Segment | None:
+    """The segment below the expected expertise in which most expertise is lost, or None."""
+    below = np.concatenate([[False], windows.high < expected, [False]])
+    first = np.flatnonzero(~below[:-1] & below[1:]).tolist()
+    last = (np.flatnonzero(below[:-1] & ~below[1:]) - 1).tolist()
+    lost = (expected - windows.expertise).tolist()
+    segments = [Segment(*each) for each in zip(first, last, strict=True)]
+    return max(segments, key=lambda each: sum(lost[each.first : each.last + 1]), default=None)
+
+
+def are_images(observations: Array) -> bool:
+    """Whether each observation is an image: (step, height, width, channel)."""
+    return observations.ndim == 4 and observations.shape[3] in (1, 3) and min(observations.shape[1:3]) >= 8
+
+
+class Plane(NamedTuple):
+    """The plane in which states vary most: two principal components of the scaled observations."""
+
+    kept: Array
+    mean: Array
+    scale: Array
+    axes: Array
+
+    @classmethod
+    def of(cls, kept: Array, observations: Array) -> Plane | None:
+        """The plane of features `kept` of (step, ...) observations; None for images and mostly discrete features."""
+        if are_images(observations):
+            return None
+        values = _features(observations, kept)
+        some = values[:: max(1, len(values) // 2000)]
+        many = np.array([len(np.unique(column)) > _FEW_VALUES for column in some.T])
+        if len(kept) < 2 or many.mean() <= 0.5:
+            return None
+        mean, scale = values.mean(0), np.where((deviation := values.std(0)) > 0, deviation, 1)
+        scaled = (values - mean) / scale
+        _, axes = np.linalg.eigh(product(scaled.T, scaled) / len(scaled))
+        return cls(kept, mean, scale, axes[:, :-3:-1])
+
+    def at(self, observations: Array) -> Array:
+        """(step, 2) coordinates of observations in the plane."""
+        return product((_features(observations, self.kept) - self.mean) / self.scale, self.axes)
+
+
+def _features(observations: Array, kept: Array) -> Array:
+    return np.asarray(observations.reshape(len(observations), -1)[:, kept].astype(np.float64))
+
+
+def png(image: Array) -> bytes:
+    """An image (height, width, channel) as PNG, downsampled if large; floats up to 1 are shares of white."""
+    every = -(-max(image.shape[:2]) // _LARGEST)
+    image = image[::every, ::every]
+    if image.dtype != np.uint8:
+        image = np.clip(image * (255 if image.max() <= 1 else 1), 0, 255).astype(np.uint8)
+    height, width, channels = image.shape
+    rows = b"".join(b"\0" + line.tobytes() for line in np.ascontiguousarray(image))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
+    content = b"\x89PNG\r\n\x1a\n"
+    for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")):
+        content += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return content

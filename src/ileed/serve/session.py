@@ -26,10 +26,8 @@ from ileed.curation.scores import agreement_of_steps
 from ileed.data import Array, Demonstrations
 from ileed.errors import DemonstrationError, RunError, brief, printable
 from ileed.methods import Fitted
-from ileed.report.episodes import Plane, are_images, png
-from ileed.report.evidence import data_of_run
+from ileed.report.evidence import Plane, are_images, data_of_run, labels_of, png
 from ileed.report.page import Live, Page
-from ileed.report.people import labels_of
 from ileed.report.sections import Content
 from ileed.runs import stores
 
@@ -336,7 +334,7 @@ class Session:
             data = None
         title = f"Demonstrator report: {labels_of([stores.base_name(self.run)])[0]}"
         live = Live(*((_HOME / f"live.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")))
-        return Content.of(self.fitted, {}, {}, data).page(title, live=live)
+        return Content(self.fitted, {}, {}, data).page(title, live=live)
 
     def save(self, *, replace: bool | str = False) -> Mapping[str, Any]:
         """Write what is kept by the rule and the marks of this moment, as `ileed curate` does.
