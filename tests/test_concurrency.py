@@ -11,7 +11,7 @@ import pytest
 from ileed import Ileed, Progress
 from ileed._torch import threads
 from ileed.fitting import ProgressCallback
-from ileed.fitting.concurrency import optimise_both
+from ileed.fitting.blocks import optimise_both
 from ileed_lab.calibration.designs import DESIGNS, DEVELOPMENT_SEED
 
 DATA = DESIGNS["few episodes"].population(DEVELOPMENT_SEED).data

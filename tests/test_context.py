@@ -12,8 +12,7 @@ from tiny import tiny_parts
 
 import ileed
 from ileed.data.collapsing import CONTEXT, StepContext
-from ileed.model.context import NO_CONTEXT, Context
-from ileed.model.demonstrators import AbstractDemonstratorModel, categorical
+from ileed.model.demonstrators import NO_CONTEXT, AbstractDemonstratorModel, Context, categorical
 from ileed.model.joint import Parts
 
 

@@ -7,8 +7,7 @@ from needs import gpu
 from tiny import tiny_parts
 
 import ileed
-from ileed.model.nets import Pick, _products
-from ileed.model.recurrence import _lstm_cell, _lstm_cell_gradient
+from ileed.model.nets import Pick, _lstm_cell, _lstm_cell_gradient, _products
 from ileed.parallel.runtime import record_cuda_graph
 
 pytestmark = gpu
@@ -114,7 +113,7 @@ def test_a_recorded_step_leaves_its_state_as_it_was_and_draws_anew_at_every_repl
 
 def test_batches_of_people_give_the_same_bits_twice_and_the_same_costs_as_a_cpu(monkeypatch):
     monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 3)
-    monkeypatch.setattr("ileed.fitting.people._COUNTS_AT_ONCE", 1000)
+    monkeypatch.setattr("ileed.fitting.batches._COUNTS_AT_ONCE", 1000)
     data, method = demonstrations(), METHODS["embedded"]
     once, again, on_cpu = (method.fit(data, seed=0, device=device) for device in ("cuda", "cuda", "cpu"))
     assert torch.equal(once.joint.expertise.skill, again.joint.expertise.skill)

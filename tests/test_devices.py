@@ -26,7 +26,6 @@ from torch.utils._pytree import tree_leaves
 
 import ileed
 from ileed.fitting.adam import _plain
-from ileed.fitting.knowing import start_with
 from ileed.fitting.loop import _Optimisation
 from ileed.model.parts import parts_of_kind
 
@@ -153,7 +152,7 @@ def step_on_meta(
     """Trace one optimisation step: what a CUDA graph would record of it."""
     start = chosen._start(data, 0, torch.device("cpu"))
     if known is not None:
-        start = start_with(start, known, torch.device("cpu"))
+        start = start.with_knowledge(known, torch.device("cpu"))
     with copied_to_meta(monkeypatch):
         optimisation = copy.deepcopy(_Optimisation(start.joint, start.prepared, chosen.optimiser, None))
     if hasattr(optimisation.sampler, "_device"):

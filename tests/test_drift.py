@@ -133,7 +133,7 @@ def test_settings_that_mean_nothing_are_refused(settings, told):
 
 
 def test_people_with_one_episode_each_are_refused():
-    with pytest.raises(SettingsError, match="nobody has two"):
+    with pytest.raises(SettingsError, match="none has two"):
         METHOD.fit(drifting(PEOPLE, episodes=2).each_episode(), seed=0)
 
 

@@ -9,7 +9,6 @@ from test_slips import erring_alike, estimates, habitual, method
 from test_third_party import ACTIONS, STATES, simulated
 
 import ileed
-from ileed.fitting.knowing import start_with
 
 RIGHT = np.arange(STATES) % ACTIONS
 
@@ -64,7 +63,7 @@ def test_processes_that_share_a_batch_add_up_to_its_objective(batch_size):
     known = ileed.Known(gold=["person 1"], answers=answers(0, 3))
     settings = method(ileed.UniformMixture(), batch_size=batch_size)
     cpu = torch.device("cpu")
-    start = start_with(settings._start(data, 0, cpu), known, cpu)
+    start = settings._start(data, 0, cpu).with_knowledge(known, cpu)
     sampler, shares = start.prepared.sampler, [start.prepared.sampler.share(place, 2) for place in range(2)]
     for each in (sampler, *shares):
         each.load(3)

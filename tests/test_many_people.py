@@ -12,7 +12,7 @@ from rich.console import Console
 import ileed
 from ileed.cli.console import ranking, ratings_table
 from ileed.errors import RunError, SettingsError
-from ileed.fitting.people import PartOfPeople, people_parameters
+from ileed.fitting.loop import PartialJoint, demonstrator_parameters
 from ileed.fitting.preparing import OptimiserSettings, prepare
 from ileed.fitting.stages import Stages
 from ileed.methods.expertise import QUANTILES, _over_steps
@@ -50,7 +50,7 @@ def crowd(people=PEOPLE, *, continuous=False, legal=False, seed=0):
 def _many(monkeypatch):
     monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 100)
     monkeypatch.setattr("ileed.rating.ratings.OWNERS_AT_ONCE", 64)
-    monkeypatch.setattr("ileed.fitting.people._COUNTS_AT_ONCE", 1500)
+    monkeypatch.setattr("ileed.fitting.batches._COUNTS_AT_ONCE", 1500)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def fitted():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ileed.data.rules.MANY_PEOPLE", 100)
         patch.setattr("ileed.rating.ratings.OWNERS_AT_ONCE", 64)
-        patch.setattr("ileed.fitting.people._COUNTS_AT_ONCE", 1500)
+        patch.setattr("ileed.fitting.batches._COUNTS_AT_ONCE", 1500)
         return FEW.fit(crowd()[0], seed=0, device="cpu")
 
 
@@ -79,11 +79,11 @@ def test_an_epoch_shows_everybody_with_all_of_their_steps(legal):
     for step in range(sampler.epoch):
         sampler.load(step)
         batch = sampler.batch()
-        assert len(sampler.people) == sampler.people_at_once == len(sampler.people.unique())
-        assert float(batch.weight.sum()) == data.steps_each[sampler.people.numpy()].sum()
-        seen[sampler.people] += 1
+        assert len(sampler.demonstrators) == sampler.demonstrators_at_once == len(sampler.demonstrators.unique())
+        assert float(batch.weight.sum()) == data.steps_each[sampler.demonstrators.numpy()].sum()
+        seen[sampler.demonstrators] += 1
     assert seen.min() == 1
-    assert seen.sum() == sampler.epoch * sampler.people_at_once
+    assert seen.sum() == sampler.epoch * sampler.demonstrators_at_once
 
 
 def test_a_mean_over_all_people_is_not_taken_over_a_part_of_them():
@@ -91,7 +91,7 @@ def test_a_mean_over_all_people_is_not_taken_over_a_part_of_them():
     data, _ = crowd()
     sampler, joint = start(data, replace(FEW, expertise=ileed.Difficulty(easiness=False)).parts(data))
     assert joint.parts.expertise.measures_from_mean
-    assert sampler.people_at_once is None
+    assert sampler.demonstrators_at_once is None
 
 
 def test_all_batches_together_cost_what_the_whole_data_cost(monkeypatch):
@@ -111,28 +111,28 @@ def test_all_batches_together_cost_what_the_whole_data_cost(monkeypatch):
 def test_a_part_of_the_people_has_the_gradients_of_the_whole_and_moves_nobody_else(model):
     data, _ = crowd()
     sampler, joint = start(data, replace(FEW, demonstrator=model).parts(data))
-    names = people_parameters(joint)
+    names = demonstrator_parameters(joint)
     assert "expertise.skill" in names
     assert len(names) == 1 + (model is not None)
-    part = PartOfPeople(joint, sampler.people_at_once, 0.01, 1)
+    part = PartialJoint(joint, sampler.demonstrators_at_once, 0.01, 1)
     sampler.load(1)
-    part.load(sampler.people)
-    batch = sampler._of(sampler.people, sampler._weight, of_part=False)
+    part.load(sampler.demonstrators)
+    batch = sampler._of(sampler.demonstrators, sampler._weight, of_part=False)
     batch.mean_cost(joint.log_likelihood(batch)).sum().backward()
     expected = {name: parameter.grad.clone() for name, parameter in joint.named_parameters()}
     joint.zero_grad()
     small = sampler.batch()
     small.mean_cost(part.joint.log_likelihood(small)).sum().backward()
     for name, parameter in part.joint.named_parameters():
-        wanted = expected[name][..., sampler.people] if name in names else expected[name]
+        wanted = expected[name][..., sampler.demonstrators] if name in names else expected[name]
         torch.testing.assert_close(parameter.grad, wanted, rtol=1e-4, atol=1e-7)
     before = {name: joint.get_parameter(name).detach().clone() for name in names}
-    part.step(sampler.people, 1)
-    others = np.setdiff1d(np.arange(PEOPLE), sampler.people.numpy())
+    part.adam.step(sampler.demonstrators, part.own, 1)
+    others = np.setdiff1d(np.arange(PEOPLE), sampler.demonstrators.numpy())
     for name in names:
         after = joint.get_parameter(name).detach()
         torch.testing.assert_close(after[..., others], before[name][..., others], rtol=0, atol=0)
-        moved = (after - before[name])[..., sampler.people].abs()
+        moved = (after - before[name])[..., sampler.demonstrators].abs()
         assert (moved > 0).any(dim=-1).all()
         assert float(moved.max()) <= 0.0101  # Adam's first step is the rate
 

@@ -68,7 +68,9 @@ ILLEGAL = {
     ),
     **{
         f"one demonstrator under {expertise!r}": (
-            world(people=1, optional=["phase"]), {"expertise": expertise}, ["one demonstrator", "bc()", "add somebody"],
+            world(people=1, optional=["phase"]),
+            {"expertise": expertise},
+            ["one demonstrator", "bc()", "add demonstrators"],
         )
         for expertise in (Constant(), Embedded(), Skills("phase"))
     },

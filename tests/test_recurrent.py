@@ -16,8 +16,7 @@ from ileed._torch import stream
 from ileed.envs.simulation import demonstrate
 from ileed.fitting import OptimiserSettings, prepare
 from ileed.model.distributions import mixture, mixture_parts
-from ileed.model.nets import LSTM
-from ileed.model.recurrence import Recurrence
+from ileed.model.nets import LSTM, Recurrence
 from ileed_lab.reach import ReachExpert, ReachTask
 
 CPU = torch.device("cpu")

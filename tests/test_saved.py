@@ -335,7 +335,7 @@ def test_a_checkpoint_whose_tensors_are_not_those_of_the_fit_is_refused(tmp_path
     changed = {"absent": None, "of one row": tensors[name][:1].clone(), "of another shape": tensors[name][None].clone()}
     save_file(replaced(tensors, name, changed[change]), path, metadata=notes)
     before = path.read_bytes()
-    with pytest.raises(ileed.RunError, match=r"is damaged .* remove it to start anew") as caught:
+    with pytest.raises(ileed.RunError, match=r"is damaged .* remove it to start again") as caught:
         method.fit(world(), seed=0, device="cpu", checkpoint=path)
     assert len(str(caught.value).splitlines()) == 1
     assert path.read_bytes() == before
@@ -355,5 +355,5 @@ def test_a_checkpoint_that_does_not_say_where_it_stood_is_refused(tmp_path, note
     path = tmp_path / "fit.checkpoint"
     method = interrupted(path)
     save_file(load_file(path), path, metadata=notes | {"fingerprint": _fingerprint(path)})
-    with pytest.raises(ileed.RunError, match=r"is damaged .* remove it to start anew"):
+    with pytest.raises(ileed.RunError, match=r"is damaged .* remove it to start again"):
         method.fit(world(), seed=0, device="cpu", checkpoint=path)

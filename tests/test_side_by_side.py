@@ -6,7 +6,7 @@ from needs import gpu
 from strategies import world
 
 import ileed
-from ileed.fitting import loop
+from ileed.fitting import blocks
 
 METHODS = {
     "cloning": ileed.bc(restarts=3, steps=40),
@@ -71,7 +71,7 @@ def test_data_sets_with_other_numbers_of_actions_are_fitted_one_after_the_other(
 def test_data_sets_are_cut_into_blocks_without_changing_anything(monkeypatch):
     method, datasets = METHODS["embedded"], unequal_worlds()
     at_once = method.fit_each(datasets, seeds=[5, 6, 7], device="cpu")
-    monkeypatch.setattr(loop, "_AT_ONCE", {"cpu": 1})
+    monkeypatch.setattr(blocks, "_AT_ONCE", {"cpu": 1})
     heard: list[ileed.Progress] = []
     one_by_one = method.fit_each(datasets, seeds=[5, 6, 7], device="cpu", progress=heard.append)
     for one, other in zip(at_once, one_by_one, strict=True):

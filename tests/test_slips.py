@@ -203,7 +203,7 @@ def test_a_run_says_what_was_known_of_people_by_their_numbers(tmp_path):
         (["nobody"], "no demonstrator 'nobody'"),
         ("person 0", "gold is 'person 0'"),
         ({"person 0": -1.0}, "gold of 'person 0'"),
-        ([f"person {number}" for number in range(4)], "names everybody"),
+        ([f"person {number}" for number in range(4)], "names every demonstrator"),
         (ileed.Known(better=[("person 0", "person 0")]), "better has"),
         (ileed.Known(better=[("person 0", "person 1"), ("person 1", "person 0")]), "above 'person 1' above 'person 0'"),
     ],

@@ -30,8 +30,7 @@ from ileed.formats import (
 from ileed.labels import Labelling, Labels, label
 from ileed.methods import Expertise, Fitted, Ileed, Policy, bc, bc_rnn, compare, load, rate
 from ileed.model.demonstrators import Boltzmann, OneVersusRest, UniformMixture, VarianceScaling
-from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import Constant, Difficulty, Drift, Embedded, Perfect, Skills
+from ileed.model.expertise import Constant, Difficulty, Drift, Embedded, LatentDynamics, Perfect, Skills
 from ileed.model.knowledge import Known
 from ileed.model.policies import CategoricalMLP, MixtureLSTM, MixtureMLP
 from ileed.model.scaling import SignalScaling

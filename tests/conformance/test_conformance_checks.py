@@ -18,8 +18,7 @@ from torch.distributions import Categorical
 
 import ileed
 from ileed.formats import AbstractFormat
-from ileed.model.context import NO_CONTEXT
-from ileed.model.demonstrators import AbstractDemonstratorModel, categorical
+from ileed.model.demonstrators import NO_CONTEXT, AbstractDemonstratorModel, categorical
 from ileed.model.distributions import Choice, GaussianMixture
 from ileed.model.expertise import AbstractExpertise, ExpertiseNet
 from ileed.model.nets import MLP, uniform

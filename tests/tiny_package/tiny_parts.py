@@ -22,8 +22,7 @@ from ileed.cli import Command
 from ileed.envs.gymnasium import GymnasiumTask
 from ileed.formats import AbstractFormat
 from ileed.model.batch import Batch, Sizes
-from ileed.model.context import NO_CONTEXT, Context
-from ileed.model.demonstrators import AbstractDemonstratorModel, categorical
+from ileed.model.demonstrators import NO_CONTEXT, AbstractDemonstratorModel, Context, categorical
 from ileed.model.distributions import Choice
 from ileed.model.expertise import AbstractExpertise, ExpertiseNet
 from ileed.model.nets import LSTM, MLP, uniform

@@ -28,8 +28,7 @@ from torch.distributions import Distribution
 from ileed import Constant, Ileed, SettingsError
 from ileed.errors import whole_number
 from ileed.model.batch import Batch, PerCount, Sizes
-from ileed.model.context import NO_CONTEXT, Context
-from ileed.model.demonstrators import AbstractDemonstratorModel
+from ileed.model.demonstrators import NO_CONTEXT, AbstractDemonstratorModel, Context
 from ileed.model.distributions import Choice
 
 __all__ = ["CounterfactualSets", "counter_bc", "counterfactual_loss"]

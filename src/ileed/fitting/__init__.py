@@ -1,4 +1,4 @@
-"""Optimisation: all members of a joint model up the likelihood at once, to the same bits every time."""
+"""Optimisation of all members of a joint model at once, with the same bits every time."""
 
 from ileed.fitting.adam import Adam
 from ileed.fitting.batches import Sampler

@@ -1,4 +1,4 @@
-"""Adam, the optimiser, without its surroundings."""
+"""The optimiser Adam on torch's fused kernel, also for a few columns of large tables."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 @final
 class Adam:
-    """Adam (Kingma and Ba, 2015) with a learning rate for each group of parameters, by torch's fused kernel.
+    """Adam (Kingma and Ba, 2015) with a learning rate per group of parameters, by torch's fused kernel.
 
-    `torch.optim.Adam` calls the same kernel, but takes seconds to import and spends longer in Python than on networks
-    as small as ours. The kernel is not part of torch's public interface: where it is missing, or does not do what we
-    expect of it, the same update is made by public functions, more slowly and equal but for rounding.
-    With `decay_steps` the rates fall to zero along half a cosine of that many steps.
+    `torch.optim.Adam` calls the same kernel, but takes seconds to import, and its Python code takes longer than the
+    arithmetic of networks as small as ours. The kernel is not public: if a version of torch does not have it, or it
+    does not do what we expect, public functions make the same update, more slowly and equal up to rounding. With
+    `decay_steps` the learning rates fall to zero along half a cosine.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class Adam:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move every parameter that has a gradient, and forget the gradients."""
+        """Update every parameter that has a gradient, and reset the gradients."""
         factor: float | Tensor = 1.0
-        if self._decay_steps is not None:  # from a tensor, so that a CUDA graph computes it at every step
+        if self._decay_steps is not None:  # a tensor, so that a CUDA graph recomputes it
             factor = (1 + torch.cos(self.steps * (pi / self._decay_steps))) / 2
         self.steps += 1
         for rate, group in self.groups:
@@ -46,7 +46,7 @@ class Adam:
                 parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything the next step depends on beside the parameters, by name."""
+        """The state of the optimiser, by name."""
         named = {"adam.steps": self.steps}
         for group, (_, moments) in enumerate(self.groups):
             for k, (_, first, second) in enumerate(moments):
@@ -56,9 +56,9 @@ class Adam:
 
 @final
 class LazyAdam:
-    """Adam for tables of which a step moves some columns: of the others neither values nor moments change.
+    """Adam for tables of which a step updates some columns; values and moments of the others do not change.
 
-    A column is moved as if its own steps were all there are, so that bias is corrected by their number.
+    The bias correction of a column counts the column's own steps.
     """
 
     def __init__(self, tables: Sequence[Tensor], rate: float) -> None:
@@ -71,10 +71,7 @@ class LazyAdam:
 
     @torch.no_grad()
     def step(self, columns: Tensor, moved: Sequence[nn.Parameter], steps: int) -> None:
-        """Move these columns, whose values and gradients are in `moved`, and forget the gradients.
-
-        `steps` is how many steps they have been moved by, with this one.
-        """
+        """Update these columns, given their values and gradients in `moved`; `steps` counts their own steps."""
         for part, (table, first, second) in zip(moved, self._tables, strict=True):
             if part.grad is None:
                 continue
@@ -86,7 +83,7 @@ class LazyAdam:
             part.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything the next step depends on beside the tables, by name."""
+        """The state of the optimiser, by name."""
         named: dict[str, Tensor] = {}
         for k, (_, first, second) in enumerate(self._tables):
             named |= {f"adam.people.{k}.first": first, f"adam.people.{k}.second": second}
@@ -94,19 +91,19 @@ class LazyAdam:
 
 
 _FIRST_DECAY, _SECOND_DECAY, _EPSILON = 0.9, 0.999, 1e-8
-_Moved = Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]  # parameter, gradient, mean of gradients and of their squares
+_Moved = Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]  # parameter, gradient, first and second moment
 
 
 def _fused(moved: _Moved, steps: Tensor, rate: float | Tensor) -> None:
-    """Adam's update in place, by the kernel."""
+    """Adam's update in place by the kernel."""
     options = {"lr": rate, "beta1": _FIRST_DECAY, "beta2": _SECOND_DECAY, "weight_decay": 0.0, "eps": _EPSILON}
     lists, kernel = map(list, zip(*moved, strict=True)), cast(Any, torch._fused_adam_)
     kernel(*lists, [], [steps] * len(moved), **options, amsgrad=False, maximize=False)
 
 
 def _plain(moved: _Moved, steps: Tensor, rate: float | Tensor) -> None:
-    """Adam's update in place, by public functions that a CUDA graph can record."""
-    # 1 - decay^steps; the difference itself would lose half of its digits in 32 bits
+    """Adam's update in place by public functions, which a CUDA graph can record."""
+    # 1 - decay^steps; the plain difference would lose half of its digits in single precision
     first_correction, second_correction = (-torch.expm1(steps * log(decay)) for decay in (_FIRST_DECAY, _SECOND_DECAY))
     for parameter, gradient, mean, square in moved:
         mean.lerp_(gradient, 1 - _FIRST_DECAY)
@@ -116,7 +113,7 @@ def _plain(moved: _Moved, steps: Tensor, rate: float | Tensor) -> None:
 
 @torch.no_grad()
 def _is_fused_kernel_usable(device: torch.device) -> bool:
-    """Whether the kernel is there, takes our arguments, and makes the first step, which is the rate itself."""
+    """Whether the kernel exists, takes our arguments, and makes the first step, whose size is the learning rate."""
     for rate in (0.25, torch.full((), 0.25, device=device)):
         parameter, gradient, first, second, steps = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0], device=device).unbind()
         try:

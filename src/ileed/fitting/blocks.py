@@ -1,28 +1,67 @@
-"""Blocks of members: optimised one after the other, or dealt out to the processes of a job, with the same answer."""
+"""Several optimisations: blocks of members, blocks of data sets, and two fits at the same time."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, as_completed
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed, wait
+from dataclasses import replace
 from functools import partial
+from threading import Event
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ileed._torch import threads
 from ileed.errors import SettingsError
+from ileed.fitting.batches import tensor
 from ileed.fitting.checkpoint import Checkpoint
-from ileed.fitting.loop import DIVERGED, Start, in_block, optimise, recorded_steps
+from ileed.fitting.loop import DIVERGED, optimise, recorded_steps
 from ileed.fitting.preparing import OptimiserSettings, Prepared, prepared_for
 from ileed.fitting.results import History, OptimisationResult, Progress, ProgressCallback
-from ileed.model.joint import Joint
+from ileed.model.batch import Batch
+from ileed.model.joint import Joint, side_by_side, taken_apart
+from ileed.model.knowledge import Known
 from ileed.model.nets import members
 from ileed.parallel.processes import ALONE, Processes
 
 Checkpoints = Callable[[str], Checkpoint | None]
-"""The checkpoint of a part of an optimisation, by the end of its name."""
+"""From the suffix of a name to the checkpoint of a part of an optimisation."""
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
+_AT_ONCE = {"cpu": 400_000, "cuda": 200_000_000}  # members x counts that fit into a cache, or a GPU's memory
+
+
+class Start(NamedTuple):
+    """The start of an optimisation: prepared data, and the initial parameters of every member."""
+
+    prepared: Prepared
+    joint: Joint
+
+    @property
+    def members(self) -> int:
+        return len(next(self.joint.parameters()))
+
+    def with_knowledge(self, known: Known, device: torch.device) -> Start:
+        """The same start, with prior knowledge in the objective."""
+        training_data = self.prepared.training_data
+        policy = training_data.parts.policy
+        if policy.length > 1 and known.answers is not None:
+            message = f"{type(policy).__name__} takes no answers, since it learns from windows"
+            raise SettingsError(f"{message}: use MixtureMLP", code="answers-unsupported")
+        data, answers = training_data.data, None
+        if (found := known.gold_answers(data)) is not None:  # steps of a demonstrator who never errs
+            seen = self.prepared.normaliser(tensor(found.observations)).to(device)
+            answers = Batch.of(sizes=self.prepared.sizes, observations=seen, action=tensor(found.actions, device))
+            steps = known.answer_steps * len(data) / training_data.collapsed.unique_count
+            answers = replace(answers, weight=answers.weight * steps)
+        own = known.of(data)
+        self.joint.knowledge = replace(own, gold=own.gold.to(device), better=own.better.to(device), answers=answers)
+        return self
 
 
 def optimise_blocks(
@@ -35,10 +74,10 @@ def optimise_blocks(
     executor: Executor | None = None,
     processes: Processes = ALONE,
 ) -> OptimisationResult:
-    """Every member as its block gives it: all at once, or `settings.member_block` at a time.
+    """Optimise all members at once, or `settings.member_block` at a time, here, by an executor or by several processes.
 
-    Rounding depends on how many members a kernel computes. All blocks have the same size, the last one by members that
-    are computed twice, so that a member depends neither on how many there are nor on which process computes it.
+    Rounding depends on the number of members that a kernel computes. All blocks have the same size, the last one by
+    repeated members, so that a member's bits depend neither on how many there are nor on who computes them.
     """
     count, size = start.members, settings.member_block
     if size is None and processes.count == 1:
@@ -47,28 +86,26 @@ def optimise_blocks(
     firsts = range(0, count, size or count)
     blocks = [slice(first, min(first + (size or count), count)) for first in firsts]
     files = [checkpoints("" if size is None else f"-block-{first}") for first in firsts]
-    ranks, teams = [processes.ranks(number, len(blocks)) for number in range(len(blocks))], processes.teams(len(blocks))
-    own = [number for number in range(len(blocks)) if processes.rank in ranks[number]]
+    parts = partial(_part, start, size=size or count, settings=settings)
     found = _empty_result(start, settings)
     if size is not None and processes.count == 1 and executor is not None:
-        _deal(executor, start, settings, device, files, found, callback)
-        own = []
-    for place, number in enumerate(own):
-        told = callback and partial(in_block, callback, place, len(own))
-        prepared, joint = _part(start, firsts[number], size or count, settings)
-        team = teams[number]
-        if team is not None and not _can_be_shared(joint, prepared, len(team.ranks)):
-            if not team.leads:
-                continue
-            team = None
-        result = optimise(
-            joint.to(device), prepared, settings, checkpoint=files[number], callback=told, may_diverge=True, team=team
-        )
-        learned = _numbers(result, slice(blocks[number].stop - blocks[number].start))
-        for place_of, values in zip(_numbers(found, blocks[number]), learned, strict=True):
-            place_of.copy_(values)
-    for number, block in enumerate(blocks):
-        processes.send(_numbers(found, block), source=ranks[number][0])
+        _submit(executor, start, parts, settings, device, dict(zip(firsts, files, strict=True)), found, callback)
+    else:
+        ranks = [processes.ranks(number, len(blocks)) for number in range(len(blocks))]
+        teams = processes.teams(len(blocks))
+        own = [number for number in range(len(blocks)) if processes.rank in ranks[number]]
+        for place, number in enumerate(own):
+            report = callback and partial(_report_part, callback, place, len(own))
+            prepared, joint = parts(firsts[number])
+            team = teams[number]
+            if team is not None and not _can_be_shared(joint, prepared, len(team.ranks)):
+                if not team.leads:
+                    continue
+                team = None
+            options = {"checkpoint": files[number], "callback": report, "may_diverge": True, "team": team}
+            _store(optimise(joint.to(device), prepared, settings, **options), found, blocks[number])  # type: ignore[arg-type]
+        for number, block in enumerate(blocks):
+            processes.send(_numbers(found, block), source=ranks[number][0])
     if not np.isfinite(found.nats_per_action).any():
         for file in files:
             if file is not None and processes.leads:
@@ -77,55 +114,51 @@ def optimise_blocks(
     return found
 
 
-def _part(start: Start, first: int, size: int, settings: OptimiserSettings) -> Start:
-    """A block of members, and the data as they are weighed for these."""
+def _part(start: Start, first: int, *, size: int, settings: OptimiserSettings) -> Start:
+    """A block of members, with the data weighted for these."""
     indices = [min(member, start.members - 1) for member in range(first, first + size)]
     return Start(prepared_for(start.prepared, indices, settings), members(start.joint, indices))
 
 
-def _deal(
+def _submit(
     executor: Executor,
     start: Start,
+    parts: Callable[[int], Start],
     settings: OptimiserSettings,
     device: torch.device,
-    files: Sequence[Checkpoint | None],
+    files: dict[int, Checkpoint | None],
     found: OptimisationResult,
     callback: ProgressCallback | None,
 ) -> None:
-    """Have the workers of an executor compute all blocks."""
-    found_in = "the columns of a folder are on this machine's disk, and no worker is sent them"
+    """Have the workers of an executor optimise all blocks, which `files` lists by their first member."""
     store = start.prepared.training_data.data.store
-    store.check_in_memory(f"{found_in}: leave the executor out, or share the fit by torchrun")
-    size = settings.member_block or start.members
-    firsts = range(0, start.members, size)
-    calls = {
-        executor.submit(_learn, _part(start, first, size, settings), settings, str(device), file): first
-        for first, file in zip(firsts, files, strict=True)
-    }
-    tell = callback or (lambda progress: None)
-    tell(Progress(0, len(calls), math.nan, unit="blocks of restarts"))
+    store.check_in_memory(
+        "workers cannot read the columns of a folder on this machine's disk: leave the executor out, or share the fit "
+        "by torchrun"
+    )
+    calls = {executor.submit(_learn, parts(first), settings, str(device), file): first for first, file in files.items()}
+    report = callback or (lambda progress: None)
+    report(Progress(0, len(calls), math.nan, unit="blocks of restarts"))
     for done, call in enumerate(as_completed(calls), 1):
-        block = slice(calls[call], min(calls[call] + size, start.members))
-        learned = _numbers(call.result(), slice(block.stop - block.start))
-        for place_of, values in zip(_numbers(found, block), learned, strict=True):
-            place_of.copy_(values)
-        tell(Progress(done, len(calls), float(np.nanmin(found.nats_per_action)), unit="blocks of restarts"))
+        first = calls[call]
+        _store(call.result(), found, slice(first, min(first + (settings.member_block or 0), start.members)))
+        report(Progress(done, len(calls), float(np.nanmin(found.nats_per_action)), unit="blocks of restarts"))
 
 
 def _learn(part: Start, settings: OptimiserSettings, device: str, file: Checkpoint | None) -> OptimisationResult:
-    """What a worker learns of a block."""
+    """Optimise a block in a worker."""
     joint = part.joint.to(device)
     return optimise(joint, part.prepared, settings, checkpoint=file, callback=None, may_diverge=True)
 
 
 def _can_be_shared(joint: Joint, prepared: Prepared, processes: int) -> bool:
-    """Whether the objective is a sum over the data, which pairs of people in a known order are not."""
-    pairs_are_known = joint.knowledge is not None and len(joint.knowledge.better) > 0
-    return not pairs_are_known and prepared.sampler.share(0, processes) is not None
+    """Whether the objective is a sum over the data; pairs of demonstrators with a known order are not."""
+    has_pairs = joint.knowledge is not None and len(joint.knowledge.better) > 0
+    return not has_pairs and prepared.sampler.share(0, processes) is not None
 
 
 def _empty_result(start: Start, settings: OptimiserSettings) -> OptimisationResult:
-    """A result on the CPU, whose numbers are to be overwritten block by block."""
+    """A result on the CPU, to be filled block by block."""
     steps = np.array(recorded_steps(settings.steps))
     costs, held_out = (np.full((len(steps), start.members), np.inf) for _ in range(2))
     history = History(steps, costs, None if start.prepared.training_data.held_out is None else held_out)
@@ -133,8 +166,15 @@ def _empty_result(start: Start, settings: OptimiserSettings) -> OptimisationResu
     return OptimisationResult(joint, np.full(start.members, np.inf), history, start.prepared.guessing_nats)
 
 
+def _store(result: OptimisationResult, found: OptimisationResult, block: slice) -> None:
+    """Copy the result of a block, without repeated members, to its place."""
+    learned = _numbers(result, slice(block.stop - block.start))
+    for place, values in zip(_numbers(found, block), learned, strict=True):
+        place.copy_(values)
+
+
 def _numbers(result: OptimisationResult, block: slice) -> list[Tensor]:
-    """What a result says of the members of a block, as tensors that share its memory."""
+    """All numbers of the members of a block, as tensors that share the memory of the result."""
     parameters = [parameter.detach()[block] for parameter in result.joint.parameters()]
     curves = [each for each in (result.history.nats_per_action, result.history.held_out) if each is not None]
     return [
@@ -142,3 +182,95 @@ def _numbers(result: OptimisationResult, block: slice) -> list[Tensor]:
         torch.from_numpy(result.nats_per_action)[block],
         *(torch.from_numpy(each)[:, block] for each in curves),
     ]
+
+
+def optimise_each(
+    starts: Sequence[Start], settings: OptimiserSettings, *, device: torch.device, callback: ProgressCallback | None
+) -> Iterator[tuple[OptimisationResult, float]]:
+    """Yield the result of each start, in order, and its share of the seconds that its block took."""
+    blocks = _blocks_of_data(starts, device)
+    for number, block in enumerate(blocks):
+        began = time.monotonic()
+        report = callback and partial(_report_part, callback, number, len(blocks))
+        results = _optimise_together(block, settings, device, report)
+        seconds = (time.monotonic() - began) / len(block)
+        yield from ((result, seconds) for result in results)
+
+
+def _optimise_together(
+    block: Sequence[Start], settings: OptimiserSettings, device: torch.device, callback: ProgressCallback | None
+) -> list[OptimisationResult]:
+    """Optimise the members of several data sets at once; returns the result of each data set."""
+    first, *others = block
+    sampler = first.prepared.sampler
+    if not others and (device.type == "cpu" or not sampler.can_stand_beside):
+        return [optimise(first.joint.to(device), first.prepared, settings, callback=callback)]
+    joints = [start.joint for start in block]
+    beside = sampler.beside([start.prepared.sampler for start in others], members=first.members, device=device)
+    together = replace(first.prepared, sampler=beside)
+    result = optimise(side_by_side(joints).to(device), together, settings, callback=callback)
+    taken_apart(result.joint.cpu(), joints)
+    return [
+        result.part(start.joint, number * first.members, start.prepared.guessing_nats)
+        for number, start in enumerate(block)
+    ]
+
+
+def _blocks_of_data(starts: Sequence[Start], device: torch.device) -> list[list[Start]]:
+    """Consecutive data sets to optimise at once, as many as the device computes efficiently."""
+    blocks: list[list[Start]] = []
+    held = 0
+    for start in starts:
+        counts = start.prepared.training_data.count_of_counts * start.members
+        alike = blocks and start.joint.can_stand_beside(blocks[-1][0].joint)
+        if not alike or held + counts > _AT_ONCE[device.type] or not start.prepared.sampler.can_stand_beside:
+            blocks.append([])
+            held = 0
+        blocks[-1].append(start)
+        held += counts
+    return blocks
+
+
+def _report_part(callback: ProgressCallback, number: int, parts: int, progress: Progress) -> None:
+    """Report one of several optimisations as a part of a single long one."""
+    callback(progress._replace(step=number * progress.steps + progress.step, steps=parts * progress.steps))
+
+
+class _StoppedError(Exception):
+    """Ends a thread whose result is no longer needed."""
+
+
+def optimise_both(
+    first: Callable[[ProgressCallback], _First],
+    second: Callable[[ProgressCallback], _Second],
+    callback: ProgressCallback | None,
+) -> tuple[_First, _Second]:
+    """Call two functions of a progress callback at the same time, the second in a thread of its own.
+
+    `callback` is called in the caller's thread only: with the progress of the first, and then with the rest of the
+    second's, at least the last report of each stage. If the first ends early, by an interruption or an exception of
+    `callback`, the second ends too.
+    """
+    report = callback or (lambda progress: None)
+    latest: dict[str, Progress] = {}  # by stage
+    stop = Event()
+
+    def note(progress: Progress) -> None:
+        if stop.is_set():
+            raise _StoppedError
+        latest[progress.stage] = progress
+
+    def report_latest() -> None:
+        for stage in list(latest):
+            report(latest.pop(stage))
+
+    with ThreadPoolExecutor(1) as thread:
+        beside = thread.submit(threads(1)(second), note)
+        try:
+            found = first(report)
+            while not wait([beside], timeout=0.1).done:
+                report_latest()
+            report_latest()
+            return found, beside.result()
+        finally:
+            stop.set()

@@ -1,4 +1,4 @@
-"""Checkpoints: from which an interrupted optimisation goes on, to the same bits."""
+"""Checkpoints, from which an interrupted optimisation resumes to the same bits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ileed.errors import RunError
 
 @final
 class Checkpoint:
-    """A file that an interrupted optimisation goes on from, to the same bits; written every few seconds and at the end.
+    """A file from which an interrupted optimisation resumes, written every few seconds and at the end.
 
-    Whoever saves what was fitted removes the file. `fingerprint` names the settings, data and seed, so that one
-    optimisation never goes on from another's file.
+    Whoever saves the fit removes the file. `fingerprint` identifies settings, data and seed, so that an optimisation
+    never resumes from another's file.
     """
 
     def __init__(self, path: Path, *, fingerprint: str, seconds: float = 5.0) -> None:
@@ -33,7 +33,7 @@ class Checkpoint:
         return time.monotonic() - self._written >= self.seconds
 
     def write(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        """Write the file; on a full disk, say, warn once and keep the last one, since the fit itself can go on."""
+        """Write the file. If that fails, for example on a full disk, warn once and keep the last one."""
         notes = {"step": str(step), "fingerprint": self.fingerprint}
         try:
             runs.write_tensors(self.path, {name: value.detach().cpu() for name, value in tensors.items()}, notes)
@@ -42,30 +42,31 @@ class Checkpoint:
             if not self._failed:
                 reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
                 found = f"a checkpoint in {self.path.parent} cannot be written ({reason}): free some space"
-                warnings.warn(f"{found}; the fit goes on and will try again", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"{found}; the fit continues and will try again", RuntimeWarning, stacklevel=2)
             self._failed = True
         self._written = time.monotonic()
 
     def read(self) -> tuple[int, dict[str, Tensor]] | None:
-        """The step reached and the tensors, or None where no optimisation was interrupted."""
+        """The step and the tensors of the file, or None if there is none."""
         if not os.path.exists(self.path):
             return None
         tensors, notes = runs.read_tensors(self.path)
         if notes.get("fingerprint") != self.fingerprint:
             raise RunError(
                 f"{self.path} belongs to a fit with other settings, data or seed: "
-                "remove it to start anew, or fit with what it was started with"
+                "remove it to start again, or call the fit with its own arguments",
+                code="checkpoint-of-another-fit",
             )
         try:
             step = int(notes["step"])
         except (KeyError, ValueError) as error:
-            raise self._damaged("it does not say which step it was written at") from error
+            raise self._damaged("it does not state its step") from error
         if step < 1:
-            raise self._damaged(f"it was written at step {step}, which cannot be")
+            raise self._damaged(f"its step is {step}")
         return step, tensors
 
     def check(self, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], step: int, recorded: list[int]) -> None:
-        """Refuse tensors that cannot be those of the optimisation with this state, at one of its recorded steps."""
+        """Refuse a step or tensors that the optimisation with this state cannot have written."""
         if step not in recorded:
             raise self._damaged(f"this fit writes none at step {step} of {recorded[-1]}")
         for name, expected in state.items():
@@ -74,14 +75,14 @@ class Checkpoint:
                 raise self._damaged(f"its tensor {name!r} is not that of this fit")
 
     def _damaged(self, reason: str) -> RunError:
-        return RunError(f"{self.path} is damaged ({reason}): remove it to start anew")
+        return RunError(f"{self.path} is damaged ({reason}): remove it to start again", code="checkpoint-damaged")
 
     def remove_partial(self) -> None:
-        """Remove what killed processes left of attempts to write the file; for the one process that writes it."""
+        """Remove temporary files of killed processes; only the process that writes the file may call it."""
         runs.remove_partial(self.path)
 
     def remove(self) -> None:
-        """Remove the file, unless it cannot be read or holds another fit by now."""
+        """Remove the file, unless it cannot be read or belongs to another fit."""
         with suppress(RunError):
             self.read()
             runs.remove_file(self.path)

@@ -1,32 +1,31 @@
-"""The optimisation loop: the loss of all members is minimised at once, and of all data sets where there are several."""
+"""The optimisation loop: minimises the loss of all members at once."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ileed._torch import Float, keep_freed_memory, record_cuda_graph, threads
+from ileed._torch import Float, Int, keep_freed_memory, record_cuda_graph, threads
+from ileed.data import rules
 from ileed.errors import SettingsError
-from ileed.fitting.adam import Adam
+from ileed.fitting.adam import Adam, LazyAdam
 from ileed.fitting.checkpoint import Checkpoint
-from ileed.fitting.people import PartOfPeople
 from ileed.fitting.preparing import OptimiserSettings, Prepared
 from ileed.fitting.results import History, OptimisationResult, Progress, ProgressCallback
 from ileed.model.batch import NO_WEIGHT, Batch
-from ileed.model.joint import Joint, Objective, resolve_mirror_symmetry, side_by_side, taken_apart
+from ileed.model.joint import Joint, Objective, resolve_mirror_symmetry
 from ileed.parallel.processes import Team
 
 DIVERGED = "every restart became non-finite: lower learning_rate, or set clip"
-_RECORDS = 200  # how many points of the learning curve are kept
-_SMOOTHED_BATCHES = 100  # a cost of mini-batches is the running mean over so many, or over an epoch where it is shorter
-_AT_ONCE = {"cpu": 400_000, "cuda": 200_000_000}  # members x counts: what a cache holds, and what a GPU's memory does
+_RECORDS = 200  # points of the learning curve
+_SMOOTHED_BATCHES = 100  # the cost of mini-batches is a running mean over this many, or over an epoch if it is shorter
+_GREATEST_RATE = 0.1  # of the parameters of demonstrators that few batches contain
 
 
 def optimise(
@@ -39,11 +38,11 @@ def optimise(
     may_diverge: bool = False,
     team: Team | None = None,
 ) -> OptimisationResult:
-    """Optimise `joint` itself, from where it stands or from where `checkpoint` was left.
+    """Optimise `joint` in place, from its current parameters or from those of `checkpoint`.
 
-    That all members become non-finite is an error, unless they `may_diverge`, as a part of many may. Where a `team` of
-    processes calls this at once, each computes the gradients of its share of the data, and takes every step with the
-    sum: the same answer but for rounding, and the same bits in all of them.
+    It is an error if all members become non-finite, unless they `may_diverge` because they are a block of more members.
+    If a `team` of processes calls this together, each computes the gradients of its share of the data and takes every
+    step with their sum: the same result up to rounding, and the same bits in all processes.
     """
     resumed = checkpoint.read() if checkpoint is not None else None
     writes = team is None or team.leads
@@ -67,7 +66,7 @@ def optimise(
         result = optimisation.result()
         if not may_diverge and not np.isfinite(result.nats_per_action).any():
             if checkpoint is not None:
-                checkpoint.remove()  # there is nothing in it to go on from
+                checkpoint.remove()  # nothing in it is worth resuming
             raise SettingsError(DIVERGED)
     if callback is not None and start < settings.steps and not optimisation.best:
         callback(Progress(settings.steps, settings.steps, float(result.nats_per_action.min())))
@@ -75,16 +74,16 @@ def optimise(
 
 
 def recorded_steps(steps: int) -> list[int]:
-    """The steps after which the learning curve has a record, and a checkpoint may be written."""
+    """The steps after which the learning curve has a point and a checkpoint may be written."""
     every = max(1, steps // _RECORDS)
     return [min(step + every, steps) for step in range(0, steps, every)]
 
 
 @final
 class _Optimisation:
-    """All members on their way: `state` names every tensor that the next step depends on.
+    """The state of an optimisation: `state` names every tensor that the next step depends on.
 
-    `best` has the parameters with which each member did best on held-out episodes, where there are any.
+    `best` has the parameters of each member with the lowest cost on held-out episodes, if there are any.
     """
 
     def __init__(self, joint: Joint, prepared: Prepared, settings: OptimiserSettings, team: Team | None) -> None:
@@ -96,9 +95,9 @@ class _Optimisation:
             self.drawn = share
         self.guessing_nats = prepared.guessing_nats
         networks, skills = joint.network_parameters(), joint.skill_parameters()
-        self.part, rate, size = None, settings.skill_learning_rate, self.sampler.people_at_once
+        self.part, rate, size = None, settings.skill_learning_rate, self.sampler.demonstrators_at_once
         if size is not None:
-            self.part = PartOfPeople(joint, size, rate, self.sampler.epoch)
+            self.part = PartialJoint(joint, size, rate, self.sampler.epoch)
             skills = [each for each in skills if all(each is not table for table in self.part.tables)]
         decay_steps = settings.steps if settings.decay else None
         self.adam = Adam([(networks, settings.learning_rate), (skills, rate)], decay_steps=decay_steps)
@@ -120,9 +119,9 @@ class _Optimisation:
         self.state = self.moving | {"smoothed": self.smoothed} | self.best | self.curve
 
     def advance_from(self, start: int) -> Iterator[tuple[int, float]]:
-        """Take all steps from `start` on; after each record of the learning curve, its step and the best cost."""
+        """Take all steps from `start` on; yields the step and the best cost at each point of the learning curve."""
         window = min(self.sampler.epoch, _SMOOTHED_BATCHES)
-        # batches of people differ in size, and a graph cannot wait for other processes
+        # batches of demonstrators differ in size, and a graph cannot wait for other processes
         is_alone = self.part is None and self.team is None
         cuda = self.device.type == "cuda" and is_alone and self.joint.parts.policy.can_stand_beside
         advance = record_cuda_graph(self._advance, state=self.moving.values()) if cuda else self._advance
@@ -140,40 +139,40 @@ class _Optimisation:
 
     @torch.no_grad()
     def result(self) -> OptimisationResult:
-        """What was found: the best parameters of each member where episodes are held out, the last ones otherwise."""
+        """The result, with the best parameters of each member if episodes are held out, and the last ones otherwise."""
         if self.best:
             for name, value in self.parameters.items():
                 value.copy_(self.best[f"best.{name}"])
         resolve_mirror_symmetry(self.joint, self.sampler.everything(held_out=False))
         final = self._mean_cost(held_out=bool(self.best)).double().cpu().numpy()
-        if not self.best:  # the curve ends with the figure that the result states
+        if not self.best:  # the curve ends with the cost that the result states
             self.curve["history.cost"][-1] = torch.from_numpy(final)
         costs, *held_out = (curve.double().numpy() for curve in self.curve.values())
         history = History(np.array(self.recorded), costs, held_out[0] if held_out else None)
         return OptimisationResult(self.joint, np.where(np.isfinite(final), final, np.inf), history, self.guessing_nats)
 
     def _advance(self) -> Float[Tensor, " member"]:
-        """One optimisation step; returns the cost in nats per action that it started from."""
+        """Take one optimisation step; returns the cost before it, in nats per action."""
         joint, sampler = self.joint, self.sampler
         if self.part is not None:
-            self.part.load(sampler.people)
+            self.part.load(sampler.demonstrators)
             joint = self.part.joint
         batch = self.drawn.batch()
         objective = joint.objective(batch)
         cost = objective.negative_log_likelihood.detach()
         if self.team is None:
-            objective.total.sum().backward()  # members share nothing, so each one's gradient is its own
+            objective.total.sum().backward()  # members share no parameters
         else:
             cost = self._sum_gradients(objective, batch, self.team)
         if self.settings.clip is not None:
             _clip_each_member(joint, self.settings.clip)
         self.adam.step()
         if self.part is not None:
-            self.part.step(sampler.people, sampler.visits)
+            self.part.adam.step(sampler.demonstrators, self.part.own, sampler.visits)
         return cost
 
     def _sum_gradients(self, objective: Objective, batch: Batch, team: Team) -> Float[Tensor, " member"]:
-        """The gradients, and the cost, of the batch that all processes read together: means of theirs by weight."""
+        """Average gradients and cost over processes, weighted by their shares of the batch; returns the cost."""
         weight = batch.total_weight.clamp_min(NO_WEIGHT).expand_as(objective.total)
         (objective.total * weight).sum().backward()
         gradients = [parameter.grad for parameter in self.joint.parameters() if parameter.grad is not None]
@@ -186,7 +185,7 @@ class _Optimisation:
 
     @torch.no_grad()
     def _keep_best(self) -> Float[Tensor, " member"]:
-        """Keep the parameters of members that cost less on held-out episodes than ever before; return that cost."""
+        """Store the parameters of members with a new lowest held-out cost; returns the held-out costs."""
         cost = self._mean_cost(held_out=True)
         better = cost < self.best["best.cost"]
         for name, value in (self.parameters | {"cost": cost}).items():
@@ -196,7 +195,7 @@ class _Optimisation:
 
     @torch.no_grad()
     def _mean_cost(self, *, held_out: bool) -> Float[Tensor, " member"]:
-        """Negative log-likelihood of each member over all the data, or all that is held out, in nats per action."""
+        """Mean negative log-likelihood over all data, or all held-out data, in nats per action."""
         total, weight = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         for batch in self.sampler.everything(held_out=held_out):
             total = total + batch.mean_cost(self.joint.log_likelihood(batch)) * batch.total_weight
@@ -205,7 +204,7 @@ class _Optimisation:
 
 
 def _clip_each_member(joint: Joint, bound: float) -> None:
-    """Bound each member's own gradient norm: a bound on all together would make members depend on each other."""
+    """Bound the gradient norm of each member: a joint bound would make members depend on each other."""
     gradients = [parameter.grad for parameter in joint.parameters() if parameter.grad is not None]
     norm = torch.stack([gradient.reshape(len(gradient), -1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
     factor = (bound / norm.clamp_min(1e-12)).clamp_max(1)
@@ -214,69 +213,48 @@ def _clip_each_member(joint: Joint, bound: float) -> None:
 
 
 def _of_member(values: Tensor, parameter: Tensor) -> Tensor:
-    """(member,) values, shaped so that each meets its own member of a parameter."""
+    """(member,) values, shaped to broadcast over a parameter."""
     return values.view(-1, *[1] * (parameter.ndim - 1))
 
 
-class Start(NamedTuple):
-    """Where an optimisation begins: data that are prepared, and every member's initial parameters."""
+@final
+class PartialJoint:
+    """A joint model of some demonstrators of another, with which it shares all parameters but the demonstrators' own.
 
-    prepared: Prepared
-    joint: Joint
+    Laws: a step changes nothing of other demonstrators, and what it learns of its own is what Adam would learn of them
+    alone. Priors of demonstrators' parameters are those of the demonstrators in the batch.
+    """
 
-    @property
-    def members(self) -> int:
-        """How many members there are."""
-        return len(next(self.joint.parameters()))
+    def __init__(self, joint: Joint, size: int, rate: float, epoch: int) -> None:
+        self.tables = [joint.get_parameter(name) for name in demonstrator_parameters(joint)]
+        self.adam = LazyAdam(self.tables, max(rate, min(_GREATEST_RATE, rate * epoch)))
+        self.own = [nn.Parameter(table.detach()[..., :size].clone()) for table in self.tables]
+        shared = {id(parameter): parameter for parameter in joint.parameters()}
+        own = {id(table): part for table, part in zip(self.tables, self.own, strict=True)}
+        self.joint = deepcopy(joint, shared | own)
+        self.joint.sizes = replace(joint.sizes, demonstrators=size)
+        self._knowledge = joint.knowledge
+        if self._knowledge is None:
+            return
+        if self._knowledge.answers is not None:  # every batch has its share of them
+            answers = replace(self._knowledge.answers, weight=self._knowledge.answers.weight / epoch)
+            self._knowledge = replace(self._knowledge, answers=answers)
+        if len(self._knowledge.better):
+            found = f"there are {joint.sizes.demonstrators:,} demonstrators and pairs of whom is better"
+            limit = f"pairs are limited to {rules.MANY_PEOPLE:,} demonstrators"
+            raise SettingsError(f"{found}: {limit}; name gold demonstrators instead", code="better-too-many")
 
-
-def optimise_each(
-    starts: Sequence[Start], settings: OptimiserSettings, *, device: torch.device, callback: ProgressCallback | None
-) -> Iterator[tuple[OptimisationResult, float]]:
-    """The result of each start, in their order, and its share of the seconds that its block took."""
-    blocks = _blocks(starts, device)
-    for number, block in enumerate(blocks):
-        began = time.monotonic()
-        told = callback and partial(in_block, callback, number, len(blocks))
-        results = _optimise_block(block, settings, device, told)
-        seconds = (time.monotonic() - began) / len(block)
-        yield from ((result, seconds) for result in results)
-
-
-def _optimise_block(
-    block: Sequence[Start], settings: OptimiserSettings, device: torch.device, callback: ProgressCallback | None
-) -> list[OptimisationResult]:
-    """Optimise the members of a block of data sets at once, and give each data set its own part of the result."""
-    first, *others = block
-    sampler = first.prepared.sampler
-    if not others and (device.type == "cpu" or not sampler.can_stand_beside):
-        return [optimise(first.joint.to(device), first.prepared, settings, callback=callback)]
-    joints = [start.joint for start in block]
-    beside = sampler.beside([start.prepared.sampler for start in others], members=first.members, device=device)
-    together = replace(first.prepared, sampler=beside)
-    result = optimise(side_by_side(joints).to(device), together, settings, callback=callback)
-    taken_apart(result.joint.cpu(), joints)
-    return [
-        result.part(start.joint, number * first.members, start.prepared.guessing_nats)
-        for number, start in enumerate(block)
-    ]
+    @torch.no_grad()
+    def load(self, demonstrators: Int[Tensor, " demonstrator"]) -> None:
+        """Copy the parameters of these demonstrators from the tables."""
+        for table, part in zip(self.tables, self.own, strict=True):
+            part.copy_(table.index_select(-1, demonstrators))
+        if self._knowledge is not None:
+            self.joint.knowledge = replace(self._knowledge, gold=self._knowledge.gold[demonstrators])
 
 
-def _blocks(starts: Sequence[Start], device: torch.device) -> list[list[Start]]:
-    """Data sets to optimise at once: as many as make good use of the device, in their own order."""
-    blocks: list[list[Start]] = []
-    held = 0
-    for start in starts:
-        counts = start.prepared.training_data.count_of_counts * start.members
-        alike = blocks and start.joint.can_stand_beside(blocks[-1][0].joint)
-        if not alike or held + counts > _AT_ONCE[device.type] or not start.prepared.sampler.can_stand_beside:
-            blocks.append([])
-            held = 0
-        blocks[-1].append(start)
-        held += counts
-    return blocks
-
-
-def in_block(callback: ProgressCallback, number: int, blocks: int, progress: Progress) -> None:
-    """Report one optimisation of several as a part of one long one."""
-    callback(progress._replace(step=number * progress.steps + progress.step, steps=blocks * progress.steps))
+def demonstrator_parameters(joint: Joint) -> list[str]:
+    """Names of the parameters whose last axis is the demonstrator: those that one more demonstrator makes longer."""
+    sizes = replace(joint.sizes, demonstrators=joint.sizes.demonstrators + 1)
+    more = dict(Joint(joint.parts, sizes, []).named_parameters())
+    return [name for name, each in joint.named_parameters() if each.shape[1:] != more[name].shape[1:]]

@@ -1,4 +1,4 @@
-"""The order in which steps are drawn: all of them once an epoch, in an order for that epoch alone."""
+"""The order in which steps are drawn: all of them once per epoch, in an order drawn for that epoch."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from ileed._torch import numpy_stream, stream
 from ileed.data import Array
 
-_DRAWN_AT_ONCE = 1 << 24  # an epoch of so many steps or fewer is drawn as a whole; a longer one is computed
-_COMPUTED_AT_ONCE = 1 << 14  # places of it, of which each batch then takes its own
+_DRAWN_AT_ONCE = 1 << 24  # steps of an epoch, up to which its permutation is drawn; beyond, it is computed in parts
+_COMPUTED_AT_ONCE = 1 << 14  # steps in such a part, which serves many batches
 _ROUNDS = 6
 
 
 @final
 class Order:
-    """An endless row of the steps of some episodes: all of them once an epoch, in an order for that epoch alone.
+    """An endless sequence of the steps of some episodes: each step once per epoch, in an order drawn for that epoch.
 
-    The order of a long epoch is computed where it is read, and needs no memory.
+    The order of a long epoch is computed on demand, without memory for the whole permutation.
     """
 
     def __init__(self, bounds: Array, chosen: Array, *, seed: int) -> None:
@@ -30,7 +30,7 @@ class Order:
         self._kept: dict[int, Array] = {}
 
     def taken(self, first: int, count: int) -> Array:
-        """So many steps, from a place in the row on."""
+        """`count` consecutive steps of the sequence."""
         epochs = range(first // self.length, (first + count - 1) // self.length + 1)
         parts = []
         for epoch in epochs:
@@ -47,7 +47,7 @@ class Order:
         return found
 
     def _computed(self, place: Array, epoch: int) -> Array:
-        """Where the order of an epoch sends places in a row, computed for many batches at a time."""
+        """The permutation of an epoch at consecutive places, computed for many batches at a time."""
         per_epoch = -(-self.length // _COMPUTED_AT_ONCE)
         first, last = (int(place[end]) // _COMPUTED_AT_ONCE for end in (0, -1))
 
@@ -61,7 +61,7 @@ class Order:
         return np.asarray(found[place - first * _COMPUTED_AT_ONCE])
 
     def steps(self, place: Array) -> Array:
-        """The steps at some places of the episodes one after the other."""
+        """The steps at these places of the concatenated episodes."""
         if len(self._episodes) == len(self._bounds) - 1:
             return place
         number = np.searchsorted(self._ends, place, side="right")
@@ -70,7 +70,7 @@ class Order:
 
 
 def _keep_two(kept: dict[int, Array], number: int, draw: Callable[[int], Array]) -> Array:
-    """What was drawn for an epoch; two are kept, in a dictionary that, unlike a cache, workers can be sent."""
+    """What `draw` returns for a number, cached for two numbers; unlike `lru_cache`, a dictionary can be pickled."""
     if number not in kept:
         for other in [*kept][:-1]:
             del kept[other]
@@ -79,10 +79,10 @@ def _keep_two(kept: dict[int, Array], number: int, draw: Callable[[int], Array])
 
 
 def permuted(place: Array, length: int, *, seed: int, epoch: int) -> Array:
-    """Where a random permutation of 0, ..., length - 1 sends some places, without the rest of it.
+    """A random permutation of 0, ..., length - 1, evaluated at some places only.
 
-    A Feistel network permutes the numbers of as many bits as `length - 1` has; one that leaves the range is sent on
-    until it is inside again, which takes less than two turns in the mean (Black and Rogaway, 2002).
+    A Feistel network permutes all numbers with as many bits as `length - 1`; it is applied again to numbers outside
+    the range until they are inside (cycle walking: Black and Rogaway, 2002), less than twice on average.
     """
     bits = max(2, (length - 1).bit_length())
     low_bits, mask = bits // 2, np.uint64((1 << (bits // 2)) - 1)
@@ -103,7 +103,7 @@ def permuted(place: Array, length: int, *, seed: int, epoch: int) -> Array:
 
 
 def _mixed(value: Array, key: np.uint64) -> Array:
-    """64 bits of which each depends on all of the value's (the finaliser of splitmix64)."""
+    """A hash of 64 bits (the finaliser of splitmix64)."""
     mixed = (value + key) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     found: Array = mixed ^ (mixed >> np.uint64(31))

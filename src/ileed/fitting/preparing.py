@@ -1,4 +1,4 @@
-"""Settings of an optimisation, and the data prepared for it: collapsed, weighed, and given to a sampler."""
+"""Settings of an optimisation, and data prepared for it: collapsed, weighted, normalised, and given to a sampler."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ from ileed.data.collapsing import (
     unscaled_inputs,
 )
 from ileed.errors import SettingsError, brief, number, true_or_false, whole_number
-from ileed.fitting.batches import ColumnsOnDevice, ColumnsOnDisk, MiniBatches, Sampler, TrainingData, WholeBatch
-from ileed.fitting.people import PeopleBatches
-from ileed.fitting.windows import Windows
+from ileed.fitting.batches import (
+    ColumnsOnDevice,
+    ColumnsOnDisk,
+    DemonstratorBatches,
+    MiniBatches,
+    Sampler,
+    TrainingData,
+    WholeBatch,
+    Windows,
+)
 from ileed.model.batch import Sizes
 from ileed.model.joint import Joint, Parts
 from ileed.model.normaliser import ActionScale, Normaliser, input_moments, normaliser_for
-
-_SCALED_AT_ONCE = 1 << 20  # steps whose actions are scaled in memory
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class OptimiserSettings:
-    """Settings of the optimisation, as `Ileed` describes those of the same name.
-
-    Held-out episodes choose among members, and among each member's steps.
-    """
+    """Settings of the optimisation; `Ileed` documents those of the same name."""
 
     steps: int = 2000
     learning_rate: float = 1e-3
@@ -51,21 +53,22 @@ class OptimiserSettings:
     member_block: int | None = None
 
     def __post_init__(self) -> None:
-        checked: dict[str, object] = {}
-        rule = "a fit takes a whole number of steps, one or more"
-        checked["steps"] = whole_number("steps", self.steps, least=1, rule=rule)
+        rules = {
+            "steps": "a fit takes a whole number of steps, one or more",
+            "batch_size": "it must be a whole number, one or more, or None to choose by the data",
+            "member_block": "it must be a whole number, one or more, or None for all restarts at once",
+        }
+        checked: dict[str, object] = {
+            name: whole_number(name, value, least=1, rule=rule)
+            for name, rule in rules.items()
+            if (value := getattr(self, name)) is not None or name == "steps"
+        }
+        for name in ("learning_rate", "skill_learning_rate", "clip"):
+            if (value := getattr(self, name)) is not None or name != "clip":
+                checked[name] = number(name, value, above=0, below=math.inf, rule="it must be a number above zero")
         rule = "it is a share of the episodes, from 0 up to but not 1"
         checked["held_out"] = number("held_out", self.held_out, least=0, below=1, rule=rule)
-        if self.batch_size is not None:
-            rule = "it must be a whole number, one or more, or None to choose by the data"
-            checked["batch_size"] = whole_number("batch_size", self.batch_size, least=1, rule=rule)
-        if self.member_block is not None:
-            rule = "it must be a whole number, one or more, or None for all restarts at once"
-            checked["member_block"] = whole_number("member_block", self.member_block, least=1, rule=rule)
         checked["decay"] = true_or_false("decay", self.decay)
-        rule = "it must be a number above zero"
-        for name in ("learning_rate", "skill_learning_rate", *(["clip"] if self.clip is not None else [])):
-            checked[name] = number(name, getattr(self, name), above=0, below=math.inf, rule=rule)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -73,7 +76,7 @@ class OptimiserSettings:
 @final
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A data set made ready for a device: sizes, normaliser, and a sampler of batches."""
+    """A data set prepared for a device."""
 
     training_data: TrainingData
     sampler: Sampler
@@ -98,12 +101,7 @@ def prepare(
     normalise: bool | None = None,
     weights: Array | None = None,
 ) -> Prepared:
-    """Collapse the data as the model's parts need them, choose a sampler, and put them on the device.
-
-    A recurrent policy learns from windows, which are always drawn in mini-batches; other policies learn from the whole
-    data set where observations repeat or steps are few, and from mini-batches of steps otherwise. Of very many people
-    they learn from mini-batches of people.
-    """
+    """Collapse the data as the model's parts require, choose a sampler, and move the data to the device."""
     collapsed = _collapsed(data, parts)
     episode_weight, held_out = _episode_weights(data, settings, weights, members, seed)
     normaliser = _normaliser(data, collapsed, normalise)
@@ -125,47 +123,50 @@ def prepare(
 
 
 def sampler_of(training_data: TrainingData, settings: OptimiserSettings, normaliser: Normaliser) -> Sampler:
-    """Windows for a recurrent policy; all data as counts where observations repeat; mini-batches otherwise."""
+    """The sampler for a data set.
+
+    Windows for a recurrent policy; batches of demonstrators if there are very many; all data as counts if observations
+    repeat or steps are few; otherwise mini-batches of steps.
+    """
     data, collapsed, device = training_data.data, training_data.collapsed, training_data.seen.device
-    repeats = _repeats(collapsed, training_data.parts, len(data))
-    if training_data.parts.policy.length > 1:
-        data.store.check_in_memory("a recurrent policy does not read a folder yet: select episodes that memory holds")
+    parts, expertise, store = training_data.parts, training_data.parts.expertise, data.store
+    repeats = _repeats(collapsed, parts, len(data))
+    if parts.policy.length > 1:
+        store.check_in_memory("a recurrent policy does not read a folder yet: select episodes that memory holds")
         return Windows([training_data], device=device)
-    parts, expertise = training_data.parts, training_data.parts.expertise
-    on_disk = data.store.is_on_disk
-    by_people = data.has_many_people and settings.batch_size is None and not on_disk
-    has_mean_of_all = expertise.measures_from_mean  # which no part of the people has
-    if by_people and parts.dynamics is None and expertise.estimates_expertise and not has_mean_of_all:
-        return PeopleBatches(training_data, repeats=repeats)
+    # a batch of demonstrators has neither transitions nor the mean over all demonstrators
+    is_separable = expertise.estimates_expertise and not expertise.measures_from_mean and parts.dynamics is None
+    if data.has_many_people and settings.batch_size is None and not store.is_on_disk and is_separable:
+        return DemonstratorBatches(training_data, repeats=repeats)
     if collapsed.repeats and (repeats if settings.batch_size is None else settings.batch_size >= len(data)):
         return WholeBatch.of(training_data)
-    columns = ColumnsOnDisk(training_data, normaliser) if on_disk else ColumnsOnDevice(training_data)
+    columns = ColumnsOnDisk(training_data, normaliser) if store.is_on_disk else ColumnsOnDevice(training_data)
     return MiniBatches(training_data, columns)
 
 
 def _collapsed(data: Demonstrations, parts: Parts) -> Collapsed | Uncollapsed:
-    """The data as these parts read them; parts that do not describe them are refused first."""
+    """The data collapsed for these parts, which are checked first."""
     parts.check(sizes_of(data, parts))
     by_step = parts.dynamics is not None or parts.policy.length > 1
     return data.collapsed(parts.expertise.skill_column, parts.context, by_step=by_step)
 
 
 def _repeats(collapsed: Collapsed | Uncollapsed, parts: Parts, steps: int) -> bool:
-    """Whether observations repeat, or steps are so few that all of them are read at once."""
+    """Whether observations repeat, or there are so few steps that all are read at once."""
     few = steps <= FEW_STEPS and not parts.policy.learns_from_batches
     return 2 * collapsed.unique_count <= steps or few
 
 
 def _batch_size(settings: OptimiserSettings, parts: Parts) -> int:
-    """Steps of a mini-batch, or windows of a recurrent policy."""
+    """Number of steps in a mini-batch, or of windows for a recurrent policy."""
     return settings.batch_size or (100 if parts.policy.length > 1 else 256)
 
 
 def prepared_for(prepared: Prepared, members: Sequence[int], settings: OptimiserSettings) -> Prepared:
-    """The same data for some of the members alone, in the order given; a member may stand in it twice."""
+    """The same data for these members only, in this order; a member may be repeated."""
     whole = prepared.training_data
     own_weights = whole.episode_weight.ndim > 1
-    if not own_weights and whole.parts.policy.length == 1:  # nothing of these samplers depends on how many members read
+    if not own_weights and whole.parts.policy.length == 1:  # these samplers do not depend on the members
         return prepared
     weight = whole.episode_weight[list(members)] if own_weights else whole.episode_weight
     part = replace(whole, episode_weight=weight, members=len(members))
@@ -173,7 +174,7 @@ def prepared_for(prepared: Prepared, members: Sequence[int], settings: Optimiser
 
 
 def sizes_of(data: Demonstrations, parts: Parts, *, inputs: int = 0) -> Sizes:
-    """The sizes of a model of the data; how many inputs vary is known once the data are collapsed."""
+    """The sizes of a model of the data; `inputs` is known once the data are collapsed."""
     column = parts.expertise.skill_column
     return Sizes(
         inputs=inputs,
@@ -187,7 +188,7 @@ def sizes_of(data: Demonstrations, parts: Parts, *, inputs: int = 0) -> Sizes:
 
 
 def _unique_observations(collapsed: Collapsed | Uncollapsed) -> torch.Tensor:
-    """(input, unique observation), none where the data did not collapse."""
+    """(input, unique observation); none if the data did not collapse."""
     return torch.from_numpy(np.ascontiguousarray(collapsed.observations.T))
 
 
@@ -207,24 +208,20 @@ def _normaliser(data: Demonstrations, collapsed: Collapsed | Uncollapsed, normal
 
 
 def _action_scale(data: Demonstrations) -> ActionScale | None:
+    """Location and range of continuous actions."""
     if not data.action_size:
         return None
-    if len(data) > _SCALED_AT_ONCE:
-        blocks = [data.actions[block] for block in blocks_of(data, row_bytes=32 * data.actions.shape[1])]
-        mean, deviation = map(torch.from_numpy, moments(blocks))
-        low, high = (np.stack([end(block, axis=0) for block in blocks]) for end in (np.min, np.max))
-        reach = torch.from_numpy(low.min(axis=0)), torch.from_numpy(high.max(axis=0))
-        return ActionScale(*(each.float() for each in (mean, deviation.clamp_min(1e-6), *reach)))
-    actions = torch.from_numpy(data.actions.astype(np.float64))
-    spread = actions.std(0, correction=0).clamp_min(1e-6)
-    return ActionScale(*(each.float() for each in (actions.mean(0), spread, actions.amin(0), actions.amax(0))))
+    blocks = [data.actions[block] for block in blocks_of(data, row_bytes=32 * data.actions.shape[1])]
+    mean, deviation = map(torch.from_numpy, moments(blocks))
+    low, high = (torch.from_numpy(end([end(block, axis=0) for block in blocks], axis=0)) for end in (np.min, np.max))
+    return ActionScale(*(each.float() for each in (mean, deviation.clamp_min(1e-6), low, high)))
 
 
 def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
     """The cost of the best guess that ignores the observation, in nats per action.
 
-    For discrete actions the guess is how often each is taken, or any legal action alike where that costs less; for
-    continuous ones it is one Gaussian over all actions.
+    For discrete actions the guess is their marginal frequencies, or the uniform distribution over legal actions if that
+    costs less; for continuous actions it is one Gaussian.
     """
     if scale is not None:
         return float((scale.spread.double().log() + 0.5 * math.log(2 * math.pi * math.e)).sum())
@@ -240,12 +237,13 @@ def _guessing_nats(data: Demonstrations, scale: ActionScale | None) -> float:
 
 
 def checked_weights(given: npt.ArrayLike, data: Demonstrations, members: int) -> Array:
-    """Weights of episodes, (episode,) or (member, episode), or a sentence about what is wrong with them."""
+    """Weights of episodes, (episode,) or (member, episode), validated."""
     weights = _numbers(given)
     if weights.shape not in ((data.episode_count,), (members, data.episode_count)):
         raise SettingsError(
             f"weights have shape {weights.shape}: pass one for each of the {data.episode_count} episodes, "
-            f"or ({members}, {data.episode_count}) to give every restart its own"
+            f"or ({members}, {data.episode_count}) to give every restart its own",
+            code="weights-shape",
         )
     if not np.isfinite(weights).all() or (weights < 0).any() or (weights.sum(-1) == 0).any():
         raise SettingsError("weights must be finite and not negative, and some must be above zero for every restart")
@@ -266,7 +264,7 @@ def _numbers(values: npt.ArrayLike) -> Array:
 def _episode_weights(
     data: Demonstrations, settings: OptimiserSettings, weights: Array | None, members: int, seed: int
 ) -> tuple[Array, Array | None]:
-    """(*member, episode) weights to learn from, and (episode,) weights of what is held out."""
+    """(*member, episode) weights for learning, and (episode,) weights of held-out episodes."""
     by_episode = np.ones(data.episode_count)
     if weights is not None:
         by_episode = checked_weights(weights, data, members)
@@ -274,15 +272,17 @@ def _episode_weights(
         return by_episode, None
     kept, out = data.split(settings.held_out, generator=numpy_stream(seed, "held out"))
     if ((by_episode * kept).sum(-1) == 0).any():
-        raise SettingsError("all the weight of a restart is on held-out episodes: weigh more episodes, or held_out=0")
+        raise SettingsError(
+            "all the weight of a restart is on held-out episodes: give weight to more episodes, or pass held_out=0"
+        )
     return by_episode * kept, out.astype(np.float64)
 
 
 def least_memory(data: Demonstrations, parts: Parts, settings: OptimiserSettings, members: int) -> float:
-    """Bytes that an optimisation takes at least; parts that do not go together are refused.
+    """A lower bound on the bytes of an optimisation; parts that do not fit each other or the data are refused.
 
-    Each parameter takes four numbers (its value, its gradient and Adam's two moments), and each output of a layer takes
-    one for each observation that a step reads.
+    Each parameter takes four numbers (its value, gradient and Adam's two moments), and each output of a layer takes one
+    per observation that a step reads.
     """
     collapsed = _collapsed(data, parts)
     in_batches = settings.batch_size is not None or parts.policy.length > 1 or not _repeats(collapsed, parts, len(data))
@@ -298,7 +298,7 @@ def least_memory(data: Demonstrations, parts: Parts, settings: OptimiserSettings
 
 
 def check_memory(least: float, members: int, device: torch.device) -> None:
-    """Refuse a model that takes more bytes than the device has."""
+    """Refuse a model that needs more bytes than the device has."""
     available = available_memory(device)
     if available is not None and least > available:
         found = "more than a billion" if least > 1e18 else f"{least / 1e9:,.2f}"

@@ -1,4 +1,4 @@
-"""What an optimisation tells: where it is, how its costs went, and how it ended."""
+"""Progress, learning curves and outcomes of an optimisation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 from ileed.data import Array
 from ileed.model.joint import Joint
 
-_ENOUGH_STEPS = 200  # of gradient descent, to learn how often each action is taken
+_ENOUGH_STEPS = 200  # to learn the marginal frequencies of actions
 _WORSE, _FAR_WORSE = 0.01, 1.0  # nats per dimension of an action
-_WRONG_END = 8.0  # nats of the wrong end of a binary dimension, whose standard deviation is fixed at a quarter
+_WRONG_END = 8.0  # nats for the wrong value of a binary dimension, whose standard deviation is fixed at a quarter
 
 
 class Outcome(StrEnum):
@@ -35,10 +35,10 @@ class Outcome(StrEnum):
 
 
 class Progress(NamedTuple):
-    """Where a fit is: `nats_per_action` is the best member's cost so far, in `stage` of the fit.
+    """Progress in a `stage` of a fit; `nats_per_action` is the cost of the best member so far.
 
-    It is NaN before there is a cost, and in the stage "rating", which has none. `unit` is what is counted: optimisation
-    steps or, in "rating", steps of the data; blocks of restarts or models where an executor fits these.
+    The cost is NaN before it is known, and in the stage "rating". `unit` is what `step` counts: optimisation steps;
+    steps of the data in "rating"; blocks of restarts or models if an executor fits them.
     """
 
     step: int
@@ -54,10 +54,10 @@ ProgressCallback = Callable[[Progress], None]
 @final
 @dataclass(frozen=True, eq=False)
 class History:
-    """The learning curve of every member: costs in nats per action, lower is better.
+    """The learning curves of all members: costs in nats per action, lower is better.
 
-    With mini-batches a cost is the running mean over the batches of an epoch, or over 100 where an epoch is longer; the
-    last record is the cost of all the data. `held_out` is the cost on held-out episodes, where there are any.
+    With mini-batches a cost is the running mean over an epoch, or over 100 batches if an epoch is longer; the last
+    record is the cost of all the data. `held_out` is the cost on held-out episodes, if there are any.
     """
 
     step: Array  # (record,)
@@ -65,12 +65,12 @@ class History:
     held_out: Array | None = None  # (record, member)
 
     def outcome(self, member: int, guessing_nats: float) -> Outcome:
-        """Whether a member was still improving when the steps were spent, and whether it learned anything.
+        """Whether a member was still improving at the end, and whether it learned anything.
 
-        It converged where its mean cost over the last tenth of the steps is below that of the tenth before by less than
-        0.001 nats, and by less than a twentieth of its whole improvement; where costs are noisy, less than two standard
-        errors of that difference count as none. It learned something where its cost is below `guessing_nats`, the cost
-        of the best guess that ignores the observation, by more than 0.001 nats.
+        It converged if its mean cost over the last tenth of the steps is below that of the tenth before by less than
+        0.001 nats and by less than a twentieth of its total improvement; a difference below two standard errors counts
+        as none. It learned something if its cost is below `guessing_nats`, the cost of the best guess that ignores the
+        observation, by more than 0.001 nats.
         """
         costs = self.nats_per_action[:, member]
         late, last = (
@@ -87,7 +87,7 @@ class History:
         return Outcome.CONVERGED if costs[-1] < guessing_nats - 1e-3 else Outcome.NO_BETTER_THAN_GUESSING
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One plain mapping for each record, as history.jsonl holds them."""
+        """One plain mapping per record, as in history.jsonl."""
         for k, step in enumerate(self.step.tolist()):
             row: dict[str, Any] = {"step": step, "nats_per_action": _rounded(self.nats_per_action[k])}
             yield row if self.held_out is None else row | {"held_out": _rounded(self.held_out[k])}
@@ -105,7 +105,7 @@ class History:
 @final
 @dataclass(frozen=True, eq=False)
 class OptimisationResult:
-    """What an optimisation found: all members as they ended, and each one's cost in nats per action."""
+    """All members of an optimisation, with their costs in nats per action."""
 
     joint: Joint
     nats_per_action: Array  # (member,) of the whole data set, or of the held-out episodes
@@ -114,20 +114,20 @@ class OptimisationResult:
 
     @property
     def chosen(self) -> int:
-        """The member of least cost."""
+        """The member with the lowest cost."""
         return int(np.nanargmin(self.nats_per_action))
 
     @property
     def outcome(self) -> Outcome:
-        """How the fit of the member of least cost ended."""
+        """How the member with the lowest cost ended."""
         return self.outcome_of([self.chosen])
 
     def outcome_of(self, members: Sequence[int]) -> Outcome:
-        """How most of some members ended, the likeliest first, or whether they are worse than guessing.
+        """How most of these members ended, the likeliest first, or whether they are worse than guessing.
 
-        They are where their mean cost, on held-out episodes if there are any, is above `guessing_nats` by 0.01 nats per
-        dimension of the action after 200 steps or more. Fewer steps may not be enough to learn anything: then it takes
-        1 nat, and continuous actions, whose density has no bound, are not judged.
+        They are if their mean cost, on held-out episodes if there are any, exceeds `guessing_nats` by 0.01 nats per
+        dimension of the action after at least 200 steps. After fewer steps the margin is 1 nat, and continuous
+        actions, whose density has no bound, are not judged.
         """
         sizes, is_short = self.joint.sizes, self.history.step[-1] < _ENOUGH_STEPS
         if sizes.action_count:
@@ -139,7 +139,7 @@ class OptimisationResult:
         return mode(self.history.outcome(member, self.guessing_nats) for member in members)
 
     def part(self, joint: Joint, first: int, guessing_nats: float) -> OptimisationResult:
-        """What was found for the members of one model among several that were optimised side by side."""
+        """The result of one model among several that were optimised side by side."""
         own = slice(first, first + len(next(joint.parameters())))
         held_out = None if self.history.held_out is None else self.history.held_out[:, own]
         history = History(self.history.step, self.history.nats_per_action[:, own], held_out)

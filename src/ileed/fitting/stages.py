@@ -1,4 +1,4 @@
-"""Stages of a fit: each optimisation of several, with its own words in the progress bar and its own checkpoint."""
+"""Stages of a fit, each with a name in the progress bar and a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ileed.parallel.processes import ALONE, Processes
 @final
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """How a fit was called, for itself and for its stages, whose checkpoints lie beside its own."""
+    """The arguments of a fit, for the fit itself and for its stages, whose checkpoints are next to its own."""
 
     seed: int
     device: torch.device
@@ -36,30 +36,30 @@ class Stages:
     checkpoint_seconds: float = 0.0
     known: Known | None = None
     executor: Executor | None = None
-    """Where blocks of members and independent stages run; None for here, one after the other."""
+    """Where blocks of members and independent stages run; None for this process, one after another."""
     processes: Processes = ALONE
-    """Those that share the blocks of members."""
+    """The processes that share blocks of members."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     threads: int = field(default_factory=torch.get_num_threads)
-    """CPU threads that the caller may use: they run stages at the same time, never one kernel together."""
+    """CPU threads of the caller; they run stages at the same time, never one kernel together."""
 
     def stage(self, words: str, suffix: str) -> Stages:
-        """A stage, in words and as the suffix of a file."""
+        """A stage with a name for progress and a suffix for its checkpoint."""
         progress = self.progress and partial(_in_stage, self.progress, words)
         checkpoint = self.checkpoint and self.checkpoint.with_name(f"{self.checkpoint.name}-{suffix}")
         return replace(self, progress=progress, checkpoint=checkpoint)
 
     def counter(self, words: str) -> Callable[[int, int], object] | None:
-        """A callback of the number done and the total, for a stage that has no cost."""
+        """A callback of the number done and the total, for a stage without a cost."""
         return self.progress and partial(_without_cost, self.progress, words)
 
     def checkpoints_of(
         self, method: Any, data: Demonstrations, weights: Array | None
     ) -> Callable[[str], Checkpoint | None]:
-        """The checkpoint of this stage or, with a suffix, of a part of it; who saves the fit removes them.
+        """From the suffix of a part to its checkpoint; whoever saves the fit removes the files.
 
-        Where several processes share the fit, all must have the same.
+        Processes that share the fit must have the same arguments.
         """
         beside, job = self.checkpoint, self.processes
         fingerprint = "" if beside is None and job.count == 1 else self.fingerprint(method, data, weights)
@@ -75,7 +75,7 @@ class Stages:
         return checkpoint
 
     def fingerprint(self, method: Any, data: Demonstrations, weights: Array | None) -> str:
-        """A digest of everything that the bits of a fit depend on."""
+        """A digest of everything that determines the bits of a fit."""
         about = [runs.plain(method), data.fingerprint, self.seed, self.device.type]
         if self.known is not None:
             about.append(self.known.provenance(data))
@@ -90,5 +90,4 @@ def _without_cost(callback: ProgressCallback, stage: str, done: int, total: int)
 
 
 def _in_stage(callback: ProgressCallback, stage: str, progress: Progress) -> None:
-    """Report a fit that is a stage of another."""
     callback(progress._replace(stage=stage))

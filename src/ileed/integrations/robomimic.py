@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from ileed.errors import IleedError, SettingsError, one_of
 from ileed.formats.robomimic import actions_of, demonstrators_of
 from ileed.model.batch import Sizes
-from ileed.model.context import Context
-from ileed.model.demonstrators import VarianceScaling
+from ileed.model.demonstrators import Context, VarianceScaling
 from ileed.model.distributions import mixture, mixture_parts
 from ileed.model.nets import Pick
 from ileed.model.scaling import SignalScaling

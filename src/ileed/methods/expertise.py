@@ -17,8 +17,7 @@ from ileed.data import Array, Collapsed, Demonstrations, Encoding
 from ileed.data.rules import listed
 from ileed.errors import DemonstrationError, SettingsError, brief, whole_number
 from ileed.methods.policy import as_tensor, network_inputs
-from ileed.model.ask import ask, mean_over_members
-from ileed.model.joint import Joint
+from ileed.model.joint import Joint, ask, mean_over_members
 from ileed.model.normaliser import Normaliser
 from ileed.rating.ratings import SAME_IN_ALL_EPISODES, Ratings
 

@@ -35,9 +35,8 @@ from ileed.fitting import Checkpoint, History, OptimisationResult, Outcome
 from ileed.methods.expertise import Expertise, ExpertiseSummary, members_that_know, summarise, unknown_demonstrator
 from ileed.methods.policy import Policy
 from ileed.methods.saving import run_of
-from ileed.model.ask import log_mean_over_members
 from ileed.model.demonstrators import AbstractDemonstratorModel, Learned, UniformMixture
-from ileed.model.joint import Joint
+from ileed.model.joint import Joint, log_mean_over_members
 from ileed.model.nets import members
 from ileed.model.normaliser import Normaliser
 from ileed.rating.answers import (

@@ -41,10 +41,7 @@ from ileed.errors import (
     true_or_false,
     whole_number,
 )
-from ileed.fitting.blocks import optimise_blocks
-from ileed.fitting.concurrency import optimise_both
-from ileed.fitting.knowing import start_with
-from ileed.fitting.loop import Start, optimise_each
+from ileed.fitting.blocks import Start, optimise_blocks, optimise_both, optimise_each
 from ileed.fitting.preparing import check_memory, least_memory, sizes_of
 from ileed.fitting.stages import Stages
 from ileed.methods.crossfit import RESTARTS as FOLD_RESTARTS
@@ -52,8 +49,7 @@ from ileed.methods.crossfit import FoldPolicies, SignalFolds
 from ileed.methods.fitted import Ensemble, Fitted, Restarts
 from ileed.methods.saving import fields_at
 from ileed.model.demonstrators import AbstractDemonstratorModel, UniformMixture, VarianceScaling
-from ileed.model.dynamics import LatentDynamics
-from ileed.model.expertise import AbstractExpertise, Constant, Embedded, Perfect
+from ileed.model.expertise import AbstractExpertise, Constant, Embedded, LatentDynamics, Perfect
 from ileed.model.joint import Joint, Parts
 from ileed.model.knowledge import Known
 from ileed.model.modules import Factory, as_head
@@ -594,7 +590,7 @@ class Ileed:
         """Optimise all restarts, with a checkpoint."""
         start = self._start(data, stages.seed, stages.device, weights)
         if stages.known is not None:
-            start = start_with(start, stages.known, stages.device)
+            start = start.with_knowledge(stages.known, stages.device)
         files = stages.checkpoints_of(self, data, weights)
         together: dict[str, Any] = {"executor": stages.executor, "processes": stages.processes}
         result = optimise_blocks(start, self.optimiser, stages.device, files, stages.progress, **together)

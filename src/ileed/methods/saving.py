@@ -24,9 +24,8 @@ from ileed.errors import SettingsError, brief
 from ileed.fitting import History, Outcome
 from ileed.methods.expertise import QUANTILES, Expertise, ExpertiseSummary
 from ileed.methods.policy import Policy
-from ileed.model.ask import ask
 from ileed.model.batch import Sizes
-from ileed.model.joint import Joint, Parts
+from ileed.model.joint import Joint, Parts, ask
 from ileed.model.modules import ModulePolicy
 from ileed.model.normaliser import Normaliser
 from ileed.model.parts import OWN_PARTS, check_part

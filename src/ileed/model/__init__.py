@@ -1,7 +1,7 @@
-"""The mathematics alone: a policy, an expertise, a model of how the two make a demonstrator, and their likelihood.
+"""The mathematics: policies, expertise, demonstrator models, and the likelihood of a demonstrator's actions.
 
-No files, no loops over data, no seeds; every parameter's first axis is `member`.
+No files, no loops over data and no seeds; the first axis of every parameter is `member`.
 
 The joint model is that of Beliaev, Shih, Ermon, Sadigh and Pedarsani, "Imitation Learning by Estimating Expertise of
-Demonstrators", ICML 2022. Where a docstring says "the paper", it means this one.
+Demonstrators", ICML 2022, "the paper" in docstrings.
 """

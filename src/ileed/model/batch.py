@@ -1,7 +1,7 @@
-"""A batch: unique observations, which the networks read once, and counts of the actions that were taken after them.
+"""A batch: unique observations, which the networks read once, and counts of the actions taken there.
 
-The log-likelihood of the data is the sum over counts of weight x log-probability. Several data sets can be one batch:
-what differs between them then has a leading `group` axis, padded to the longest.
+The log-likelihood of the data is the sum over counts of weight x log-probability. Several data sets can form one batch:
+their columns then have a leading `group` axis and are padded to the longest.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ileed.errors import SettingsError
 from ileed.model.nets import Pick
 
 PerCount = Float[Tensor, "member count"]
-"""What every member says of each count."""
+"""A number per member and count."""
 
-NO_WEIGHT = 1e-30  # what a member divides by whose weights leave nothing of a batch: nothing is then learned from it
+NO_WEIGHT = 1e-30  # the divisor for members whose weights are all zero in a batch, so that they learn nothing from it
 
 
 @final
@@ -36,34 +36,34 @@ class Sizes:
     skills: int = 0
     has_legal_actions: bool = False
     binary_dimensions: tuple[int, ...] = ()
-    """Dimensions of continuous actions that are at one end of their range or the other, as a gripper is."""
+    """Dimensions of continuous actions that take only two values, such as a gripper."""
 
     @property
     def action_count(self) -> int:
-        """How many discrete actions there are; 0 where actions are continuous."""
+        """Number of discrete actions; 0 if actions are continuous."""
         return self.actions if self.discrete else 0
 
     @property
     def action_size(self) -> int:
-        """How many numbers a continuous action has; 0 where actions are discrete."""
+        """Dimension of continuous actions; 0 if actions are discrete."""
         return self.actions - self.action_count
 
     def check_kind(self, part: Any, usual: str) -> None:
-        """Refuse a part of the model that is not for actions of this kind."""
+        """Refuse a part of the model that is for the other kind of actions."""
         if part.discrete != self.discrete:
             own, found = ("continuous", "discrete") if self.action_count else ("discrete", "continuous")
-            told = f"{type(part).__name__} models {own} actions but the data's are {found}"
-            raise SettingsError(f"{told}: choose another {usual}, or None for the usual one")
+            message = f"{type(part).__name__} models {own} actions but the data's are {found}"
+            raise SettingsError(f"{message}: choose another {usual}, or None for the usual one", code="kind-of-actions")
 
     def taken(self, action: Tensor, index: Tensor, unique_count: int, pick: Callable[..., Pick] = Pick) -> Pick | None:
-        """Each count's action in a table (action, unique observation); None where actions are continuous."""
+        """Each count's entry in a flat table (action, unique observation); None if actions are continuous."""
         if self.action_size:
             return None
         return pick(action * unique_count + index, self.actions * unique_count)
 
     @classmethod
     def of_all(cls, sizes: Sequence[Sizes]) -> Sizes:
-        """The least sizes that hold each of these; data sets side by side must agree about `binary_dimensions`."""
+        """The least sizes that contain each of these, whose `binary_dimensions` must agree."""
         largest = {item.name: max(getattr(each, item.name) for each in sizes) for item in fields(cls)}
         return cls(**(largest | {"binary_dimensions": sizes[0].binary_dimensions}))
 
@@ -71,7 +71,7 @@ class Sizes:
 @final
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Distinct (unique observation, demonstrator) pairs, on which alone expertise depends, and each count's pair."""
+    """Distinct (unique observation, demonstrator) pairs, which determine expertise, and the pair of each count."""
 
     observation_index: Pick
     demonstrator: Pick
@@ -85,11 +85,11 @@ class Pairs:
         sizes: Sizes,
         unique_count: int,
     ) -> Pairs:
-        """The pairs of these counts; each count is a pair of its own where pairs are hardly fewer."""
+        """The pairs of these counts; every count is its own pair where hardly any repeat."""
         both = observation_index * sizes.demonstrators + demonstrator
         found = [torch.unique(group, return_inverse=True) for group in both.reshape(-1, both.shape[-1])]
         most = max(len(key) for key, _ in found)
-        if 2 * most > both.shape[-1] or both.is_cuda:  # a GPU would rather do more arithmetic than one more read
+        if 2 * most > both.shape[-1] or both.is_cuda:  # on a GPU, more arithmetic is faster than another read
             here, who, most = observation_index, demonstrator, both.shape[-1]
             count_index = torch.arange(most, device=both.device).expand_as(both)
         else:
@@ -102,7 +102,7 @@ class Pairs:
 @final
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """Distinct (unique observation, action, next unique observation), each with its weight."""
+    """Distinct (unique observation, action, next unique observation), with weights."""
 
     observation_index: Pick
     action: Float[Tensor, "*group action transition"]
@@ -111,7 +111,7 @@ class Transitions:
 
     @classmethod
     def side_by_side(cls, each: Sequence[Transitions], *, members: int, device: torch.device) -> Transitions:
-        """Transitions of several data sets as one, each for so many members in a row."""
+        """Transitions of several data sets as one, each for this number of consecutive members."""
         unique_count = max(one.observation_index.entries for one in each)
         here = _stacked([one.observation_index.index for one in each], device)
         after = _stacked([one.next_observation_index.index for one in each], device)
@@ -123,14 +123,14 @@ class Transitions:
         )
 
     def mean(self, values: Float[Tensor, "member transition"]) -> Float[Tensor, " member"]:
-        """Mean over transitions by weight."""
+        """Weighted mean over transitions."""
         return _dot(values, self.weight) / self.weight.sum(-1).clamp_min(NO_WEIGHT)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Unique observations, and weighted counts of the actions after them; an observation of no count is padding."""
+    """Unique observations, and weighted counts of the actions taken there; observations without counts are padding."""
 
     observations: Float[Tensor, "*group input observation"]
     observation_index: Pick
@@ -138,14 +138,14 @@ class Batch:
     pairs: Pairs
     action: Tensor  # (*group, count) whole numbers, or (*member, count, dimension)
     weight: Float[Tensor, "*member count"]
-    taken: Pick | None = None  # (action, unique observation) of each count, flat; discrete actions only
+    taken: Pick | None = None  # flat (action, unique observation) of each count; discrete actions only
     legal: Bool[Tensor, "action observation"] | None = None
     skills: Float[Tensor, "*group skill observation"] | None = None
     transitions: Transitions | None = None
     context: Mapping[str, Tensor] = field(default_factory=dict)
-    """(*group, count) or (*group, value, count) columns that the demonstrator model declares in its `context`."""
+    """(*group, count) or (*group, value, count) columns that the model declares in its `context`."""
     data_weight: Float[Tensor, "*member"] | None = None
-    """The weight of all the data, where the batch is a part of them."""
+    """The total weight of the data set, if the batch is a part of it."""
 
     @property
     def total_weight(self) -> Float[Tensor, "*member"]:
@@ -153,16 +153,16 @@ class Batch:
 
     @property
     def whole_weight(self) -> Float[Tensor, "*member"]:
-        """The weight of all the data that the batch is a part of."""
+        """The total weight of the data set that the batch is from."""
         return self.total_weight if self.data_weight is None else self.data_weight
 
     @cached_property
     def share(self) -> Float[Tensor, "*member count"]:
-        """Each count's share of the whole weight: a mean over actions is a product with this. No weight, no share."""
+        """Each count's share of the batch's weight, so that a mean over actions is a product; zero without weight."""
         return self.weight / self.total_weight.clamp_min(NO_WEIGHT).unsqueeze(-1)
 
     def mean(self, values: PerCount) -> Float[Tensor, " member"]:
-        """Mean over actions, each count by its weight."""
+        """Weighted mean over actions."""
         return _dot(values, self.share)
 
     def mean_cost(self, log_likelihood: PerCount) -> Float[Tensor, " member"]:
@@ -182,10 +182,10 @@ class Batch:
         legal: Bool[Tensor, "action observation"] | None = None,
         skills: Float[Tensor, "skill observation"] | None = None,
     ) -> Batch:
-        """A batch from plain indices, without transitions and context; how each index is read is chosen here, once.
+        """A batch from plain indices, without transitions or context.
 
-        Left out, every observation has one count, by the first demonstrator, of weight one; without actions the batch
-        has no likelihood. For a recurrent policy the observations are windows, (time step, window) flattened.
+        By default every observation has one count, of the first demonstrator and of weight one. Without actions the
+        batch has no likelihood. For a recurrent policy the observations are windows, flattened (time step, window).
         """
         unique_count = observations.shape[-1]
         if observation_index is None:
@@ -212,9 +212,9 @@ class Batch:
     def side_by_side(
         cls, batches: Sequence[Batch], sizes: Sequence[Sizes], *, members: int, device: torch.device
     ) -> Batch:
-        """Batches of several data sets as one, each learned from by so many members in a row; discrete actions only.
+        """Batches of several data sets as one, each for this number of consecutive members; discrete actions only.
 
-        Shorter ones are padded: with inputs that are zero, observations without a count, and counts without a weight.
+        Shorter ones are padded with zero inputs, observations without a count, and counts without weight.
         """
         whole = cls.of(
             sizes=Sizes.of_all(sizes),
@@ -231,19 +231,19 @@ class Batch:
 
     @cached_property
     def action_index(self) -> Pick:
-        """The action of each count, where actions are discrete."""
+        """The discrete action of each count."""
         assert self.taken is not None
         return Pick.drawn(self.action, self.taken.entries // self.observations.shape[-1])
 
     @cached_property
-    def action_by_person(self) -> Pick:
-        """(action, demonstrator) of each count, flat, where actions are discrete."""
-        people = self.demonstrator.entries
-        return Pick.drawn(self.action * people + self.demonstrator.index, self.action_index.entries * people)
+    def action_by_demonstrator(self) -> Pick:
+        """The flat (action, demonstrator) of each count; discrete actions only."""
+        count = self.demonstrator.entries
+        return Pick.drawn(self.action * count + self.demonstrator.index, self.action_index.entries * count)
 
     @cached_property
     def log_choices(self) -> Float[Tensor, " count"] | None:
-        """Log of how many actions were legal at each count's unique observation, or nothing where all always are."""
+        """Log number of legal actions at each count's observation; None where all actions are legal."""
         if self.legal is None:
             return None
         return self.observation_index(self.legal.sum(0).to(self.observations.dtype).log())
@@ -254,18 +254,23 @@ def _for_members(weights: Sequence[Tensor], members: int, device: torch.device) 
 
 
 def _stacked(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Tensors along a new first axis, each axis padded with zeros to the longest."""
+    """Tensors stacked along a new first axis, every other axis padded with zeros to the longest."""
     longest = tuple(max(lengths) for lengths in zip(*(tensor.shape for tensor in tensors), strict=True))
     return torch.stack([padded(tensor, longest) for tensor in tensors]).to(device)
 
 
 def per_member(values: Tensor, members: int) -> Tensor:
-    """(group, ...) values for each of so many members, of which as many in a row belong to each group."""
+    """(group, ...) values repeated for this number of members in all, consecutive members sharing a group."""
     return values.repeat_interleave(members // len(values), dim=0)
 
 
+def of_members(values: Tensor, members: int) -> Tensor:
+    """(count,) values, which all members share, as they are; (group, count) values for each member."""
+    return values if values.ndim == 1 else per_member(values, members)
+
+
 def padded(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The tensor followed by zeros, along each axis up to the given length."""
+    """The tensor with zeros appended along each axis up to this shape."""
     missing = [length - own for own, length in zip(tensor.shape, shape, strict=True)]
     return torch.nn.functional.pad(tensor, [side for length in reversed(missing) for side in (0, length)])
 

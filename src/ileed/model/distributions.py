@@ -1,9 +1,9 @@
-"""Distributions over actions, as policies give them: categories, and mixtures of diagonal Gaussians.
+"""Distributions over actions: categorical ones, and mixtures of diagonal Gaussians.
 
-A policy's distribution has batch shape (member, unique observation) and a few methods: `taken(batch)` is the
-log-probability of every counted action, `at(index)` the distribution at each count's unique observation, `tempered(t)`
-the same to the power 1 / t, in double precision, and `disagreement(others)` the variance of the policy's own error, by
-other members, or None where their mean alone makes up for it.
+The distribution of a policy has batch shape (member, unique observation) and these methods: `taken(batch)`, the
+log-probability of every counted action; `at(index)`, the distribution at each count's observation; `tempered(t)`, the
+distribution to the power 1 / t in double precision; and `disagreement(others)`, the variance of the policy's error
+estimated from other members, or None where averaging their probabilities already accounts for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ileed.model.nets import Pick
 
 
 def has_known_internals(kind: type[Categorical]) -> bool:
-    """Whether a categorical distribution of this torch consists of the attributes that `Choice` sets, and no others."""
+    """Whether a categorical distribution of this torch has the attributes that `_Normalised` sets, and no others."""
     usual = vars(kind(logits=torch.zeros(1, 2), validate_args=False)).keys()
     return usual == {"logits", "_param", "_num_events", "_batch_shape", "_event_shape", "_validate_args"}
 
@@ -31,10 +31,10 @@ _INTERNALS_ARE_KNOWN = has_known_internals(Categorical)
 
 
 class _Normalised(Categorical):
-    """A categorical distribution made from log-probabilities that are already normalised.
+    """A categorical distribution from log-probabilities that are already normalised.
 
-    `Categorical` would normalise again, which costs more than the network that made them. Since attributes of
-    `Categorical` that are not public are set here, a torch whose `Categorical` has others is left to normalise again.
+    `Categorical` would normalise them again, which takes a tenth of a default fit. If a version of torch has other
+    private attributes than those set here, it does so.
     """
 
     def __init__(self, logits: Float[Tensor, "*batch category"]) -> None:
@@ -55,7 +55,7 @@ class Choice(_Normalised):
 
     def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
         """Log-probability of every counted action."""
-        assert batch.taken is not None  # discrete batches have it
+        assert batch.taken is not None
         return batch.taken(self.log_probs.flatten(-2))
 
     def at(self, observation_index: Pick) -> Choice:
@@ -63,22 +63,18 @@ class Choice(_Normalised):
         return Choice(observation_index(self.log_probs))
 
     def tempered(self, temperature: float) -> Choice:
-        """The distribution to the power 1 / temperature, in double precision."""
+        """The distribution to the power 1 / temperature, renormalised, in double precision."""
         return Choice((self.log_probs.double() / temperature).log_softmax(-2))
 
     def disagreement(self, others: Sequence[Choice]) -> None:
-        """Nothing: the mean of several members' probabilities is as unsure as they disagree."""
+        """None: the mean of the members' probabilities is already less certain where they disagree."""
 
 
 class GaussianMixture(MixtureSameFamily):
-    """A mixture of diagonal Gaussians, as `mixture` makes it."""
+    """A mixture of diagonal Gaussians, as made by `mixture`."""
 
     def log_prob(self, value: Float[Tensor, "*batch dimension"]) -> Tensor:
-        """Log-density of each action.
-
-        On a GPU, where a mixture this small waits for one kernel after the other, its gradient is a formula of a few of
-        them. A CPU gains little by that, and goes on to compute what torch does, to the same bits.
-        """
+        """Log-density of each action; on a GPU with a gradient of our own, which needs a third of the kernels."""
         if not value.is_cuda:
             return super().log_prob(value)  # type: ignore[no-untyped-call]
         logits, means, standard_deviations = mixture_parts(self)
@@ -97,38 +93,39 @@ class GaussianMixture(MixtureSameFamily):
         return mixture(*(part.index_select(1, observation_index.index) for part in mixture_parts(self)))
 
     def tempered(self, temperature: float) -> GaussianMixture:
-        """Every component to the power 1 / temperature, in double precision: its variance times the temperature."""
+        """Every component to the power 1 / temperature, in double precision: variances times the temperature."""
         logits, means, standard_deviations = (part.double() for part in mixture_parts(self))
         return mixture(logits, means, standard_deviations * temperature**0.5)
 
     def disagreement(self, others: Sequence[GaussianMixture]) -> Tensor | None:
-        """(..., mode, dimension) squared distance of each mean from the nearest of others, averaged over the others.
+        """Mean over the others of each mean's squared distance from their nearest, (..., mode, dimension).
 
-        Between replicates of a bootstrap it is twice the variance that a replicate's mean has, which is also the
-        expected square of its error: once for the data that it was drawn from, and once for the drawing.
+        Between bootstrap replicates this is twice the variance of a replicate's mean, and so its expected squared
+        error: one variance for the data, and one for the resampling.
         """
         means = mixture_parts(self)[1].double()
         apart = [_squared_distance_to_nearest(means, mixture_parts(other)[1].double()) for other in others]
         return torch.stack(apart).mean(0) if apart else None
 
     def residual(self, action: Float[Tensor, "... dimension"]) -> Float[Tensor, "... dimension"]:
-        """The expected distance of each action from the mean of the component that it came from."""
+        """The expected distance of each action from the mean of the component that generated it."""
         _, means, _ = mixture_parts(self)
-        from_each: Any = self.component_distribution
+        components: Any = self.component_distribution
         apart = action.unsqueeze(-2) - means
-        chances = (self.mixture_distribution.logits + from_each.log_prob(action.unsqueeze(-2))).softmax(-1)
-        return (chances.unsqueeze(-1) * apart).sum(-2)
+        responsibility = (self.mixture_distribution.logits + components.log_prob(action.unsqueeze(-2))).softmax(-1)
+        return (responsibility.unsqueeze(-1) * apart).sum(-2)
 
     def broadened(self, variance: Tensor) -> GaussianMixture:
-        """The mixture with this much more variance, (..., mode, dimension)."""
+        """The mixture with additional variance, (..., mode, dimension)."""
         logits, means, standard_deviations = mixture_parts(self)
         return mixture(logits, means, (standard_deviations**2 + variance).sqrt())
 
 
 class _LogDensity(torch.autograd.Function):
-    """log sum over k of w_k N(a; mu_k, sigma_k^2), and its gradient, by the probability r_k of each component given a.
+    """log sum over k of w_k N(a; mu_k, sigma_k^2).
 
-    With z = (a - mu) / sigma, the derivatives by log w, mu and sigma are r, r z / sigma and r (z^2 - 1) / sigma.
+    With z = (a - mu) / sigma and r_k the probability of component k given a, the derivatives with respect to log w, mu
+    and sigma are r, r z / sigma and r (z^2 - 1) / sigma.
     """
 
     @staticmethod
@@ -141,7 +138,7 @@ class _LogDensity(torch.autograd.Function):
         log_chances = each.log_softmax(-1)
         context.save_for_backward(log_chances, apart, standard_deviations)
         context.shapes = [given.shape for given in (log_weights, means, standard_deviations, action)]
-        # the sum over components, by its greatest, whose own chance is not rounded away
+        # the logsumexp, by way of the largest term, whose own probability does not underflow
         return each.amax(-1) - log_chances.amax(-1) - 0.5 * log(2 * pi) * means.shape[-1]
 
     @staticmethod
@@ -158,7 +155,7 @@ class _LogDensity(torch.autograd.Function):
 
 
 def _squared_distance_to_nearest(means: Tensor, others: Tensor) -> Tensor:
-    """(..., mode, dimension) of the means from the nearest of others, both (..., mode, dimension)."""
+    """(..., mode, dimension) squared distances of the means from the nearest of the others."""
     apart = (means.unsqueeze(-2) - others.unsqueeze(-3)).square()  # (..., mode, other mode, dimension)
     nearest = apart.sum(-1).argmin(-1)[..., None, None].expand(*apart.shape[:-2], 1, apart.shape[-1])
     return apart.gather(-2, nearest).squeeze(-2)
@@ -174,7 +171,7 @@ def mixture(logits: Tensor, means: Tensor, standard_deviations: Tensor) -> Gauss
 
 
 def mixture_parts(policy: MixtureSameFamily) -> tuple[Tensor, Tensor, Tensor]:
-    """The logits, means and standard deviations that `mixture` would make this distribution from."""
+    """The logits, means and standard deviations of a mixture, as `mixture` takes them."""
     normal: Any = policy.component_distribution
     normal = normal.base_dist
     return policy.mixture_distribution.logits, normal.mean, normal.stddev
@@ -183,7 +180,7 @@ def mixture_parts(policy: MixtureSameFamily) -> tuple[Tensor, Tensor, Tensor]:
 def component_action(
     distribution: MixtureSameFamily, component: Int[Tensor, " row"], noise: Float[Tensor, "row dimension"] | None = None
 ) -> Float[Tensor, "row dimension"]:
-    """The action of one component of each row's mixture: its mean, plus its standard deviation times `noise`."""
+    """The mean of one component of each row's mixture, plus its standard deviation times `noise`."""
     _, means, standard_deviations = mixture_parts(distribution)
     index = component[:, None, None].expand(-1, 1, means.shape[-1])
     mean, standard_deviation = (part.gather(1, index)[:, 0] for part in (means, standard_deviations))
@@ -191,7 +188,7 @@ def component_action(
 
 
 def draw_component(distribution: MixtureSameFamily, generator: torch.Generator) -> Int[Tensor, " row"]:
-    """The number of a component of each row's mixture, drawn by its weight."""
+    """A component of each row's mixture, drawn by its weight."""
     weights = distribution.mixture_distribution.logits.softmax(-1)
     return torch.multinomial(weights, 1, generator=generator)[:, 0]
 

@@ -1,7 +1,7 @@
-"""Expertise: how closely each demonstrator follows the policy, and where.
+"""Expertise: how closely each demonstrator follows the policy, and where; and latent dynamics, which shape it.
 
-rho(s, i) = sigmoid(<f(s), w_i>), with f(s) the embedding of an observation and w_i that of demonstrator i; or, where
-people learn or tire (`Drift`), rho(i, n) with n the number of the demonstrator's own episode.
+rho(s, i) = sigmoid(<f(s), w_i>), with f(s) the embedding of an observation and w_i that of demonstrator i; or, for
+demonstrators who learn or tire (`Drift`), rho(i, n) with n the number of the demonstrator's episode.
 Reference: Beliaev et al., ICML 2022.
 """
 
@@ -18,77 +18,77 @@ from torch import Tensor, nn
 from ileed._torch import Bool, Float
 from ileed.data import Demonstrations
 from ileed.errors import SettingsError, number, text, true_or_false, whole_number
-from ileed.model.batch import Batch, PerCount, Sizes, per_member
+from ileed.model.batch import Batch, PerCount, Sizes, Transitions, of_members, per_member
 from ileed.model.nets import MLP, Generators, uniform
 from ileed.model.policies import hidden_layers
 
 
 class AbstractExpertise(ABC):
-    """Settings of an expertise: a frozen dataclass whose `build` makes the module that holds f and w.
+    """Settings of an expertise model: a frozen dataclass whose `build` makes the module with f and w.
 
-    Laws: expertise lies in [0, 1]; each member's parameters are drawn from that member's generator alone; `embedding`
-    is f, (member, dimension, unique observation), and the module called with it gives rho, (member, count).
+    Laws: expertise is in [0, 1]; each member's parameters are drawn from that member's generator alone; `embedding` is
+    f, (member, dimension, unique observation), and the module called with it gives rho, (member, count).
     """
 
     estimates_expertise: bool = True
-    """Whether expertise is estimated; where it is not, everybody's is one, and the model is behaviour cloning."""
+    """Whether expertise is estimated; otherwise it is one for all demonstrators: behaviour cloning."""
     depends_on_state: bool = True
-    """Whether a person's expertise may differ between observations."""
+    """Whether a demonstrator's expertise may differ between observations."""
     depends_on_episode: bool = False
-    """Whether it may differ between a person's episodes: the net reads `episode_number`, (count,) or (group, count),
+    """Whether it may differ between a demonstrator's episodes: the module then reads `episode_number`, (*group, count),
     from the context of a batch."""
     can_be_mirrored: bool = False
-    """Whether `mirror` of its module replaces rho by 1 - rho."""
+    """Whether `mirror` of the module replaces rho by 1 - rho."""
 
     @property
     def distinguishes_demonstrators(self) -> bool:
-        """Whether two people's expertise may differ at the same observation."""
+        """Whether two demonstrators' expertise may differ at the same observation."""
         return self.estimates_expertise
 
     @property
     def measures_from_mean(self) -> bool:
-        """Whether numbers of people are measured from their mean over people, and so depend on who else is there."""
+        """Whether per-demonstrator parameters are mean-centred, and so depend on the other demonstrators."""
         return False
 
     @property
     def skill_column(self) -> str | None:
-        """The column of the data's skills that expertise reads, or None."""
+        """The skill column of the data that expertise reads, or None."""
         return None
 
     @property
     def embedding_dimension(self) -> int | None:
-        """The dimension of an embedding that is learned, or None where there is none to shape."""
+        """The dimension of the learned embedding, or None."""
         return None
 
     @property
     def practice_episodes(self) -> int | None:
-        """N of everybody's learning curve sigmoid(w_i0 + w_i1 log(1 + n) / log(N)), or None where there are none."""
+        """N of the learning curve sigmoid(w_i0 + w_i1 log(1 + n) / log(N)), or None without learning curves."""
         return None
 
     def check(self, sizes: Sizes) -> None:
         """Refuse data that this expertise cannot be estimated from."""
         if sizes.demonstrators == 1 and self.estimates_expertise:
-            remedy = "use bc() (expertise=Perfect(), at the command --expertise Perfect), or add somebody"
+            remedy = "use bc() (expertise=Perfect(), at the command --expertise Perfect), or add demonstrators"
             raise SettingsError(f"there is one demonstrator, and expertise is estimated by comparing several: {remedy}")
         if self.skill_column is not None and not sizes.skills:
             raise SettingsError(f"{type(self).__name__}({self.skill_column!r}) needs that column in the data's skills")
 
     def for_data(self, data: Demonstrations) -> AbstractExpertise:
-        """The same expertise with what was left to the data filled in."""
+        """The same expertise with data-dependent defaults filled in."""
         return self
 
     @abstractmethod
     def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
-        """The module of f and w, with one member for each generator."""
+        """The module with f and w, with one member per generator."""
 
 
 class ExpertiseNet(nn.Module, ABC):
-    """f and w of every member; `skill` holds w, which is learned at the skill learning rate."""
+    """f and w of every member; `skill` holds w."""
 
     skill: nn.Parameter
 
     def embedding(self, batch: Batch) -> Tensor | None:
-        """f of every unique observation, or None where expertise does not depend on the observation."""
+        """f of every unique observation, or None if expertise does not depend on the observation."""
         return None
 
     @abstractmethod
@@ -100,12 +100,12 @@ class ExpertiseNet(nn.Module, ABC):
         return [self.skill]
 
     def log_prior(self) -> Float[Tensor, " member"] | None:
-        """Logarithm of the prior density of the parameters, up to a constant; None for a flat one."""
+        """Log prior density of the parameters, up to a constant; None for a flat prior."""
         return None
 
     @torch.no_grad()
     def mirror(self, members: Bool[Tensor, " member"]) -> None:
-        """Replace rho by 1 - rho in these members, where expertise can be mirrored."""
+        """Replace rho by 1 - rho in these members."""
         self.skill[members] *= -1
 
 
@@ -124,7 +124,7 @@ class Perfect(AbstractExpertise):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Constant(AbstractExpertise):
-    """One number for each demonstrator, the same at every observation.
+    """One number per demonstrator, the same at every observation.
 
     rho(s, i) = sigmoid(w_i), the state-independent variant of Beliaev et al., ICML 2022.
     """
@@ -139,7 +139,7 @@ class Constant(AbstractExpertise):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Embedded(AbstractExpertise):
-    """Expertise that depends on the observation through an embedding in `dim` dimensions, learned with all the rest.
+    """Expertise that depends on the observation through a learned embedding of `dim` dimensions.
 
     rho(s, i) = sigmoid(<f(s), w_i>), with f a multi-layer perceptron; Beliaev et al., ICML 2022. `shared=True` gives
     all demonstrators one w: the paper's demonstrator-independent ablation.
@@ -172,10 +172,10 @@ class Embedded(AbstractExpertise):
 @final
 @dataclass(frozen=True)
 class Skills(AbstractExpertise):
-    """The embedding is known: a column of the data says which skills each step calls for.
+    """Expertise with a known embedding: a skill column of the data.
 
-    rho(s, i) = sigmoid(<f(s), w_i>), with f(s) given. The column holds a label for each step (a phase, a task: one
-    skill each), or a weight for each of several skills. In this case Beliaev et al., ICML 2022, prove that the policy
+    rho(s, i) = sigmoid(<f(s), w_i>), with f(s) given. The column holds a label for each step (a phase or task, one
+    skill each), or a weight for each of several skills. For this case Beliaev et al., ICML 2022, prove that the policy
     can be recovered.
     """
 
@@ -196,24 +196,24 @@ class Skills(AbstractExpertise):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Difficulty(AbstractExpertise):
-    """An ability of each person, an easiness of each state, and how both go together.
+    """An ability of each demonstrator, an easiness of each state, and their interaction.
 
     rho(s, i) = sigmoid(w_i + d(s) + <f(s), v_i>), with d and f a multi-layer perceptron. Without f this is the model of
-    Rasch, "Probabilistic Models for Some Intelligence and Attainment Tests", 1960, whose labellers are those of
-    Whitehill et al., NeurIPS 2009. The prior of every v_i is Gaussian with mean zero and a variance of 1 / `shrinkage`:
-    people differ in one number unless their steps say more.
+    Rasch, "Probabilistic Models for Some Intelligence and Attainment Tests", 1960, and of the labellers of Whitehill et
+    al., NeurIPS 2009. The prior of every v_i is Gaussian with mean zero and variance 1 / `shrinkage`: by default
+    demonstrators differ in one number only.
 
-    Without `easiness`, rho(s, i) = sigmoid(w_i + <f(s), v_i - mean over j of v_j>): people differ by state, and the
-    mean of their log-odds is the same in all states. Under `VarianceScaling`, d(s) is a standard deviation that depends
-    on the state, and a likelihood that learns one fits the means less where it is large: Seitzer et al., "On the
-    Pitfalls of Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks", ICLR 2022.
+    Without `easiness`, rho(s, i) = sigmoid(w_i + <f(s), v_i - mean over j of v_j>): demonstrators differ by state, and
+    the mean of their log-odds is the same in all states. Under `VarianceScaling`, d(s) is a standard deviation that
+    depends on the state, and a likelihood that learns one fits the means less where it is large: Seitzer et al., "On
+    the Pitfalls of Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks", ICLR 2022.
     """
 
     dim: int = 2
     hidden: tuple[int, ...] = (4, 4)
     shrinkage: float = 10.0
     easiness: bool = True
-    """Whether there is d(s); without it, v_i is measured from the mean over the people of the fit."""
+    """Whether there is d(s); without it, v_i is centred on the mean over demonstrators."""
 
     def __post_init__(self) -> None:
         rule = "an interaction needs a whole number of dimensions, zero or more"
@@ -222,7 +222,7 @@ class Difficulty(AbstractExpertise):
         object.__setattr__(self, "shrinkage", _shrinkage(self.shrinkage))
         object.__setattr__(self, "easiness", true_or_false("easiness", self.easiness))
         if not (self.dim or self.easiness):
-            raise SettingsError("dim=0 with easiness=False leaves one number for each person: use Constant()")
+            raise SettingsError("dim=0 with easiness=False leaves one number per demonstrator: use Constant()")
 
     @property
     def measures_from_mean(self) -> bool:
@@ -236,21 +236,21 @@ class Difficulty(AbstractExpertise):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Drift(AbstractExpertise):
-    """Expertise that changes from episode to episode: people learn, or tire.
+    """Expertise that changes from episode to episode, as demonstrators learn or tire.
 
-    rho(i, n) = sigmoid(w_i0 + w_i1 g(n)) in the demonstrator's own episode n = 0, 1, ..., with the practice g(n) =
-    log(1 + n) / log(N), from 0 in the first episode to 1 in the N-th. The odds of following the policy thus go as a
-    power of how many episodes there were, which is the power law of practice (Newell and Rosenbloom, "Mechanisms of
-    skill acquisition and the law of practice", 1981), and it has no time constant, which few episodes would not tell.
-    The prior of w_i1 is Gaussian about the mean of all people, with a variance of 1 / `shrinkage`, and that mean has a
-    standard normal one: somebody of few episodes drifts as all do, and nobody does unless their steps say so. Where
-    every w_i1 is zero, this is `Constant`.
+    rho(i, n) = sigmoid(w_i0 + w_i1 g(n)) in the demonstrator's episode n = 0, 1, ..., with the practice g(n) =
+    log(1 + n) / log(N), from 0 in the first episode to 1 in the N-th. The odds of following the policy are thus a power
+    of the number of episodes, which is the power law of practice (Newell and Rosenbloom, "Mechanisms of skill
+    acquisition and the law of practice", 1981); it has no time constant, which few episodes could not identify. The
+    prior of w_i1 is Gaussian around the population mean with variance 1 / `shrinkage`, and that mean has a standard
+    normal prior: with few episodes, the estimate shrinks towards the population, and the population towards no change.
+    If every w_i1 is zero, this is `Constant`.
     """
 
     episodes: int | None = None
-    """N, of how many episodes w_i1 is the whole change; None is the most that anybody has."""
+    """N, the number of episodes over which w_i1 is the change; None for the largest number of any demonstrator."""
     shrinkage: float = 1.0
-    """How much people's changes are drawn to their mean: the precision of w_i1, in logits."""
+    """How strongly changes shrink towards their mean: the precision of the prior of w_i1, in logits."""
     depends_on_state = False
     depends_on_episode = True
     can_be_mirrored = True
@@ -269,7 +269,9 @@ class Drift(AbstractExpertise):
         most = int(data.episode_numbers.max()) + 1
         if most < 2:
             remedy = "use Constant(), or add episodes"
-            raise SettingsError(f"Drift compares a person's episodes and nobody has two: {remedy}")
+            raise SettingsError(
+                f"Drift compares episodes of a demonstrator, and none has two: {remedy}", code="drift-episodes"
+            )
         return self if self.episodes is not None else replace(self, episodes=most)
 
     def build(self, sizes: Sizes, generators: Generators) -> ExpertiseNet:
@@ -277,7 +279,7 @@ class Drift(AbstractExpertise):
 
 
 def practice(number: Tensor, episodes: int) -> Tensor:
-    """g of the numbers of episodes, from 0 on: how much of the way to the last of so many, on a logarithmic scale."""
+    """g of episode numbers, which begin at 0: the fraction of `episodes` completed, on a logarithmic scale."""
     return torch.log1p(number) / log(episodes)
 
 
@@ -303,7 +305,7 @@ class _Constant(ExpertiseNet):
 
 @final
 class _ByState(ExpertiseNet):
-    """The sigmoid of the product of both embeddings; f is a network, or given with the data where there is none."""
+    """The sigmoid of the product of both embeddings; without a network, f is the batch's skills."""
 
     def __init__(self, shape: tuple[int, int], generators: Generators, body: MLP | None = None) -> None:
         super().__init__()
@@ -319,17 +321,14 @@ class _ByState(ExpertiseNet):
     def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         assert embedding is not None
         pairs = batch.pairs
-        shared = self.skill.shape[-1] == 1  # one w serves everybody
-        skill = self.skill if shared else pairs.demonstrator(self.skill)
+        is_shared = self.skill.shape[-1] == 1
+        skill = self.skill if is_shared else pairs.demonstrator(self.skill)
         return pairs.pair_index((pairs.observation_index(embedding) * skill).sum(-2).sigmoid())
 
 
 @final
 class _WithDifficulty(ExpertiseNet):
-    """The first row of `skill` is w and the others are v; the first output of the network is d and the others are f.
-
-    Without easiness all outputs are f.
-    """
+    """The rows of `skill` are w and v; the outputs of the network are d, unless there is no easiness, and f."""
 
     def __init__(self, shape: tuple[int, int], generators: Generators, body: MLP, settings: Difficulty) -> None:
         super().__init__()
@@ -342,27 +341,25 @@ class _WithDifficulty(ExpertiseNet):
     def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
         assert embedding is not None
         pairs = batch.pairs
-        state, person = pairs.observation_index(embedding), pairs.demonstrator(self._measured_skill())
+        state = pairs.observation_index(embedding)
         if self.has_easiness:
-            logit = state[:, 0] + person[:, 0] + (state[:, 1:] * person[:, 1:]).sum(-2)
+            own = pairs.demonstrator(self.skill)
+            logit = state[:, 0] + own[:, 0] + (state[:, 1:] * own[:, 1:]).sum(-2)
         else:
-            logit = person[:, 0] + (state * person[:, 1:]).sum(-2)
+            ability, interaction = self.skill[:, :1], self.skill[:, 1:]
+            centred = interaction - interaction.mean(-1, keepdim=True)
+            own = pairs.demonstrator(torch.cat([ability, centred], dim=1))
+            logit = own[:, 0] + (state * own[:, 1:]).sum(-2)
         return pairs.pair_index(logit.sigmoid())
 
-    def _measured_skill(self) -> Float[Tensor, "member dimension demonstrator"]:
-        if self.has_easiness:
-            return self.skill
-        ability, interaction = self.skill[:, :1], self.skill[:, 1:]
-        return torch.cat([ability, interaction - interaction.mean(-1, keepdim=True)], dim=1)
-
     def log_prior(self) -> Float[Tensor, " member"]:
-        # of v itself, not of what is measured from the mean: that holds the mean at zero too
+        # of v before centring, so that its mean is shrunk towards zero too
         return -0.5 * self.shrinkage * self.skill[:, 1:].square().flatten(1).sum(1)
 
 
 @final
 class _Drifting(ExpertiseNet):
-    """The first row of `skill` is w_i0, the second how far w_i1 is from `common`, the mean over people."""
+    """The rows of `skill` are w_i0 and the difference of w_i1 from `common`, the population mean."""
 
     def __init__(self, sizes: Sizes, generators: Generators, settings: Drift) -> None:
         super().__init__()
@@ -372,10 +369,9 @@ class _Drifting(ExpertiseNet):
         self.common = nn.Parameter(level.new_zeros(len(level), 1))
 
     def forward(self, embedding: Tensor | None, batch: Batch) -> PerCount:
-        person, number = batch.demonstrator(self.skill), batch.context["episode_number"]
-        done = practice(number.to(person.dtype), self.episodes)
-        done = done if done.ndim == 1 else per_member(done, len(person))
-        return (person[:, 0] + (self.common + person[:, 1]) * done).sigmoid()
+        own, number = batch.demonstrator(self.skill), batch.context["episode_number"]
+        done = of_members(practice(number.to(own.dtype), self.episodes), len(own))
+        return (own[:, 0] + (self.common + own[:, 1]) * done).sigmoid()
 
     def skill_parameters(self) -> list[nn.Parameter]:
         return [self.skill, self.common]
@@ -392,3 +388,44 @@ class _Drifting(ExpertiseNet):
 def _shrinkage(value: float) -> float:
     rule = "it is the precision of a prior: pass a number, zero or more"
     return number("shrinkage", value, least=0, below=inf, rule=rule)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LatentDynamics:
+    """An auxiliary loss on the embedding f of `Embedded`: the error of a network g that predicts the next embedding.
+
+    weight * mean over transitions (s, a, s') of smooth-L1(g(f(s), a), f(s')): DeepMDP (Gelada et al., ICML 2019)
+    without its reward, as in Beliaev et al., ICML 2022.
+    """
+
+    weight: float = 1.0
+    hidden: tuple[int, ...] = (4, 4)
+
+    def __post_init__(self) -> None:
+        name, rule = "the weight of the latent dynamics", "it must be a number, zero or more"
+        weight = number(name, self.weight, least=0, below=inf, rule=rule)
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "hidden", hidden_layers(self.hidden))
+
+    def build(self, dim: int, sizes: Sizes, generators: Generators) -> LatentDynamicsNet:
+        return LatentDynamicsNet(self, dim, sizes, generators)
+
+
+@final
+class LatentDynamicsNet(nn.Module):
+    """g of every member."""
+
+    def __init__(self, settings: LatentDynamics, dim: int, sizes: Sizes, generators: Generators) -> None:
+        super().__init__()
+        self.body = MLP((dim + sizes.actions, *settings.hidden, dim), generators=generators)
+
+    def forward(
+        self, embedding: Float[Tensor, "member dimension observation"], transitions: Transitions
+    ) -> Float[Tensor, " member"]:
+        """The weighted mean loss over transitions, before it is multiplied by `weight`."""
+        action, members = transitions.action, len(embedding)
+        action = action.expand(members, -1, -1) if action.ndim == 2 else per_member(action, members)
+        predicted = self.body(torch.cat([transitions.observation_index(embedding), action], dim=-2))
+        following = transitions.next_observation_index(embedding)
+        return transitions.mean(nn.functional.smooth_l1_loss(predicted, following, reduction="none").mean(-2))

@@ -1,4 +1,4 @@
-"""What is known beforehand: who is expert or better than whom, and right actions in some states."""
+"""Prior knowledge: gold demonstrators, pairs with a known order, and gold answers in some states."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from ileed.data import Array, Demonstrations
 from ileed.errors import IleedError, SettingsError, brief, number
 from ileed.model.batch import Batch, PerCount
 
-GOLD = 10.0
-"""How many steps that follow the policy are assumed for each step of a person who is taken to be expert."""
-_MARGIN = 20.0  # of a known order, in steps for each step of the pair
+GOLD = 10.0  # assumed steps that follow the policy, per step of a gold demonstrator
+_MARGIN = 20.0  # slope of the preference for a known order
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """Terms of the objective that prefer what is known, without insisting on it."""
+    """Soft terms of the objective for prior knowledge."""
 
     gold: Float[Tensor, " demonstrator"]
-    """Assumed steps that follow the policy, for each step of the person."""
+    """Assumed steps that follow the policy, per step of the demonstrator."""
     better: Int[Tensor, "pair 2"]
-    """Numbers of people, the better first."""
+    """Indices of demonstrators, the better first."""
     answers: Batch | None = None
-    """Right actions in states, each with as many assumed steps as it weighs."""
+    """Gold answers; the weight of each is its number of assumed steps."""
 
     def cost(self, rho: PerCount, batch: Batch) -> Float[Tensor, " member"]:
-        """-sum over gold steps of log rho, and log-sigmoid of the difference of a pair's mean expertise, a step."""
+        """Minus log rho at gold steps, and minus log-sigmoid of the scaled difference of each pair, per action."""
         floor = torch.finfo(rho.dtype).tiny
         weight = batch.demonstrator(self.gold.to(rho)[None])
         found = batch.mean(-weight * (rho + floor).log())
@@ -54,14 +53,14 @@ class Knowledge:
 @final
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known before a fit: soft, so that data that say otherwise are heard.
+    """Prior knowledge for a fit. It is soft: contradicting data can override it.
 
-    `gold` names people who are taken to be expert, or maps names to how many steps that follow the policy are assumed
-    for each step of theirs (10 where names alone are given). `better` has pairs of names, the better person first.
+    `gold` names demonstrators who are assumed to be expert, or maps names to the number of assumed steps that follow
+    the policy, per step of theirs (10 by default). `better` has pairs of names, the better demonstrator first.
 
-    `answers` are (observations, actions): states, in the data or not, and the right actions there. An answer counts as
-    `answer_steps` times the steps that the data have in a state on average, by a person who never errs. How episodes
-    went is passed to `fit` as `outcome`.
+    `answers` are (observations, actions): the right actions in some states, which need not be in the data. An answer
+    counts as `answer_steps` times the average number of steps per state, by a demonstrator who never errs. Outcomes of
+    episodes are passed to `fit` as `outcome`.
     """
 
     gold: Sequence[str] | Mapping[str, float] = ()
@@ -71,7 +70,7 @@ class Known:
 
     @classmethod
     def told(cls, gold: Sequence[str] | Mapping[str, float] | Known | None, data: Demonstrations) -> Known | None:
-        """What the argument `gold` of a fit says, after a check that it is about these data."""
+        """The argument `gold` of a fit, checked against the data."""
         known = gold if gold is None or isinstance(gold, cls) else cls(gold)
         if known is not None:
             known.of(data)
@@ -79,7 +78,7 @@ class Known:
         return known
 
     def provenance(self, data: Demonstrations) -> dict[str, Any]:
-        """The same for a run directory, by numbers of people: names may become pseudonyms later."""
+        """A record for run directories, by index of demonstrators: names may become pseudonyms later."""
         known = self.of(data)
         gold = [[number, strength] for number, strength in enumerate(known.gold.tolist()) if strength]
         found: dict[str, Any] = {"gold": gold, "better": known.better.tolist()}
@@ -89,32 +88,34 @@ class Known:
         return found
 
     def of(self, data: Demonstrations) -> Knowledge:
-        """What is known of people by the numbers of a data set, after a check of every name."""
-        rule = "pass names of demonstrators, or a mapping from names to how many steps are assumed for each"
+        """What is known about the demonstrators of a data set, with every name checked."""
+        rule = "pass names of demonstrators, or a mapping from names to numbers of assumed steps"
         if isinstance(self.gold, str) or not isinstance(self.gold, Sequence | Mapping):
-            raise SettingsError(f"gold is {brief(self.gold)}: {rule}")
+            raise SettingsError(f"gold is {brief(self.gold)}: {rule}", code="gold-invalid")
         strengths = self.gold if isinstance(self.gold, Mapping) else dict.fromkeys(self.gold, GOLD)
         assumed = torch.zeros(len(data.names))
         for name, strength in strengths.items():
             assumed[data.index_of(name)] = _steps(f"gold of {name!r}", strength, rule)
         if len(strengths) == len(data.names):
-            raise SettingsError("gold names everybody, so that there is nobody to compare with: leave some out")
+            raise SettingsError(
+                "gold names every demonstrator, which leaves none to compare with: leave some out", code="gold-all"
+            )
         pairs = [self._pair(data, pair) for pair in self.better]
         self._check_order()
         return Knowledge(assumed, torch.tensor(pairs, dtype=torch.long).reshape(-1, 2))
 
     def assumed_of_gold(self, data: Demonstrations) -> Array:
-        """(step,) the steps that are assumed for each step of gold demonstrators: what ratings have to hear."""
+        """(step,) assumed steps for each step of gold demonstrators."""
         return np.asarray(self.of(data).gold.numpy().astype(np.float64)[data.demonstrator])
 
     def gold_answers(self, data: Demonstrations) -> Demonstrations | None:
-        """States and right actions, each an episode of its own; refused where they are not like the data's."""
+        """The answers as a data set with one episode each; refused unless their shapes are those of the data."""
         if self.answers is None:
             return None
         rule = "pass (observations, actions) like those of the data, one action for each observation"
         if not isinstance(self.answers, tuple) or len(self.answers) != 2:
             raise SettingsError(f"answers are {brief(self.answers)}: {rule}")
-        _steps("answer_steps", self.answer_steps, "pass how many steps are assumed for each answer, on average")
+        _steps("answer_steps", self.answer_steps, "pass the number of assumed steps per answer, on average")
         observations, actions = self.answers
         if data.action_count and np.size(actions) and (most := np.max(actions)) >= data.action_count:
             actions_of_data = f"the data have actions 0 to {data.action_count - 1}"
@@ -140,19 +141,19 @@ class Known:
     @staticmethod
     def _pair(data: Demonstrations, pair: tuple[str, str]) -> list[int]:
         if isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
-            raise SettingsError(f"better has {brief(pair)}: pass pairs of names, the better person first")
+            raise SettingsError(f"better has {brief(pair)}: pass pairs of names, the better demonstrator first")
         return [data.index_of(name) for name in pair]
 
     def _check_order(self) -> None:
-        """Refuse pairs of which no order of people is true."""
+        """Refuse pairs that contradict each other."""
         better_than: dict[str, set[str]] = {}
         for first, second in self.better:
             better_than.setdefault(first, set()).add(second)
         try:
             TopologicalSorter(better_than).prepare()
         except CycleError as error:
-            said = " above ".join(repr(name) for name in reversed(error.args[1]))
-            raise SettingsError(f"better puts {said}, which no order of people allows: leave a pair out") from error
+            cycle = " above ".join(repr(name) for name in reversed(error.args[1]))
+            raise SettingsError(f"better has a cycle, {cycle}: leave a pair out", code="better-cycle") from error
 
 
 def _steps(name: str, value: Any, rule: str) -> float:

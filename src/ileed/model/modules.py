@@ -1,7 +1,7 @@
-"""Policies that are modules of the user's own: any `torch.nn.Module` from observations to a distribution of actions.
+"""Policies that are the user's own modules: any `torch.nn.Module` from observations to a distribution over actions.
 
-Members run at once by `torch.func.vmap` over their stacked parameters, which is the general path; `nets` is the fast
-path of the library's own networks.
+Members run at once by `torch.func.vmap` over their stacked parameters. `nets` is the faster path of the library's own
+networks.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from ileed.model.normaliser import ActionScale, Normaliser
 from ileed.model.policies import AbstractPolicyHead, CategoricalNet, GaussianNet, Legal, PolicyNet, Seen, State
 
 Factory = Callable[[], nn.Module]
-"""A class or function that makes a module without arguments."""
+"""A class or function without arguments that makes a module."""
 Numbers = tuple[Tensor, ...]
-"""What defines a distribution: logits of actions, or logits, means and standard deviations of a mixture."""
+"""The parameters of a distribution: logits of actions, or logits, means and standard deviations of a mixture."""
 
-_ROWS = 256  # that are computed at once where nothing is learned
+_ROWS = 256  # computed at once without gradients
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ModulePolicy(AbstractPolicyHead):
-    """A policy that is a module of the user's own, as `Ileed(policy=...)` makes it from a module or a factory.
+    """A policy that is the user's own module, as `Ileed(policy=...)` makes it from a module or a factory.
 
     The module is called with (row, *shape) observations, or a mapping of these by name, in their own units and single
     precision, or standardised with `Ileed(normalise=True)`. It returns a `torch.distributions.Distribution` of batch
-    shape (row,): `Categorical`; or `Independent(Normal(...), 1)` or a `MixtureSameFamily` of these. It is in evaluation
-    mode throughout, and no row may depend on another.
+    shape (row,): `Categorical`; or `Independent(Normal(...), 1)` or a `MixtureSameFamily` of these. It is always in
+    evaluation mode, and no row may depend on another.
 
-    - A class or function without arguments is called once for each restart, while torch's generator on the CPU is
-      seeded by the restart's own stream: initial values differ between restarts, and do not depend on how many there
-      are. A module is copied with its values, which are where each restart begins: trained weights stay.
+    - A factory is called once per restart, with torch's CPU generator seeded by the restart's own stream: initial
+      values differ between restarts and do not depend on their number. A module is copied with its values, from which
+      every restart begins: trained weights are kept.
     - A module with the attribute `window` (T > 1) is called with (row, T, *shape) consecutive observations, and returns
       distributions of batch shape (row, T), each of which depends on no later observation.
     - A module with the attribute `chunk` (K > 1) returns distributions of batch shape (row, K): of the action after
@@ -60,15 +60,15 @@ class ModulePolicy(AbstractPolicyHead):
     """
 
     module: Factory | nn.Module | None = field(default=None, metadata={"saved": False})
-    """None after loading, until the user passes it."""
+    """None after loading, until the user passes the module."""
     name: str = ""
-    """What the module is called, for messages."""
+    """Name of the module, for messages."""
     digest: str = ""
-    """Of its initial values, so that a checkpoint is not continued with another."""
+    """Digest of its initial values, so that a checkpoint is not continued with another module."""
     window: int = 1
     chunk: int = 1
     horizons: int = 1
-    """How many copies predict the mean actions over horizons, where it rates demonstrators."""
+    """Number of copies, each of which predicts the mean action over one horizon, to rate demonstrators."""
     discrete: bool = True
     shape: tuple[int, ...] = ()
     arrays: Arrays = ()
@@ -119,7 +119,7 @@ class ModulePolicy(AbstractPolicyHead):
         return replace(self, module=given.module)
 
     def rater(self, horizons: int) -> ModulePolicy | None:
-        """Copies of the module, one for each horizon, where observations are not a row of numbers each."""
+        """One copy of the module per horizon, unless observations are flat vectors."""
         has_axes = any(len(each.shape) > 1 for each in self.arrays) if self.arrays else len(self.shape) > 1
         return replace(self, horizons=horizons) if has_axes else None
 
@@ -154,11 +154,11 @@ _generator_lock = Lock()
 
 
 def _made(module: Factory | nn.Module, name: str, generator: torch.Generator) -> nn.Module:
-    """A copy of a module, or what a factory makes while torch's generator on the CPU is seeded by this one."""
+    """A copy of a module, or what a factory makes while torch's CPU generator is seeded by this one."""
     if isinstance(module, nn.Module):
         return copy.deepcopy(module)
     seed = int(torch.randint(2**62, (), generator=generator))
-    with _generator_lock:  # the generator is that of all threads
+    with _generator_lock:  # all threads share the generator
         before = torch.get_rng_state()
         torch.default_generator.manual_seed(seed)
         try:
@@ -172,13 +172,13 @@ def _made(module: Factory | nn.Module, name: str, generator: torch.Generator) ->
 
 
 def _repeated(stacked: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
-    """The first of (member, ...) values, repeated for `count` members without memory for each."""
+    """The first of (member, ...) values for `count` members, without memory for each."""
     first = {name: values.detach()[:1] for name, values in stacked.items()}
     return {name: one.expand(count, *one.shape[1:]) if count else one[:0] for name, one in first.items()}
 
 
 class _ModuleNet(PolicyNet):
-    """The modules of all members. Buffers hold what undoes the normaliser; see `whole_observations`."""
+    """The modules of all members; buffers hold what undoes the normaliser (`whole_observations`)."""
 
     kept: Tensor
     shift: Tensor
@@ -186,7 +186,7 @@ class _ModuleNet(PolicyNet):
     fill: Tensor
     is_integer: Tensor
     kind: tuple[str, str, str]
-    """Of actions, of the distributions that describe them, and what a distribution has as many of as the data."""
+    """Words for messages: the kind of actions, the accepted distributions, and what these have one of per action."""
 
     def __init__(
         self,
@@ -212,8 +212,8 @@ class _ModuleNet(PolicyNet):
         self.register_buffer("scale", torch.ones(sizes.inputs))
         self.register_buffer("fill", torch.zeros(numbers))
         self.register_buffer("is_integer", torch.zeros(numbers, dtype=torch.bool))
-        self._template = (template,)  # not a submodule: its values are those of no member
-        # TorchScript keeps its parameters where `functional_call` does not replace them
+        self._template = (template,)  # not a submodule: its values belong to no member
+        # `functional_call` does not replace the parameters of TorchScript
         is_script = any(isinstance(each, torch.jit.ScriptModule) for each in template.modules())
         self.takes_turns: bool | None = True if is_script else None
 
@@ -234,7 +234,7 @@ class _ModuleNet(PolicyNet):
         self.fixed[_EXCHANGED].data[members] = 1 - self.fixed[_EXCHANGED].data[members]
 
     def initial_state(self, rows: int) -> State:
-        """The observations that the module sees of the window or chunk that goes on, and the age of the episode."""
+        """The observations of the current window or chunk, and the age of the episode."""
         if self.length == 1:
             return ()
         return (
@@ -254,13 +254,13 @@ class _ModuleNet(PolicyNet):
         raise NotImplementedError("a module of the user's own returns its distribution")
 
     def step(self, observations: Seen, state: State, legal: Legal = None) -> tuple[Any, State]:
-        """The whole window again, with this observation in its place; a new one begins after every `length` steps."""
+        """Evaluate the whole window with this observation added; a new window begins every `length` steps."""
         if self.length == 1:
             return self(observations, legal), state
         before, age = state
         at = age % self.length
         place = torch.arange(self.head.window, device=at.device)
-        # later places of a window repeat this observation, as at the end of an episode
+        # the rest of a window repeats this observation, as at the end of an episode
         is_new = place >= at[:, None] if self.head.window > 1 else (at == 0)[:, None]
         seen = torch.where(is_new[..., None], observations.T[:, None], before)
         whole = self.whole_observations(seen)
@@ -270,16 +270,16 @@ class _ModuleNet(PolicyNet):
 
     @abstractmethod
     def distribution(self, found: Numbers, legal: Legal) -> Any:
-        """The distribution that these numbers define, of batch shape (member, observation)."""
+        """The distribution with these parameters, of batch shape (member, observation)."""
 
     def whole_observations(self, seen: Float[Tensor, "*row input"]) -> Float[Tensor, "*row number"]:
-        """All numbers of observations, in their own units unless they stay standardised, from those that vary."""
+        """Complete observations from the varying inputs, in their own units unless they stay standardised."""
         values = seen * self.scale + self.shift
         values = torch.where(self.is_integer[self.kept], values.round(), values)
         return self.fill.expand(*seen.shape[:-1], -1).index_copy(-1, self.kept, values)
 
     def _named(self, whole: Float[Tensor, "*row number"]) -> Any:
-        """What the module is called with."""
+        """The argument of the module."""
         lead, arrays = whole.shape[:-1], self.head.arrays
         if not arrays:
             return whole.reshape(*lead, *self.head.shape)
@@ -287,7 +287,7 @@ class _ModuleNet(PolicyNet):
         return {each.name: part.reshape(*lead, *each.shape) for each, part in zip(arrays, parts, strict=True)}
 
     def _members(self, whole: Float[Tensor, "row *time number"]) -> Numbers:
-        """(member, row, ...) numbers of each member's distribution."""
+        """(member, row, ...) parameters of each member's distribution."""
         if torch.is_grad_enabled() or len(whole) <= _ROWS:
             return self._at_once(whole)
         blocks = [self._at_once(rows) for rows in whole.split(_ROWS)]
@@ -299,11 +299,10 @@ class _ModuleNet(PolicyNet):
             if self.takes_turns is None:
                 try:
                     found = self._side_by_side(whole, tensors)
-                except RuntimeError:  # of what `vmap` cannot do; an error of the module itself is raised again below
+                    self.takes_turns = False
+                except RuntimeError:  # not supported by `vmap`; an error of the module itself is raised again below
                     found = self._one_by_one(whole, tensors)
                     self.takes_turns = True
-                else:
-                    self.takes_turns = False
                 return found
             return self._one_by_one(whole, tensors) if self.takes_turns else self._side_by_side(whole, tensors)
 
@@ -325,9 +324,9 @@ class _ModuleNet(PolicyNet):
         return found
 
     def called_with(self, whole: Tensor, own: Sequence[Tensor]) -> tuple[Numbers, list[Tensor]]:
-        """The numbers of the module with these values in place of its own, and the parameters that they are put in."""
+        """Call the module with these values in place of its own; returns its numbers, and the parameters used."""
         for parameter in self._template[0].parameters():
-            parameter.detach_()  # a copy of TorchScript would have the gradient of its original
+            parameter.detach_()  # copies of TorchScript share gradients with their original
         module = self._template[0].to(device=whole.device, dtype=whole.dtype)
         places = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         learns = {_name(key): each.requires_grad for key, each in self.learned.items()}
@@ -338,7 +337,7 @@ class _ModuleNet(PolicyNet):
         return self._numbers(module(self._named(whole)), whole), [places[name] for name in self._tensors()]
 
     def _numbers(self, found: Any, whole: Tensor) -> Numbers:
-        """What defines the distribution that the module returned, refused where it is not what was asked for."""
+        """The parameters of the distribution that the module returned; anything else is refused."""
         sizes, name = self.sizes, self.head.name
         numbers, (kind, family, each) = self.defining(found), self.kind
         if numbers is None:
@@ -358,7 +357,7 @@ class _ModuleNet(PolicyNet):
 
     @abstractmethod
     def defining(self, found: Any) -> Numbers | None:
-        """The numbers that define a distribution of this kind of actions; None for anything else."""
+        """The parameters of a distribution over this kind of actions; None for anything else."""
 
 
 @final
@@ -397,15 +396,15 @@ class _GaussianModule(_ModuleNet, GaussianNet):
         return []
 
     def measure_each(self, nets: Sequence[Any]) -> None:
-        """Nothing: these networks stand beside no other."""
+        """Nothing: these networks are never joined with others."""
 
 
 _EXCHANGED = "exchanged"
-"""The key of 1 for each member whose two actions are exchanged, and 0 for the others."""
+"""Key of a (member,) tensor: 1 where the two actions are exchanged, otherwise 0."""
 
 
 def _key(name: str) -> str:
-    """The name of a parameter of the module as one that a `ParameterDict` takes, whatever it is."""
+    """The name of a parameter in a form that every `ParameterDict` accepts."""
     return f"module/{name.replace('.', '/')}"
 
 
@@ -414,13 +413,13 @@ def _name(key: str) -> str:
 
 
 def _single(values: Tensor) -> Tensor:
-    """Real numbers in single precision."""
+    """The values, in single precision if they are real numbers."""
     return values.detach().float() if values.is_floating_point() else values.detach()
 
 
 @final
 class _AtHorizons(nn.Module):
-    """Copies of a module, each of which predicts the mean actions over one horizon: the Gaussian of their moments."""
+    """Copies of a module, one per horizon: a Gaussian with the moments of their distributions."""
 
     def __init__(self, each: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -428,15 +427,15 @@ class _AtHorizons(nn.Module):
 
     def forward(self, observations: Any) -> Any:
         found = [module(observations) for module in self.each]
-        if strange := [each for each in found if not isinstance(each, Distribution)]:
-            return strange[0]
+        if invalid := [each for each in found if not isinstance(each, Distribution)]:
+            return invalid[0]  # which `_numbers` refuses
         mean, deviation = (torch.cat([getattr(each, name) for each in found], -1) for name in ("mean", "stddev"))
         return Independent(Normal(mean, deviation), 1)
 
 
 @final
 class _OneByOne(torch.autograd.Function):
-    """A module called for one member after the other, and again for the gradient; for modules that `vmap` refuses."""
+    """Call a module for one member after another, and again for the gradient, if `vmap` does not support it."""
 
     @staticmethod
     def forward(context: Any, net: _ModuleNet, whole: Tensor, *tensors: Tensor) -> Numbers:
@@ -480,6 +479,6 @@ def _write_modes(modes: _Modes) -> None:
 
 
 _MODES = ProcessSetting(_read_modes, _write_modes)
-"""Whether distributions check their numbers, and two kernels of attention. `vmap` cannot branch on numbers and does not
-know the kernels, and a member that becomes non-finite must not end the others."""
+"""Validation of distributions, and two attention kernels. `vmap` supports neither branches on values nor the kernels,
+and a member that becomes non-finite must not end the others."""
 _PLAIN: _Modes = (False, False, False)

@@ -1,4 +1,4 @@
-"""The normaliser: which numbers of an observation the networks see, and in what units."""
+"""The normaliser: selects the inputs of the networks and scales them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ileed.data.encoding import Arrays
 
 @final
 class Normaliser(nn.Module):
-    """Selects the inputs that varied in the data, centres and scales them, and returns them in single precision.
+    """Select the inputs that vary in the data, standardise them, and return them in single precision.
 
     It is part of the policy, which therefore takes observations in their own units. `shift` and `scale` are float64
-    where the data need double precision: inputs are then standardised in it before they are cast to float32. `arrays`
-    names the observations where there are several.
+    where the data need double precision; inputs are then standardised before they are cast to float32. `arrays` names
+    the observation arrays if there are several.
     """
 
     kept: Tensor
@@ -34,7 +34,7 @@ class Normaliser(nn.Module):
         self.register_buffer("scale", scale)
 
     def forward(self, observations: Tensor) -> Float[Tensor, "input observation"]:
-        """What the networks see of (unique observation, *shape) observations."""
+        """The networks' inputs from (unique observation, *shape) observations."""
         return self.normalise(observations.flatten(1)[:, self.kept].T)
 
     def input_precision(self, tolerance: float) -> torch.dtype:
@@ -43,7 +43,7 @@ class Normaliser(nn.Module):
         return torch.float64 if bool((error > tolerance).any()) else torch.float32
 
     def normalise(self, varying: Shaped[Tensor, "input observation"]) -> Float[Tensor, "input observation"]:
-        """Centre and scale inputs that are already only the varying ones."""
+        """Standardise inputs that are already selected."""
         varying = varying.to(self.shift.dtype)
         return ((varying - self.shift[:, None]) / self.scale[:, None]).float().contiguous()
 
@@ -51,7 +51,7 @@ class Normaliser(nn.Module):
 @final
 @dataclass(frozen=True, eq=False)
 class ActionScale:
-    """Where the actions of a data set lie, in each dimension."""
+    """Location and range of the actions of a data set, per dimension."""
 
     mean: Float[Tensor, " dimension"]
     spread: Float[Tensor, " dimension"]
@@ -62,7 +62,7 @@ class ActionScale:
 def input_moments(
     observations: Float[Tensor, "input observation"], weight: Float[Tensor, " observation"]
 ) -> tuple[Float[Tensor, " input"], Float[Tensor, " input"]]:
-    """The mean of each input over steps, and its standard deviation, in double precision."""
+    """The weighted mean and standard deviation of each input, in double precision."""
     share = weight / weight.sum()
     mean = observations.double() @ share
     return mean, ((observations.double() - mean[:, None]) ** 2 @ share).sqrt()
@@ -78,10 +78,10 @@ def normaliser_for(
 ) -> Normaliser:
     """The normaliser of a data set: each input in units of its standard deviation over steps, or as it is.
 
-    `unscaled` marks indicators (one in a row's own category, zero elsewhere) and codes, which are not scaled: in units
-    of its standard deviation, a category of one row in a hundred would be ten, and of one in ten thousand a hundred.
-    `dtype` is the precision in which inputs are standardised. A standard deviation below its rounding error at the mean
-    is replaced by that error, so that rounding is not magnified, and values that differ stay half a unit apart or more.
+    `unscaled` marks indicators and codes, which are not scaled: a category of one row in a hundred would become ten
+    standard deviations, and of one in ten thousand a hundred. `dtype` is the precision in which inputs are
+    standardised. A standard deviation below its rounding error at the mean is replaced by that error, so that rounding
+    is not magnified and different values stay at least half a unit apart.
     """
     if moments is None or (unscaled is not None and unscaled.all()):
         ones = torch.ones(len(varying))

@@ -1,4 +1,4 @@
-"""Policies: networks that give a distribution over actions after each observation."""
+"""Policies: networks that map observations to distributions over actions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ileed.model.normaliser import ActionScale, Normaliser
 
 
 class AbstractPolicyHead(ABC):
-    """Settings of a policy network.
+    """Settings of a policy network: a frozen dataclass.
 
     Laws: `build` draws each member's parameters from that member's generator alone; the module maps
     (input, observation) tensors to a normalised distribution of batch shape (member, observation).
@@ -31,29 +31,28 @@ class AbstractPolicyHead(ABC):
 
     discrete: bool
     length: int = 1
-    """How many time steps in a row the network must be shown; one where it is not recurrent."""
-
+    """Number of consecutive time steps that the network reads at once; one unless it is recurrent."""
     hidden: tuple[int, ...] = ()
-    """The sizes of hidden layers, where it has any."""
+    """Sizes of hidden layers."""
     compares_widths: bool = False
-    """Whether `resized` may be called, so that held-out episodes can choose how many hidden units it has."""
+    """Whether held-out episodes may choose the sizes of hidden layers, by `resized`."""
     can_stand_beside: bool = True
-    """Whether networks of several data sets can be one, padded with zeros, and a CUDA graph can record a step."""
+    """Whether networks of several data sets can be joined and padded, and a CUDA graph can record a step."""
     learns_from_batches: bool = False
-    """Whether it learns from mini-batches of steps also where they are few, unless observations repeat."""
+    """Whether it learns from mini-batches even if there are few steps, unless observations repeat."""
     is_module: bool = False
-    """Whether it is a module of the user's own, which a run directory does not contain."""
+    """Whether it is the user's own module, which a run directory does not contain."""
 
     def for_data(self, data: Demonstrations) -> AbstractPolicyHead:
-        """The same head with what was left to the data filled in."""
+        """The same head with data-dependent defaults filled in."""
         return self
 
     def with_module(self, module: Any) -> AbstractPolicyHead:
-        """The same head with a module of the user's own, where it was saved without one."""
+        """The same head with the user's own module, if it was saved without one."""
         return self
 
     def rater(self, horizons: int) -> AbstractPolicyHead | None:
-        """The head that predicts mean actions over so many horizons, to rate demonstrators; None for `MixtureMLP`."""
+        """The head that predicts mean actions over this many horizons, to rate demonstrators; None for `MixtureMLP`."""
         return None
 
     def resized(self, hidden: tuple[int, ...]) -> AbstractPolicyHead:
@@ -70,49 +69,52 @@ class AbstractPolicyHead(ABC):
 
 
 State = tuple[Tensor, ...]
-"""A policy's hidden state: tensors whose first axis is the row; none where a policy is not recurrent."""
+"""A policy's hidden state: tensors whose first axis is the row; empty unless it is recurrent."""
 Seen = Float[Tensor, "*group input observation"]
 Legal = Bool[Tensor, "action observation"] | None
-"""Which actions may be taken after each observation; None where all may."""
+"""The legal actions at each observation; None if all are."""
 
 
 class PolicyNet(nn.Module, ABC):
-    """A policy network of every member; `body` ends in the numbers that a distribution is made of.
+    """The policy networks of all members; `body` outputs the parameters of a distribution.
 
-    Called as a module it is the policy to learn: a recurrent one takes (time step, row) observations, and begins each
-    row without a hidden state. It acts by `step`, `average`, and then `most_likely` or `sample`.
+    Called as a module for learning, a recurrent policy takes (time step, row) observations and starts each row from a
+    zero hidden state. To act, call `step`, `average`, and then `most_likely` or `sample`.
+
+    Laws: `step` from the initial state gives what the module gives for a whole window; `average` is the mean of the
+    members' densities; `sample` depends on its generator alone.
     """
 
     body: MLP
     parameter_names: tuple[str, ...]
-    """The names of what `parameters_of` returns."""
+    """Names of what `parameters_of` returns."""
 
     def skill_parameters(self) -> list[nn.Parameter]:
-        """The parameters that measure people, as w does, and are learned at the skill learning rate."""
+        """Parameters that are learned at the skill learning rate."""
         return []
 
     def see(self, normaliser: Normaliser, data: Demonstrations, *, standardised: bool) -> None:
-        """Take from the data what undoes the normaliser, unless inputs stay standardised; ours read normalised ones."""
+        """Store what undoes the normaliser, unless inputs stay standardised; our networks read normalised inputs."""
 
     def measure(self, scale: ActionScale) -> None:
-        """Model actions in units of their scale in the data; nothing to do where actions are discrete."""
+        """Store the scale of continuous actions, in units of which they are modelled."""
 
     def measure_each(self, nets: Sequence[Any]) -> None:
-        """Take the buffers of these networks, whose members stand here one network after the other."""
+        """Store the buffers of these networks, of which this one has all members."""
 
     @torch.no_grad()
     def exchange_actions(self, members: Bool[Tensor, " member"]) -> None:
-        """Exchange the two actions of a policy that chooses between two, in these members."""
+        """Exchange the two actions in these members of a policy that chooses between two."""
         for parameter in (self.body.last.weight, self.body.last.bias):
             parameter[members] = parameter[members].flip(1)
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The names of the tensors of a hidden state."""
+        """Names of the tensors of a hidden state."""
         return tuple(f"state_{number}" for number, _ in enumerate(self.initial_state(1)))
 
     def initial_state(self, rows: int) -> State:
-        """The hidden state at the start of as many episodes; empty where the policy is not recurrent."""
+        """The hidden state at the start of this many episodes; empty unless the policy is recurrent."""
         return ()
 
     def forward(self, observations: Seen, legal: Legal = None) -> Any:
@@ -121,7 +123,7 @@ class PolicyNet(nn.Module, ABC):
 
     @abstractmethod
     def read(self, outputs: Float[Tensor, "member output observation"], legal: Legal = None) -> Any:
-        """The distribution that the outputs of `body` stand for."""
+        """The distribution whose parameters `body` outputs."""
 
     def step(self, observations: Seen, state: State, legal: Legal = None) -> tuple[Any, State]:
         """The distribution of each row's next action, of batch shape (member, row), and the next hidden state."""
@@ -133,11 +135,11 @@ class PolicyNet(nn.Module, ABC):
 
     @abstractmethod
     def parameters_of(self, distribution: Any) -> tuple[Tensor, ...]:
-        """The numbers that define the mean over members of their distributions, each with the row as its first axis."""
+        """The parameters of `average`, each with the row as its first axis."""
 
     @abstractmethod
     def most_likely(self, distribution: Any, generator: torch.Generator) -> Tensor:
-        """The action of each row where none is sampled; a head may still choose by chance among its components."""
+        """The action of each row without sampling; a head may still draw a mixture component."""
 
     @abstractmethod
     def sample(self, distribution: Any, generator: torch.Generator) -> Tensor:
@@ -145,7 +147,7 @@ class PolicyNet(nn.Module, ABC):
 
 
 def hidden_layers(hidden: object) -> tuple[int, ...]:
-    """The sizes of hidden layers; those that make no network are refused."""
+    """Sizes of hidden layers as a tuple of positive whole numbers."""
     rule = "pass the size of every hidden layer, a whole number of one or more, as in hidden=(32, 32)"
     return whole_numbers("hidden", hidden, least=1, rule=rule)
 
@@ -153,7 +155,7 @@ def hidden_layers(hidden: object) -> tuple[int, ...]:
 @final
 @dataclass(frozen=True, kw_only=True)
 class CategoricalMLP(AbstractPolicyHead):
-    """A multi-layer perceptron with a probability for each of a list of actions."""
+    """A multi-layer perceptron over discrete actions."""
 
     hidden: tuple[int, ...] = (4, 4)
     discrete = True
@@ -168,15 +170,14 @@ class CategoricalMLP(AbstractPolicyHead):
 
 @dataclass(frozen=True, kw_only=True)
 class AbstractMixtureHead(AbstractPolicyHead):
-    """Settings of a network that ends in a mixture of `modes` diagonal Gaussians over continuous actions.
+    """Settings of a network whose output is a mixture of `modes` diagonal Gaussians over continuous actions.
 
-    Actions are modelled in units of their spread in the data, so their scale does not matter;
-    `standard_deviation_floor` is the least standard deviation, in those units. With `shared_standard_deviations` each
-    mode has one standard deviation for all states: what differs between people can then only be their expertise.
+    Actions are modelled in units of their standard deviation in the data, so that their scale does not matter;
+    `standard_deviation_floor` is the least standard deviation, in these units. With `shared_standard_deviations` each
+    mode has one standard deviation for all states: demonstrators can then differ in their expertise only.
 
-    A binary dimension, which is at one end of its range or the other as a gripper is, has `fixed_standard_deviation`,
-    in the same units. Learned as the others are (None), it would fall to the floor, and then a single late closing of
-    a gripper costs more than all else that was learned.
+    Binary dimensions, such as a gripper, have `fixed_standard_deviation`, in the same units. A learned one (None) would
+    fall to the floor, where closing a gripper one step late costs more than everything else that was learned.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -204,10 +205,7 @@ class AbstractMixtureHead(AbstractPolicyHead):
 @final
 @dataclass(frozen=True, kw_only=True)
 class MixtureMLP(AbstractMixtureHead):
-    """A multi-layer perceptron with a mixture of `modes` diagonal Gaussians over continuous actions.
-
-    `AbstractMixtureHead` says what the settings mean.
-    """
+    """A multi-layer perceptron with the output and settings of `AbstractMixtureHead`."""
 
     compares_widths = True
 
@@ -218,12 +216,12 @@ class MixtureMLP(AbstractMixtureHead):
 @final
 @dataclass(frozen=True, kw_only=True)
 class MixtureLSTM(AbstractMixtureHead):
-    """Layers of long short-term memory that end in a mixture of `modes` diagonal Gaussians over continuous actions.
+    """LSTM layers with the output and settings of `AbstractMixtureHead`.
 
-    It learns from windows of `length` steps, each begun without a hidden state, and when it acts its hidden state is
-    reset as often. Means are bounded by the range of the actions in the data, through the hyperbolic tangent; standard
-    deviations are as in `MixtureMLP`. With `low_noise` it acts by the mean of a component drawn by its weight, as
-    robomimic evaluates; without, by the mean of the component of greatest weight.
+    It learns from windows of `length` steps, each started from a zero hidden state, and resets its hidden state after
+    as many steps when it acts. Means are bounded by the range of the actions in the data, by a hyperbolic tangent. With
+    `low_noise` it acts by the mean of a component drawn by its weight, as robomimic evaluates; without, by the mean of
+    the component of greatest weight.
     """
 
     hidden: tuple[int, ...] = (400, 400)
@@ -233,7 +231,7 @@ class MixtureLSTM(AbstractMixtureHead):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.hidden:
-            raise SettingsError("hidden layers are (): a recurrent policy needs one or more")
+            raise SettingsError("hidden is (): a recurrent policy needs one or more layers", code="hidden-invalid")
         length = whole_number("length", self.length, least=1, rule="a window needs one step or more, a whole number")
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "low_noise", true_or_false("low_noise", self.low_noise))
@@ -274,7 +272,7 @@ class _CategoricalNet(CategoricalNet):
 
 
 class GaussianNet(PolicyNet, ABC):
-    """A network whose outputs are the weights, means and standard deviations of Gaussians, in the actions' units."""
+    """A network whose outputs are mixture weights, means and standard deviations, in the units of the actions."""
 
     parameter_names = ("log_weights", "means", "standard_deviations")
     action_shift: Tensor
@@ -294,7 +292,7 @@ class GaussianNet(PolicyNet, ABC):
         self.register_buffer("action_scale", torch.ones(sizes.actions))
 
     def skill_parameters(self) -> list[nn.Parameter]:
-        """The standard deviations that all states share: what differs between people is measured by them."""
+        """Standard deviations shared by all states, which are on the scale of expertise."""
         return [self.spreads] if self.shared else []
 
     def measure(self, scale: ActionScale) -> None:
@@ -306,7 +304,7 @@ class GaussianNet(PolicyNet, ABC):
             setattr(self, name, torch.cat(rows))
 
     def means(self, raw: Tensor) -> Tensor:
-        """The means of components, in the actions' units."""
+        """Means of components, in the units of the actions."""
         return self.action_shift + self.action_scale * raw
 
     def read(self, outputs: Float[Tensor, "member output observation"], legal: Legal = None) -> MixtureSameFamily:
@@ -320,7 +318,7 @@ class GaussianNet(PolicyNet, ABC):
         return mixture(weights, means, (learned * self.action_scale).expand_as(means))
 
     def average(self, distribution: MixtureSameFamily) -> MixtureSameFamily:
-        """One mixture of all members' components."""
+        """One mixture of the components of all members."""
         logits, means, standard_deviations = (list(part) for part in mixture_parts(distribution))
         weights = torch.cat([each.log_softmax(-1) for each in logits], -1)
         return mixture(weights, torch.cat(means, -2), torch.cat(standard_deviations, -2))
@@ -329,7 +327,7 @@ class GaussianNet(PolicyNet, ABC):
         return mixture_parts(self.average(distribution))
 
     def most_likely(self, distribution: MixtureSameFamily, generator: torch.Generator) -> Tensor:
-        """The mean of the component of greatest weight; with `low_noise`, of one drawn by its weight."""
+        """The mean of the component of greatest weight, or with `low_noise` of one drawn by its weight."""
         if self.low_noise:
             return component_action(distribution, draw_component(distribution, generator))
         return component_action(distribution, distribution.mixture_distribution.logits.argmax(-1))
@@ -375,13 +373,13 @@ class RecurrentNet(GaussianNet):
         return (*(f"{part}_{layer}" for layer in layers for part in ("hidden", "cell")), "age")
 
     def initial_state(self, rows: int) -> State:
-        """Zeros: hidden values and cells of every layer in turn, (row, member, unit), and the age of the episode."""
+        """Zeros: hidden values and cells of each layer, (row, member, unit), and the age of the episode."""
         weight = self.body.last.weight
         values = [weight.new_zeros(rows, len(weight), units) for units in self.units for _ in ("hidden", "cell")]
         return (*values, torch.zeros(rows, dtype=torch.long, device=weight.device))
 
     def step(self, observations: Seen, state: State, legal: Legal = None) -> tuple[MixtureSameFamily, State]:
-        """One step of every row; the hidden state is zero again after every `length` steps, as in learning."""
+        """One step of every row; the hidden state is reset after every `length` steps, as in learning."""
         *before, age = state
         hidden_values = [each.permute(1, 2, 0) * (age % self.length > 0) for each in before]
         values, after = observations, list[Tensor]()
@@ -396,5 +394,5 @@ class RecurrentNet(GaussianNet):
         self.action_middle, self.action_reach = (scale.low + scale.high) / 2, (scale.high - scale.low) / 2
 
     def means(self, raw: Tensor) -> Tensor:
-        """Within the range of the actions in the data."""
+        """Means within the range of the actions in the data."""
         return self.action_middle + self.action_reach * raw.tanh()

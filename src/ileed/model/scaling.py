@@ -1,4 +1,4 @@
-"""Demonstrator model of continuous actions with a signal-to-noise ratio: gains and noise of each demonstrator's own."""
+"""Demonstrator model of continuous actions with per-demonstrator gains and noise levels."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from ileed._torch import Float
 from ileed.data import Array, Demonstrations
 from ileed.errors import SettingsError, number, true_or_false, whole_number
 from ileed.model.batch import Batch, PerCount, Sizes
-from ileed.model.context import NO_CONTEXT, Context
-from ileed.model.demonstrators import AbstractDemonstratorModel, Learned, LearnedColumn, VarianceScaling
+from ileed.model.demonstrators import (
+    NO_CONTEXT,
+    AbstractDemonstratorModel,
+    Context,
+    Learned,
+    LearnedColumn,
+    VarianceScaling,
+)
 from ileed.model.distributions import GaussianMixture, among, mixture, mixture_parts
 from ileed.model.nets import Generators, Pick
 
-_LONGEST, _LONGEST_SECONDS = 32, 2.0
-"""Longest horizon that is tried, in steps, or in seconds where the data state their rate."""
-_SHARE_OF_EPISODE = 4
-"""A horizon is at most the median episode length divided by this."""
-_SHOWN = 6
-"""Dimensions of actions whose parameters a report shows."""
+_LONGEST, _LONGEST_SECONDS = 32, 2.0  # horizon that is tried, in steps, or in seconds where the data state their rate
+_SHARE_OF_EPISODE = 4  # the median episode has at least this many times the steps of a horizon
+_SHOWN = 6  # dimensions of actions whose parameters a report shows
 _SECONDS = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*s\s*")
 
 
@@ -40,40 +43,38 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
     p(a | s, i) = sum over k of pi_k(s) N(a; c + g_i (mu_k(s) - c) + b_i, g_i^2 sigma_k(s)^2 / (rho kappa_i)), for each
     dimension of the action, with c the mean action in the data. Noise that grows with the command is signal-dependent
     noise (Harris and Wolpert, "Signal-dependent noise determines motor planning", Nature 394, 1998): a demonstrator
-    whose actions are half as large and whose noise is half as large has the same rho. `VarianceScaling` gives that
-    demonstrator four times the expertise, and so rewards hesitation. The policy's sigma_k(s) covers noise that varies
-    with the state within a demonstrator.
+    whose actions and noise are both half as large has the same rho. `VarianceScaling` gives that demonstrator four
+    times the expertise, and so rewards hesitation. The policy's sigma_k(s) covers noise that varies with the state
+    within a demonstrator.
 
-    log g_i and log kappa_i have one value for each dimension, or one in all (`per_dimension=False`). Their mean over
-    demonstrators, weighted as their episodes are, is zero, since what all share belongs to the policy, and their prior
-    is Gaussian with a variance of 1 / `shrinkage`, as are offsets b_i in units of `spread` (the random effects of Laird
-    and Ware, Biometrics 1982).
+    log g_i and log kappa_i have one value per dimension, or one in all (`per_dimension=False`). Their weighted mean
+    over demonstrators is zero, because what all demonstrators share belongs to the policy. Their prior is Gaussian with
+    variance 1 / `shrinkage`, as is that of offsets b_i in units of `spread` (the random effects of Laird and Ware,
+    Biometrics 1982).
 
-    A fit rates demonstrators by the share of the variance of their actions that the policy explains, which is
-    SNR / (1 + SNR) with SNR the signal-to-noise ratio, of the mean action over a `horizon`
-    (`ileed.rating.signal`).
+    A fit rates demonstrators by the share of the variance of their actions that the policy explains, SNR / (1 + SNR)
+    with SNR the signal-to-noise ratio of the mean action over a `horizon` (`ileed.rating.signal`).
     """
 
     gain: bool = True
     """Whether demonstrators have gains."""
     offset: bool = False
-    """Whether demonstrators have offsets; without, a constant error counts as noise."""
+    """Whether demonstrators have offsets; without them, a constant error counts as noise."""
     per_dimension: bool = True
     """Whether gains and noise levels differ between dimensions of the action."""
     horizon: int | str | None = None
-    """Over how many next steps actions are averaged to rate demonstrators: steps, or seconds as in "1.5s" where the
-    data state their rate. None takes the horizon at which ratings are most reliable. The policy does not depend on
-    it."""
+    """Number of steps over which actions are averaged to rate demonstrators, or seconds, as in "1.5s", if the data
+    state their rate. None chooses the horizon with the most reliable ratings. The policy does not depend on it."""
     shrinkage: float = 4.0
     """Precision of the prior of log gains, log noise levels and offsets."""
     exempt: tuple[int, ...] | None = None
-    """Dimensions that all draw from the policy as it is; None for those of `Demonstrations.binary_dimensions`."""
+    """Dimensions that all demonstrators draw from the policy as it is; None for `Demonstrations.binary_dimensions`."""
     centre: tuple[float, ...] | None = None
     """c; None for the mean action in the data."""
     spread: tuple[float, ...] | None = None
     """Units of offsets; None for the standard deviation of the actions in the data."""
     importance: tuple[float, ...] | None = None
-    """Weights of demonstrators in the mean that is zero; None for equal ones, or those of a fit with weights."""
+    """Weights of demonstrators in the mean that is zero; None for equal weights, or those of a weighted fit."""
     discrete = False
     is_policy_at_expertise_one = False
     measures_from_mean = True
@@ -105,10 +106,10 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         for name in ("centre", "spread"):
             found = getattr(self, name)
             if found is not None and len(found) != sizes.actions:
-                rule = "pass one for each dimension, or None for those of the data"
+                rule = "pass one per dimension, or None for those of the data"
                 raise SettingsError(f"{name} has {len(found)} numbers but actions have {sizes.actions}: {rule}")
         if self.importance is not None and len(self.importance) != sizes.demonstrators:
-            found, rule = f"{len(self.importance)} numbers", "pass one for each, or None for equal ones"
+            found, rule = f"{len(self.importance)} numbers", "pass one per demonstrator, or None for equal weights"
             raise SettingsError(f"importance has {found} but there are {sizes.demonstrators} demonstrators: {rule}")
 
     def for_data(self, data: Demonstrations) -> SignalScaling:
@@ -128,10 +129,10 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         return replace(self, importance=tuple((importance / importance.sum()).tolist()))
 
     def horizons(self, data: Demonstrations) -> tuple[int, ...]:
-        """The one that was set, or powers of two up to 32 steps (2 s) and a quarter of the median episode length."""
+        """The given horizon, or powers of two up to 32 steps (2 s) and a quarter of the median episode length."""
         if isinstance(self.horizon, str):
             if data.fps is None:
-                raise SettingsError(f"horizon is {self.horizon!r} but the data state no rate: pass steps, or fps")
+                raise SettingsError(f"horizon is {self.horizon!r} but the data have no rate: pass steps, or fps")
             return (max(1, round(_seconds(self.horizon) * data.fps)),)
         if self.horizon is not None:
             return (self.horizon,)
@@ -164,7 +165,7 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         return found
 
     def log_prior(self, module: Any) -> Float[Tensor, " member"] | None:
-        # of the parameters as they are, not measured from their mean, so that the mean is held at zero too
+        # of the parameters before centring, so that their mean is shrunk towards zero too
         squares = [parameter.square().flatten(1).sum(1) for parameter in module.parameters()]
         return -0.5 * self.shrinkage * torch.stack(squares).sum(0) if squares else None
 
@@ -183,7 +184,7 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         here = self._at_expertise_one(policy.at(batch.observation_index), context)
         own = error if batch.observation_index.identity else error.index_select(1, batch.observation_index.index)
         if self.gain:
-            own = own * self._log_of("gain", context, own).mul(2).exp()
+            own = own * self._at_rows("gain", context, own).mul(2).exp()
         return self._noise.log_likelihood_with_error(here, expertise, _row_by_row(batch), own)
 
     def slips(self, module: Any) -> dict[str, Tensor]:
@@ -206,9 +207,9 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         if self.gain and not self.per_dimension:
             columns.append(LearnedColumn("gain", "gain", slips["gain"][:, 0].tolist()))
         says = (
-            "Expertise is the precision of a demonstrator about their own mean action. How far that mean is from the "
-            "policy's was learned beside it: an offset in the action's own units, and a gain by which deviations from "
-            "the mean action in the data are multiplied. A large bias of one demonstrator is what to train first."
+            "Expertise is a demonstrator's precision around their own mean action. The difference between that mean "
+            "and the policy's was learned separately: an offset in the units of the action, and a gain that multiplies "
+            "deviations from the mean action in the data. Train large biases of single demonstrators first."
         )
         return Learned([says], columns, "How each demonstrator's mean action differs from the policy's, best first")
 
@@ -220,40 +221,34 @@ class SignalScaling(AbstractDemonstratorModel[MixtureSameFamily]):
         return VarianceScaling(exempt=self.exempt)
 
     def _at_expertise_one(self, policy: Any, context: Context) -> GaussianMixture:
-        """The policy as each row's demonstrator follows it at expertise one."""
+        """How each row's demonstrator acts at expertise one."""
         if not self._names:
             return policy
         logits, means, standard_deviations = mixture_parts(policy)
         module: Any = context.module
         moved, wider, centre = means, standard_deviations, module.constant("centre", means)
         if self.gain:
-            gain = self._log_of("gain", context, means).exp()
+            gain = self._at_rows("gain", context, means).exp()
             moved, wider = centre + gain * (means - centre), wider * gain
         if self.offset:
-            moved = moved + self._log_of("offset", context, means) * module.constant("spread", means)
+            moved = moved + self._at_rows("offset", context, means) * module.constant("spread", means)
         if self.per_dimension:
-            wider = wider * self._log_of("precision", context, means).mul(-0.5).exp()
+            wider = wider * self._at_rows("precision", context, means).mul(-0.5).exp()
         return mixture(logits, moved, wider)
 
-    def _log_of(self, name: str, context: Context, like: Tensor) -> Float[Tensor, "member row 1 dimension"]:
+    def _at_rows(self, name: str, context: Context, like: Tensor) -> Float[Tensor, "member row 1 dimension"]:
         """A parameter of each row's demonstrator; zero in exempt dimensions."""
-
-        def own_of(module: Any) -> Tensor:
-            found: Tensor = module.own(name)
-            return found
-
-        own = context.own_value(own_of).unsqueeze(-2)
-        if not self.exempt:
-            return own
-        return torch.where(among(self.exempt, like), 0.0, own)
+        module: Any = context.module
+        own = context.at_rows(module.own(name)).unsqueeze(-2)
+        return torch.where(among(self.exempt, like), 0.0, own) if self.exempt else own
 
 
 @final
 class _OwnParameters(nn.Module):
-    """Parameters of demonstrators by name, (member, dimension or 1, demonstrator), all zero at first.
+    """Named parameters of demonstrators, (member, dimension or 1, demonstrator), initially zero.
 
-    They are measured from their mean over demonstrators, unless they are those of other demonstrators (`anchored`).
-    The log precisions of a demonstrator are measured from their mean over dimensions too, which is that of rho.
+    They are centred on their mean over demonstrators, unless they are `anchored`. The log precisions of a demonstrator
+    are centred over dimensions too: their mean is rho.
     """
 
     def __init__(
@@ -277,7 +272,7 @@ class _OwnParameters(nn.Module):
         return found - found.mean(-1, keepdim=True)
 
     def constant(self, name: str, like: Tensor) -> Float[Tensor, " number"]:
-        """A constant where `like` is; made once, so that a CUDA graph, which is recorded later, reads it."""
+        """A constant with the device and dtype of `like`; cached, so that a CUDA graph can read it."""
         key = (name, like.device, like.dtype)
         if key not in self._on_device:
             self._on_device[key] = torch.tensor(self._constants[name], device=like.device, dtype=like.dtype)
@@ -285,7 +280,7 @@ class _OwnParameters(nn.Module):
 
 
 def _row_by_row(batch: Batch) -> Batch:
-    """The batch for a policy that has been read at every count."""
+    """The batch for a policy that was already evaluated at every count."""
     counts = batch.demonstrator.index.shape[-1]
     here = torch.arange(counts, device=batch.weight.device)
     return replace(batch, observation_index=Pick(here, counts, identity=True), context={})
@@ -297,7 +292,7 @@ def _seconds(text: str) -> float:
 
 
 def _numbers(name: str, values: Any) -> tuple[float, ...]:
-    rule = "pass one finite number for each dimension, above zero where it is a spread"
+    rule = "pass one finite number per dimension, above zero for a spread"
     try:
         found = list(values)
     except TypeError:

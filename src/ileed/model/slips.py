@@ -1,8 +1,7 @@
-"""Demonstrator models whose slips are learned: what people do where they do not follow the policy.
+"""Demonstrator models with learned slips: what demonstrators do where they do not follow the policy.
 
-Each is `UniformMixture` with another distribution of slips, p(a | s, i) = rho pi(a | s) + (1 - rho) slip(a). What the
-slips follow is learned with all the rest, under a prior towards slips that are uniform, or alike for everybody: a
-person with few steps is then not taken for one of peculiar habits.
+Each is `UniformMixture` with another distribution of slips, p(a | s, i) = rho pi(a | s) + (1 - rho) slip(a). The
+distribution is learned under a prior that shrinks it towards uniform slips, or towards those of the population.
 """
 
 from __future__ import annotations
@@ -20,22 +19,27 @@ from torch.distributions import Categorical
 from ileed._torch import Float
 from ileed.data import Array
 from ileed.errors import number, true_or_false
-from ileed.model.batch import Batch, PerCount, Sizes, per_member
-from ileed.model.context import NO_CONTEXT, Context
-from ileed.model.demonstrators import AbstractDemonstratorModel, Learned, LearnedColumn, categorical
+from ileed.model.batch import Batch, PerCount, Sizes, of_members
+from ileed.model.demonstrators import (
+    NO_CONTEXT,
+    AbstractDemonstratorModel,
+    Context,
+    Learned,
+    LearnedColumn,
+    categorical,
+)
 from ileed.model.distributions import Choice
 from ileed.model.nets import Generators
 
 _LEARNED = (
     "Where a demonstrator does not follow the policy, the demonstrator model says what they do instead, as learned "
-    "from their steps. A slip to train first is frequent and particular to one demonstrator."
+    "from their steps. The slips to train first are frequent and particular to one demonstrator."
 )
 _CAPTION = "What demonstrators do where they do not follow the policy, most expert first"
-_RULE = "it counts slips that are assumed beforehand: pass a number, zero or more"
 
 
 class _Slips(nn.Module):
-    """The parameters of a model by name, all zero at first: slips are then uniform, and the same for everybody."""
+    """Named parameters of a model, initially zero: slips are then uniform and the same for all demonstrators."""
 
     def __init__(self, members: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
         super().__init__()
@@ -46,17 +50,17 @@ class _Slips(nn.Module):
 @final
 @dataclass(frozen=True, kw_only=True)
 class BiasedMixture(AbstractDemonstratorModel[Choice]):
-    """With probability `expertise` follow the policy, otherwise act by a habit of one's own, whatever the state.
+    """With probability `expertise` follow the policy, otherwise act by a habit that ignores the state.
 
-    p(a | s, i) = rho pi(a | s) + (1 - rho) b_i(a), with b_i learned for each person, or one b for all (`shared`). The
-    prior of b_i is a Dirichlet distribution with its mode at uniform slips, of `pseudo_counts` assumed slips for each
-    action. Without states this is MACE: Hovy et al., "Learning whom to trust with MACE", NAACL 2013.
+    p(a | s, i) = rho pi(a | s) + (1 - rho) b_i(a), with b_i learned for each demonstrator, or one b for all (`shared`).
+    The prior of b_i is a Dirichlet distribution with its mode at uniform slips and `pseudo_counts` assumed slips to
+    each action. Without states this is MACE: Hovy et al., "Learning whom to trust with MACE", NAACL 2013.
     """
 
     shared: bool = False
-    """Whether all people have the same habit."""
+    """Whether all demonstrators have the same habit."""
     pseudo_counts: float = 1.0
-    """Slips to each action that are assumed beforehand; 0 for none."""
+    """Slips to each action that the prior assumes; 0 for none."""
     discrete = True
 
     def __post_init__(self) -> None:
@@ -74,15 +78,16 @@ class BiasedMixture(AbstractDemonstratorModel[Choice]):
         return self.pseudo_counts * module.get_parameter("slip").log_softmax(1).flatten(1).sum(1)
 
     def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
-        slip = _of_rows("slip", self.shared, context).softmax(-1)
-        return categorical(torch.lerp(slip.expand_as(policy.probs), policy.probs, expertise.unsqueeze(-1)))
+        logits = context.parameter("slip").unsqueeze(1) if self.shared else context.own("slip")
+        slip = logits.softmax(-1).expand_as(policy.probs)
+        return categorical(torch.lerp(slip, policy.probs, expertise.unsqueeze(-1)))
 
     def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         slip = _slip_taken(module.get_parameter("slip"), self.shared, batch)
         return _log(torch.lerp(slip, policy.taken(batch).exp(), expertise))
 
     def slips(self, module: nn.Module) -> dict[str, Tensor]:
-        return {"slip": _people_first(module.get_parameter("slip").softmax(1))}
+        return {"slip": _demonstrators_first(module.get_parameter("slip").softmax(1))}
 
     def learned(self, slips: Mapping[str, Array], actions: Sequence[str]) -> Learned:
         return Learned([_LEARNED], () if self.shared else _habits(slips["slip"], actions), _CAPTION)
@@ -94,20 +99,20 @@ class BiasedMixture(AbstractDemonstratorModel[Choice]):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Persistent(AbstractDemonstratorModel[Choice]):
-    """With probability `expertise` follow the policy, otherwise go on with the previous action, or act at random.
+    """With probability `expertise` follow the policy, otherwise repeat the previous action, or act at random.
 
-    p(a | s, i, a') = rho pi(a | s) + (1 - rho) (kappa [a = a'] + (1 - kappa) b(a)), where a' is the action before in
-    the episode; at its first step a slip follows b. The probability kappa of repeating is learned, one for all people
-    or one for each (`per_person`); b is uniform, or with `biased` a habit of each person's own as in `BiasedMixture`.
-    Repeated actions are the "action persistence" of Metelli et al., ICML 2020, here as a person's slip.
+    p(a | s, i, a') = rho pi(a | s) + (1 - rho) (kappa [a = a'] + (1 - kappa) b(a)), where a' is the previous action of
+    the episode; slips in its first step follow b. The probability kappa of repeating is learned, one for all
+    demonstrators or one for each (`per_person`); b is uniform or, with `biased`, each demonstrator's habit as in
+    `BiasedMixture`. Repeated actions are the "action persistence" of Metelli et al., ICML 2020, here as a slip.
     """
 
     per_person: bool = False
-    """Whether each person has a probability of repeating of their own."""
+    """Whether each demonstrator has a probability of repeating."""
     biased: bool = False
-    """Whether slips that do not repeat follow a habit of each person's own."""
+    """Whether slips that do not repeat follow each demonstrator's habit."""
     pseudo_counts: float = 1.0
-    """Slips of each kind that are assumed beforehand; 0 for none."""
+    """Slips of each kind that the prior assumes; 0 for none."""
     discrete = True
     context = ("previous_action",)
 
@@ -121,10 +126,9 @@ class Persistent(AbstractDemonstratorModel[Choice]):
         return {1: cls(), 3: cls(biased=True)}
 
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
-        people = sizes.demonstrators
-        shapes: dict[str, tuple[int, ...]] = {"repeat": (people if self.per_person else 1,)}
+        shapes: dict[str, tuple[int, ...]] = {"repeat": (sizes.demonstrators if self.per_person else 1,)}
         if self.biased:
-            shapes["slip"] = (sizes.actions, people)
+            shapes["slip"] = (sizes.actions, sizes.demonstrators)
         return _Slips(len(generators), shapes)
 
     def log_prior(self, module: nn.Module) -> Float[Tensor, " member"]:
@@ -138,17 +142,16 @@ class Persistent(AbstractDemonstratorModel[Choice]):
     def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         actions, previous = policy.probs.shape[-1], context["previous_action"]
         again = torch.nn.functional.one_hot(previous.clamp_min(0), actions).to(policy.probs)
-        other = _of_rows("slip", False, context).softmax(-1) if self.biased else torch.full_like(again, 1 / actions)
-        repeat = _of_rows("repeat", not self.per_person, context).sigmoid() * (previous >= 0)
+        other = context.own("slip").softmax(-1) if self.biased else torch.full_like(again, 1 / actions)
+        logits = context.own("repeat") if self.per_person else context.parameter("repeat")
+        repeat = logits.sigmoid() * (previous >= 0)
         slip = torch.lerp(other, again.expand_as(policy.probs), repeat.unsqueeze(-1))
         return categorical(torch.lerp(slip, policy.probs, expertise.unsqueeze(-1)))
 
     def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         previous, members = batch.context["previous_action"], len(expertise)
-        again = (batch.action == previous).to(expertise.dtype)
-        known = (previous >= 0).to(expertise.dtype)
-        if previous.ndim == 2:
-            again, known = per_member(again, members), per_member(known, members)
+        again = of_members((batch.action == previous).to(expertise.dtype), members)
+        known = of_members((previous >= 0).to(expertise.dtype), members)
         repeat = module.get_parameter("repeat").sigmoid()
         repeat = (batch.demonstrator(repeat) if self.per_person else repeat) * known
         other: Tensor = expertise.new_full((), 1 / policy.log_probs.shape[-2])
@@ -158,9 +161,9 @@ class Persistent(AbstractDemonstratorModel[Choice]):
         return _log(torch.lerp(slip, policy.taken(batch).exp(), expertise))
 
     def slips(self, module: nn.Module) -> dict[str, Tensor]:
-        found = {"repeat": _people_first(module.get_parameter("repeat").sigmoid(), shared=not self.per_person)}
+        found = {"repeat": module.get_parameter("repeat").sigmoid()}
         if self.biased:
-            found["slip"] = _people_first(module.get_parameter("slip").softmax(1))
+            found["slip"] = _demonstrators_first(module.get_parameter("slip").softmax(1))
         return found
 
     def learned(self, slips: Mapping[str, Array], actions: Sequence[str]) -> Learned:
@@ -169,9 +172,7 @@ class Persistent(AbstractDemonstratorModel[Choice]):
             own = LearnedColumn("repeats the last action", "repeat", slips["repeat"].tolist())
             return Learned([_LEARNED], [*columns, own], _CAPTION)
         share = 100 * float(slips["repeat"][0])
-        return Learned(
-            [_LEARNED, f"A slip repeats the previous action in {share:.0f} % of the cases."], columns, _CAPTION
-        )
+        return Learned([_LEARNED, f"{share:.0f}% of slips repeat the previous action."], columns, _CAPTION)
 
     def at_expertise_zero(self, sizes: Sizes) -> str:
         return "the previous action again, or at random"
@@ -180,19 +181,19 @@ class Persistent(AbstractDemonstratorModel[Choice]):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Confusion(AbstractDemonstratorModel[Choice]):
-    """Take an action for another: which one depends on the person, and on what the policy would do.
+    """Confuse actions: which one is taken depends on the demonstrator and on the action that the policy would take.
 
     p(a | s, i) = sum over y of pi(y | s) C_i[y, a], with C_i[y, y] = rho e^d / (rho e^d + 1 - rho), d = d_i[y], and
     C_i[y, a] = (1 - C_i[y, y]) B_i[y, a] elsewhere. The confusion matrix C_i is that of Dawid and Skene, "Maximum
-    likelihood estimation of observer error-rates using the EM algorithm", Applied Statistics 1979, where every state
-    is a task; expertise rho is the level about which a person's own diagonal varies, by offsets d_i that sum to zero
-    over actions. Priors: `pseudo_counts` assumed slips in each row of each B_i, as the population's matrix has them,
-    and a standard normal distribution of d_i[y]. A policy with its actions exchanged is as likely, with matrices that
-    make up for it: people are taken to do as the policy would more often than not, or as gold people do.
+    likelihood estimation of observer error-rates using the EM algorithm", Applied Statistics 1979, with states as
+    tasks; expertise rho is the level around which a demonstrator's diagonal varies, by offsets d_i that sum to zero
+    over actions. Priors: `pseudo_counts` assumed slips in each row of each B_i, distributed as in the population's
+    matrix, and a standard normal distribution of d_i[y]. A policy with permuted actions is as likely, with matrices
+    that compensate: demonstrators are assumed to follow the policy more often than not, or as gold demonstrators do.
     """
 
     pseudo_counts: float = 5.0
-    """Slips from each action that are assumed beforehand, distributed as those of all people; 0 for none."""
+    """Slips from each action that the prior assumes, distributed as in the population; 0 for none."""
     discrete = True
     actions_can_be_exchanged = True
 
@@ -204,8 +205,8 @@ class Confusion(AbstractDemonstratorModel[Choice]):
         return {4: cls()}
 
     def build(self, sizes: Sizes, generators: Generators) -> nn.Module:
-        actions, people = sizes.actions, sizes.demonstrators
-        shapes = {"population": (actions, actions), "own": (actions, actions, people), "diagonal": (actions, people)}
+        actions, count = sizes.actions, sizes.demonstrators
+        shapes = {"population": (actions, actions), "own": (actions, actions, count), "diagonal": (actions, count)}
         return _Slips(len(generators), shapes)
 
     def log_prior(self, module: nn.Module) -> Float[Tensor, " member"]:
@@ -216,22 +217,22 @@ class Confusion(AbstractDemonstratorModel[Choice]):
 
     def observed(self, policy: Categorical, expertise: Tensor, context: Context = NO_CONTEXT) -> Categorical:
         assert context.module is not None
-        assert context.demonstrator is not None
-        confused = context.demonstrator(_confusions(context.module)[1].exp()).movedim(-1, 1)
-        odds = context.demonstrator(_centred(context.module).exp()).movedim(-1, 1)
-        right, wrong = _split(expertise.unsqueeze(-1), odds)
+        confused = context.at_rows(_confusions(context.module)[1].exp())
+        right, wrong = _split(expertise.unsqueeze(-1), context.at_rows(_centred(context.module).exp()))
         mistaken = (policy.probs * wrong).unsqueeze(-2) @ confused  # (member, row, 1, action)
         return categorical(policy.probs * right + mistaken.squeeze(-2))
 
     def log_likelihood(self, policy: Any, expertise: PerCount, batch: Batch, module: Any = None) -> PerCount:
         here = batch.observation_index(policy.log_probs).exp()  # (member, intended, count)
-        confused = batch.action_by_person(_confusions(module)[1].exp().flatten(2))  # (member, intended, count)
+        confused = batch.action_by_demonstrator(_confusions(module)[1].exp().flatten(2))  # (member, intended, count)
         right, wrong = _split(expertise.unsqueeze(-2), batch.demonstrator(_centred(module).exp()))
-        meant = policy.taken(batch).exp() * _taken_of(right, batch, len(expertise))
+        action = of_members(batch.action, len(expertise)).expand(len(right), -1).unsqueeze(-2)
+        meant = policy.taken(batch).exp() * right.gather(-2, action).squeeze(-2)
         return _log(meant + (here * wrong * confused).sum(-2))
 
     def slips(self, module: nn.Module) -> dict[str, Tensor]:
-        return {"confused": _people_first(_confusions(module)[1].exp()), "diagonal": _people_first(_centred(module))}
+        found = {"confused": _confusions(module)[1].exp(), "diagonal": _centred(module)}
+        return {name: _demonstrators_first(values) for name, values in found.items()}
 
     def learned(self, slips: Mapping[str, Array], actions: Sequence[str]) -> Learned:
         own, shape = slips["confused"], (len(actions),) * 2
@@ -242,7 +243,7 @@ class Confusion(AbstractDemonstratorModel[Choice]):
         return Learned([_LEARNED], columns, _CAPTION)
 
     def at_expertise_zero(self, sizes: Sizes) -> str:
-        return "always another action than meant"
+        return "never the intended action"
 
 
 def _habits(slip: Array, actions: Sequence[str]) -> list[LearnedColumn]:
@@ -252,36 +253,23 @@ def _habits(slip: Array, actions: Sequence[str]) -> list[LearnedColumn]:
 
 
 def _pseudo_counts(value: float) -> float:
-    return number("pseudo_counts", value, least=0, below=inf, rule=_RULE)
+    rule = "it counts the slips that the prior assumes: pass a number, zero or more"
+    return number("pseudo_counts", value, least=0, below=inf, rule=rule)
 
 
 def _log(probability: Tensor) -> Tensor:
-    """Logarithm that stays finite at zero, and so does its gradient, whatever the offsets of a confusion matrix."""
+    """Logarithm that stays finite at zero, with a finite gradient for any offsets of a confusion matrix."""
     return (probability + 1e6 * torch.finfo(probability.dtype).tiny).log()
-
-
-def _of_rows(name: str, shared: bool, context: Context) -> Float[Tensor, "member row *value"]:
-    """A parameter for each row: its demonstrator's own, or the one that everybody shares."""
-    if not shared:
-        return context.own(name)
-    found = context.parameter(name)
-    return found if found.shape[1] == 1 else found.unsqueeze(1)
 
 
 def _slip_taken(slip: Tensor, shared: bool, batch: Batch) -> PerCount:
     """The probability of every counted action as a slip, from logits (member, action, *demonstrator)."""
     probabilities = slip.softmax(1)
-    return batch.action_index(probabilities) if shared else batch.action_by_person(probabilities.flatten(1))
-
-
-def _taken_of(values: Float[Tensor, "member action count"], batch: Batch, members: int) -> PerCount:
-    """The value that belongs to every counted action."""
-    action = batch.action if batch.action.ndim == 1 else per_member(batch.action, members)
-    return values.gather(-2, action.expand(len(values), -1).unsqueeze(-2)).squeeze(-2)
+    return batch.action_index(probabilities) if shared else batch.action_by_demonstrator(probabilities.flatten(1))
 
 
 def _confusions(module: nn.Module) -> tuple[Float[Tensor, "member intended action"], Tensor]:
-    """Logarithms of the population's and of everybody's matrix of slips, (member, intended, action, demonstrator)."""
+    """Log matrices of slips: the population's, and (member, intended, action, demonstrator)."""
     population, own = module.get_parameter("population"), module.get_parameter("own")
     itself = torch.eye(population.shape[-1], dtype=torch.bool, device=population.device)
     both = population.unsqueeze(-1) + own
@@ -297,11 +285,11 @@ def _centred(module: nn.Module) -> Float[Tensor, "member intended demonstrator"]
 
 
 def _split(rho: Tensor, odds: Tensor) -> tuple[Tensor, Tensor]:
-    """The probability of doing as meant, and its complement, which rounding must not make negative."""
+    """The probability of the intended action, and its complement, computed so that rounding cannot make it negative."""
     total = rho * odds + (1 - rho)
     return rho * odds / total, (1 - rho) / total
 
 
-def _people_first(values: Tensor, *, shared: bool = False) -> Tensor:
-    """(member, *value, demonstrator) as (member, demonstrator, *value); what is shared as it is."""
-    return values if shared else values.movedim(-1, 1)
+def _demonstrators_first(values: Tensor) -> Tensor:
+    """(member, *value, demonstrator) as (member, demonstrator, *value)."""
+    return values.movedim(-1, 1)

@@ -20,11 +20,9 @@ from ileed.data import Array, Demonstrations
 from ileed.data.collapsing import StepContext
 from ileed.data.rules import listed
 from ileed.errors import DemonstrationError, SettingsError, brief, instance_of
-from ileed.fitting.batches import tensor
-from ileed.fitting.windows import episode_ends, tiles
-from ileed.model.ask import Answer, ask, log_likelihood
+from ileed.fitting.batches import episode_ends, tensor, tiles
 from ileed.model.demonstrators import AbstractDemonstratorModel
-from ileed.model.joint import Joint
+from ileed.model.joint import Answer, Joint, ask, log_likelihood
 from ileed.model.nets import members
 from ileed.model.normaliser import Normaliser
 from ileed.rating.step_likelihood import Block, StepLikelihood

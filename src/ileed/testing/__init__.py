@@ -33,8 +33,7 @@ from ileed.errors import IleedError, SettingsError, brief, path_of
 from ileed.formats import AbstractFormat
 from ileed.model import nets
 from ileed.model.batch import Batch, Sizes
-from ileed.model.context import Context
-from ileed.model.demonstrators import AbstractDemonstratorModel
+from ileed.model.demonstrators import AbstractDemonstratorModel, Context
 from ileed.model.distributions import Choice, mixture, mixture_parts
 from ileed.model.expertise import AbstractExpertise
 from ileed.model.modules import as_head
