@@ -386,8 +386,8 @@ def test_kinds_of_state_and_episodes_are_cross_fitted_on_request():
     assert kinds.by.folds == 5
     assert set(kinds.parts["half"]) == {"up", "down"}
     assert len(kinds.names) == 2 * len(data.names)
-    everybody = method.cross_fit(data, seed=0, device="cpu")
-    whole = dict(zip(everybody.names, everybody.alone.expertise, strict=True))
+    rated = method.cross_fit(data, seed=0, device="cpu")
+    whole = dict(zip(rated.names, rated.alone.expertise, strict=True))
     for person in data.names:  # a person's estimate lies between those of the two kinds
         own = [
             rho for name, rho in zip(kinds.parts["demonstrator"], kinds.alone.expertise, strict=True) if name == person

@@ -185,7 +185,7 @@ def test_a_matrix_says_each_mean_and_which_cells_were_not_run(tmp_path):
     wrong_noise(tmp_path)
     said = texts(figures(tmp_path, tmp_path)["wrong-noise"])
     assert sum(line.startswith("0.50 ± ") for line in said) == 2  # (0.25 + 0.5 + 0.75) / 3, for BC and for Boltzmann
-    assert said.count("0.25 ± 0.00") == 1  # BC ranks nobody, so its rank loss has no column
+    assert said.count("0.25 ± 0.00") == 1  # BC gives no ranking, so its rank loss has no column
     assert said.count("not run") == 5 + 5
 
 
