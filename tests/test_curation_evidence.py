@@ -100,7 +100,7 @@ def test_the_oracle_sees_true_skill_and_nothing_of_the_episodes():
 
 
 @pytest.mark.parametrize("selection", [name for name in SELECTIONS if "oracle" not in name])
-def test_nobody_but_the_oracle_sees_true_skill(selection):
+def test_only_the_oracle_sees_true_skill(selection):
     unknown = chosen(selection, skills=[float("nan")] * len(SKILL))
     assert (unknown.kept == chosen(selection).kept).all()
 
@@ -124,7 +124,7 @@ def test_a_rule_that_finds_nothing_keeps_everything_and_says_why(monkeypatch):
     assert "lower above" in found.sentences["above"]
 
 
-def test_what_is_kept_is_told_with_its_true_skill():
+def test_the_summary_of_a_selection_has_its_true_skill():
     summary = chosen("half").summary(data(), SKILL)
     assert summary["episodes"] == chosen("half").kept.sum()
     assert summary["steps"] == len(chosen("half").of(data()))

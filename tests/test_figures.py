@@ -232,7 +232,7 @@ def figure_of(**rows: Trajectory) -> bytes:
     return draw_trajectories(named, title="Who?", subtitle=[], names={"stage": "Stage"})
 
 
-def test_success_and_failure_are_told_apart_without_colour():
+def test_success_and_failure_differ_without_colour():
     drawing = figure_of(good=trajectory((1, 1), (2, 1), (3, 1)), bad=trajectory((1, 1), (1, 0), reward=0.0))
     (solved,), (failed,) = panels(drawing, "solved"), panels(drawing, "failed")
     frames = [panel.find(f"{SVG}rect[@class='frame']") for panel in (solved, failed)]

@@ -171,7 +171,7 @@ def test_counts_are_those_of_the_same_data_in_memory(kinds, context):
     np.testing.assert_array_equal(ours.weights(mapped, weights), theirs.weights(data, weights))
 
 
-def test_rows_with_one_hash_are_told_apart():
+def test_rows_with_one_hash_are_distinguished():
     rows = SOME.integers(0, 3, size=(500, 4)).astype(np.float32)
     unique = collapsing.UniqueRows(4)
     unique._multiplier = np.zeros_like(unique._multiplier)
@@ -342,7 +342,7 @@ def test_people_of_a_folder_are_rated_by_a_part_that_memory_holds(kinds):
 
 
 @pytest.mark.parametrize("lengths", [[20] * 450, [9_000 - 3, 1, 1, 1], [1] * 9_000, [1, 500] * 18])
-def test_a_part_that_memory_holds_has_everybody_and_is_bounded(tmp_path, lengths):
+def test_a_part_that_memory_holds_has_all_demonstrators_and_is_bounded(tmp_path, lengths):
     data = world(np.array(lengths), people=4, floating=True, shape=(8,))
     mapped = read_parts(folder_of(data, tmp_path / "folder", 4_000))
     bounded = replace(mapped, store=replace(mapped.store, memory_bytes=1 << 20))

@@ -310,7 +310,7 @@ def test_the_verdict_compares_and_does_not_depend_on_the_common_level(expertise,
         assert verdict in Content.of(finding(fitted, by_demonstrator=np.array(expertise) * level), {}, {}).verdict
 
 
-def test_every_cell_where_a_person_never_was_is_told_from_those_seen(eventful_page, fitted):
+def test_cells_without_steps_of_a_demonstrator_differ_from_the_others(eventful_page, fitted):
     cells = re.findall(r"state \d+: [\d.]+, (never there|steps: [\d,]+)<", eventful_page.html)
     assert Counter(cells)["never there"] == 2
     assert len(cells) == fitted.expertise.summary.visits.numel()
@@ -388,7 +388,7 @@ def test_scores_are_shown_with_their_interval_where_they_have_one(eventful_page,
         report(run, out=tmp_path / "x.html", scores={"lost": SimpleNamespace(mean=np.nan, interval=(0.0, 1.0))})
 
 
-def test_nobody_learns_where_its_maker_keeps_files(eventful_page, eventful):
+def test_a_report_has_no_paths_of_its_maker(eventful_page, eventful):
     assert "ileed fit data.hdf5 --out=x list.txt 'y.hdf5' runs/square" in eventful_page.text
     for private in (str(eventful.parent.parent), "/home", "Users"):
         assert private not in eventful_page.html

@@ -61,7 +61,7 @@ def found(fitted, data):
     return Evidence.of(fitted, data)
 
 
-def test_who_is_weak_in_a_kind_of_state_is_told_to_train_there(found, fitted):
+def test_a_demonstrator_who_is_weak_in_a_state_cluster_is_advised_to_train_there(found, fitted):
     people = people_of(fitted, {})
     kinds = PeopleByKind.of(found, people)
     gaps, everywhere = kinds.gaps()
@@ -73,7 +73,7 @@ def test_who_is_weak_in_a_kind_of_state_is_told_to_train_there(found, fitted):
     assert advice["Look"].startswith(f"at episode {BAD_EPISODE} (dan)")
 
 
-def test_everybody_is_weak_where_one_of_four_guesses(found, fitted):
+def test_a_cluster_is_weak_for_all_where_one_of_four_guesses(found, fitted):
     kinds = PeopleByKind.of(found, people_of(fitted, {}))
     narrow, wide = (kinds.evidence.kinds.names.index(name) for name in ("narrow", "wide"))
     assert kinds.everybody.high[narrow] < kinds.everybody.low[wide]
@@ -86,7 +86,7 @@ def test_an_episode_of_guesses_is_low_for_its_person_and_may_be_left_out(found, 
     assert len(episodes.to_drop) <= 2
 
 
-def test_the_stretch_of_guesses_is_marked(found, fitted):
+def test_the_segment_of_guesses_is_marked(found, fitted):
     episodes = Episodes.of(found, people_of(fitted, {}))
     windows = episodes.windows(found.along(np.array([BAD_STRETCH]))[0])
     stretch = worst_stretch(windows, float(found.by_person.expertise[0]))
@@ -126,7 +126,7 @@ def test_without_a_column_of_labels_states_are_clustered_and_named_by_what_sets_
             assert kinds.of_step[episode * STEPS + step] == number
 
 
-def test_of_many_data_a_part_is_looked_at_in_which_everybody_is(fitted, data, monkeypatch):
+def test_large_data_are_sampled_with_all_demonstrators(fitted, data, monkeypatch):
     monkeypatch.setattr(evidence, "_STEPS", 500)
     part = Evidence.of(fitted, data)
     assert part.is_part
@@ -174,7 +174,7 @@ def test_a_run_compared_with_itself_has_not_changed(fitted, data, tmp_path):
     assert "All settings are the same." in page
 
 
-def test_of_runs_with_nobody_in_common_no_change_is_told_and_no_empty_table_shown(fitted, tmp_path):
+def test_runs_without_common_demonstrators_have_no_changes_and_no_empty_table(fitted, tmp_path):
     fitted.save(tmp_path / "run")
     fitted.renamed({name: f"other {name}" for name in fitted.expertise.names}).save(tmp_path / "other")
     page = compare_runs(tmp_path / "run", tmp_path / "other").read_text()
@@ -247,6 +247,6 @@ def test_a_frame_is_the_image_that_was_seen(channels):
     assert max(pillow.open(io.BytesIO(png(np.zeros((900, 30, channels))))).size) <= 256
 
 
-def test_no_stretch_is_marked_where_none_lies_below():
+def test_no_segment_is_marked_where_none_lies_below():
     level = np.ones(9)
     assert worst_stretch(Estimate(level, level - 0.1, level + 0.1, Population(level / 9)), 1.0) is None
