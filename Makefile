@@ -54,14 +54,7 @@ reproduction-page: $(READY)
 	$(BIN)/ileed tables
 
 reproduction-figures: $(READY)
-	$(BIN)/python -m ileed_lab.minigrid.figures --out docs/images
-	$(BIN)/python -m ileed_lab.minigrid.trajectories --out docs/images/reproduction-trajectories.svg
-	$(BIN)/python -m ileed_lab.square.figures --out docs/images
-	$(BIN)/python -m ileed_lab.chess.figures --results results --out docs/images
-	$(BIN)/python -m ileed_lab.calibration.figures --results results --out docs/images
-	$(BIN)/python -m ileed_lab.curation.figures --results results --out docs/images
-	$(BIN)/python -m ileed_lab.people.racing.figures --results results --out docs/images
-	$(BIN)/python -m ileed_lab.operators.figures --results results --out docs/images
+	$(BIN)/python -m ileed_lab.figures --trajectories
 
 # A fresh Debian may lack ensurepip; virtualenv, kept beside the environment, does without it.
 $(READY): pyproject.toml lab/pyproject.toml constraints.txt

@@ -95,14 +95,14 @@ def test_engines_come_out_in_the_order_of_their_strength():
 
 
 @stockfish
-def test_somebody_is_rated_alike_alone_and_among_others():
+def test_a_player_has_the_same_rating_alone_and_among_others():
     table = rated_engines(25)
     among = {each.player: each for each in rate_players(table, nodes=500)}
     [alone] = rate_players(table, nodes=500, players=["skill-2"])
     assert vars(alone) == pytest.approx(vars(among["skill-2"]), abs=1e-6)  # single precision, summed in another order
 
 
-def test_whoever_cannot_be_rated_is_told_so():
+def test_a_player_who_cannot_be_rated_is_refused_with_the_reason():
     table = rated_engines(5)
     with refused("player-unknown", DemonstrationError):
         rate_players(table, players=["nobody"])

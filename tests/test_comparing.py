@@ -81,7 +81,7 @@ def test_a_constant_has_no_order_and_agrees_with_another_constant_alone():
     assert isnan(rank_correlation([0.5], [0.7]))
 
 
-def test_models_do_not_order_people_alike_where_one_of_them_gives_everybody_the_same_expertise():
+def test_models_do_not_order_demonstrators_alike_where_one_gives_all_the_same_expertise():
     increasing, constant = (0.1, 0.2, 0.3), (1.0, 1.0, 1.0)
     costs, errors = (0.5, 0.4, 0.6), (0.01, 0.0, 0.01)  # the second model is chosen
     for expertise in ((constant, increasing, increasing), (increasing, constant, increasing)):

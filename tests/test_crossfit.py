@@ -40,7 +40,7 @@ def test_fits_are_cross_fitted_by_default_but_for_recurrent_policies():
     assert few.fit(recurrent.population(0).data, seed=0, device="cpu").expertise.ratings is None
 
 
-def test_everybodys_episodes_are_dealt_evenly_into_folds():
+def test_the_episodes_of_a_demonstrator_are_spread_evenly_over_folds():
     data = population().data
     fold = deal_episodes(data, 3, seed=1)
     for person in range(len(data.names)):
@@ -151,7 +151,7 @@ def ratings_at(*levels, width=0.01):
     )
 
 
-def test_people_are_grouped_where_everybody_above_is_better_than_everybody_below():
+def test_groups_split_where_all_above_are_better_than_all_below():
     found = ratings_at(0.3, 0.9, 0.31, 0.305)
     assert found.groups(0.95) == [("b",), ("c", "d", "a")]
     assert found.sentence() == "b is better than all others (probability above .99); the other 3 cannot be told apart"
@@ -386,8 +386,8 @@ def test_kinds_of_state_and_episodes_are_cross_fitted_on_request():
     assert kinds.by.folds == 5
     assert set(kinds.parts["half"]) == {"up", "down"}
     assert len(kinds.names) == 2 * len(data.names)
-    everybody = method.cross_fit(data, seed=0, device="cpu")
-    whole = dict(zip(everybody.names, everybody.alone.expertise, strict=True))
+    rated = method.cross_fit(data, seed=0, device="cpu")
+    whole = dict(zip(rated.names, rated.alone.expertise, strict=True))
     for person in data.names:  # a person's estimate lies between those of the two kinds
         own = [
             rho for name, rho in zip(kinds.parts["demonstrator"], kinds.alone.expertise, strict=True) if name == person

@@ -63,7 +63,7 @@ def test_crowd_kit_that_is_not_installed_is_named(tmp_path, monkeypatch):
         CrowdKit("GLAD").fit(simulate("uniform", 0, tasks=5).data, seed=0)
 
 
-def test_majority_vote_of_crowd_kit_agrees_with_ours_where_everybody_is_alike():
+def test_majority_vote_of_crowd_kit_agrees_with_ours_for_equal_workers():
     if not (labellers.ENVIRONMENT / "bin" / "python").exists():
         pytest.skip("crowd-kit is not here: tests/crowdkit_environment.sh makes its environment")
     crowd = simulate("uniform", 1, tasks=60)

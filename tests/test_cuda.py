@@ -94,7 +94,7 @@ def test_a_recorded_step_reads_indices_drawn_for_it_and_adds_up_in_the_same_orde
     torch.testing.assert_close(once.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_recorded_step_leaves_its_state_as_it_was_and_draws_anew_at_every_replay():
+def test_a_recorded_step_leaves_its_state_as_it_was_and_draws_again_at_every_replay():
     generator = torch.Generator(device="cuda").manual_seed(0)
     total = torch.zeros(4, device="cuda")
 

@@ -85,7 +85,7 @@ def test_an_episode_that_the_policy_remembers_is_found_by_policies_that_have_not
 
 
 @given(demonstrations(), st.integers(1, 9))
-def test_stretches_partition_the_steps_of_every_episode(data, length):
+def test_segments_partition_the_steps_of_every_episode(data, length):
     cut = Stretches.of(data, length)
     assert cut.steps.sum() == len(data)
     assert (cut.steps >= 1).all()
@@ -110,13 +110,13 @@ def test_every_score_lies_in_its_interval_in_both_tables(discrete):
             assert np.isfinite([each.estimate, each.low, each.high]).all()
 
 
-def test_a_stretch_as_long_as_every_episode_scores_like_the_episode():
+def test_a_segment_as_long_as_every_episode_scores_like_the_episode():
     curated = ileed.curate(fit(), population(), stretch=1000)
     for name, each in curated.scores.items():
         np.testing.assert_allclose(each.estimate, curated.stretch_scores[name].estimate)
 
 
-def test_the_agreement_of_an_episode_is_the_mean_of_its_stretches():
+def test_the_agreement_of_an_episode_is_the_mean_of_its_segments():
     curated = ileed.curate(fit(), population(), stretch=7)
     cut = curated.stretches
     total = np.bincount(cut.episode, curated.stretch_scores["agreement"].estimate * cut.steps)
@@ -328,7 +328,7 @@ def test_every_kind_of_state_keeps_its_best_episodes():
     assert curated.kept.sum() == round(0.3 * population().episode_count)  # the share stays as asked
 
 
-def test_a_rule_about_stretches_keeps_the_best_of_them():
+def test_a_rule_about_segments_keeps_the_best_of_them():
     curated = ileed.curate(fit(), population(), keep=0.3, unit="stretch", stretch=7, weight=True)
     cut, score = curated.stretches, curated.stretch_scores["expertise"].estimate
     assert curated.kept_units.sum() == round(0.3 * len(cut.steps))
@@ -347,7 +347,7 @@ def test_kinds_may_be_the_labels_of_a_skill_column():
     assert kinds.held.all()  # every episode has steps of both
 
 
-def test_clusters_far_apart_are_told_apart():
+def test_distant_clusters_are_distinguished():
     random = np.random.default_rng(0)
     truth = np.arange(60) % 3
     rows = random.normal(size=(60, 2)) + 30 * np.array([[0, 0], [1, 0], [0, 1]])[truth]
@@ -522,7 +522,7 @@ def test_another_folder_than_the_one_that_was_read_is_refused(tmp_path):
         ileed.curate(fit(), population(), keep=0.5).write(tmp_path / "out", format="lerobot", source=tmp_path / "set")
 
 
-def test_minari_and_openpi_are_told_the_episodes_of_the_users_own_file(tmp_path):
+def test_minari_and_openpi_get_the_episodes_of_the_users_own_file(tmp_path):
     curated = ileed.curate(fit(), population().by("person 0", "person 2"), keep=0.8)
     curated.write(tmp_path / "minari", format="minari")
     found = json.loads((tmp_path / "minari/minari.json").read_text())

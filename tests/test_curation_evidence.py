@@ -100,7 +100,7 @@ def test_the_oracle_sees_true_skill_and_nothing_of_the_episodes():
 
 
 @pytest.mark.parametrize("selection", [name for name in SELECTIONS if "oracle" not in name])
-def test_nobody_but_the_oracle_sees_true_skill(selection):
+def test_only_the_oracle_sees_true_skill(selection):
     unknown = chosen(selection, skills=[float("nan")] * len(SKILL))
     assert (unknown.kept == chosen(selection).kept).all()
 
@@ -124,11 +124,11 @@ def test_a_rule_that_finds_nothing_keeps_everything_and_says_why(monkeypatch):
     assert "lower above" in found.sentences["above"]
 
 
-def test_what_is_kept_is_told_with_its_true_skill():
-    told = chosen("half").told(data(), SKILL)
-    assert told["episodes"] == chosen("half").kept.sum()
-    assert told["steps"] == len(chosen("half").of(data()))
-    assert 0.3 <= told["skill"] <= 0.95
+def test_the_summary_of_a_selection_has_its_true_skill():
+    summary = chosen("half").summary(data(), SKILL)
+    assert summary["episodes"] == chosen("half").kept.sum()
+    assert summary["steps"] == len(chosen("half").of(data()))
+    assert 0.3 <= summary["skill"] <= 0.95
 
 
 @pytest.mark.parametrize("selection", ["everything", "weighted", "half", "half-oracle"])
@@ -217,7 +217,7 @@ def test_a_selection_that_equals_an_earlier_one_names_it_and_trains_nothing():
     curated = cloned("curated")
     best = recommended.recommendation.best
     assert (
-        curated.told.get("same_as")
+        curated.summary.get("same_as")
         == {
             "everything": "everything",
             "weights": "weighted",
@@ -225,16 +225,16 @@ def test_a_selection_that_equals_an_earlier_one_names_it_and_trains_nothing():
             "the best 50%": "half",
         }["everything" if best is None else best.name]
     )
-    assert (curated.policy is None) == ("same_as" in curated.told)
-    assert "same_as" not in cloned("half-random").told
+    assert (curated.policy is None) == ("same_as" in curated.summary)
+    assert "same_as" not in cloned("half-random").summary
 
 
 def test_the_judge_of_square_tells_the_order_of_the_tiers_and_what_it_recommends():
-    told = Judged(JUDGE).fit(operators(), seed=0, device="cpu").told
-    assert told["tiers_in_order"] is True
-    assert told["expertise"].keys() == set(operators().names)
-    assert [each["name"] for each in told["comparisons"]] == ["weights", "the best 75%", "the best 50%"]
-    assert CurationSquare().measure({}, "judge", 0, Judged(JUDGE).fit(operators(), seed=0, device="cpu")) == told
+    summary = Judged(JUDGE).fit(operators(), seed=0, device="cpu").summary
+    assert summary["tiers_in_order"] is True
+    assert summary["expertise"].keys() == set(operators().names)
+    assert [each["name"] for each in summary["comparisons"]] == ["weights", "the best 75%", "the best 50%"]
+    assert CurationSquare().measure({}, "judge", 0, Judged(JUDGE).fit(operators(), seed=0, device="cpu")) == summary
     own = Own(ileed.Ileed(policy=BRIEF, restarts=1, steps=5, folds=0)).fit(operators(), seed=0, device="cpu")
     assert own.policy.recurrent
 
@@ -242,9 +242,9 @@ def test_the_judge_of_square_tells_the_order_of_the_tiers_and_what_it_recommends
 # --- the page
 
 
-def write(results, experiment, setting, method, rewards, **told):
+def write(results, experiment, setting, method, rewards, **summary):
     trials = [
-        {"trial": trial, "reward": reward, **told, "fit_seconds": 1.0, "score_seconds": 1.0}
+        {"trial": trial, "reward": reward, **summary, "fit_seconds": 1.0, "score_seconds": 1.0}
         for trial, reward in enumerate(rewards)
     ]
     origin = {"commit": "0123456789ab", "date": "2026-01-01", "machine": "Linux", "device": "cpu"}
@@ -254,7 +254,7 @@ def write(results, experiment, setting, method, rewards, **told):
 @pytest.fixture
 def results(tmp_path):
     """Curation helps one trainer in one population of two, and hurts another trainer; the rest was not run."""
-    ours, others, told = CurationMiniGrid(), CurationTrainers(), {"episodes": 10, "steps": 100, "skill": 0.5}
+    ours, others, summary = CurationMiniGrid(), CurationTrainers(), {"episodes": 10, "steps": 100, "skill": 0.5}
     first, second, *_ = ours.settings()
     for setting, everything in ((first, 0.5), (second, 0.9)):
         write(tmp_path, ours, setting, "demonstrators", [0.9, 0.9, 0.9], expert=0.9)
@@ -262,11 +262,11 @@ def results(tmp_path):
         for selection in SELECTIONS:
             lift = 0.0 if selection == "everything" or "random" in selection else 0.9 - everything
             rewards = [everything + lift, everything + lift, everything + lift]
-            write(tmp_path, ours, setting, f"bc-{selection}", rewards, **told)
+            write(tmp_path, ours, setting, f"bc-{selection}", rewards, **summary)
     setting = {"trainer": "imitation-bc", **first}
     made = {"release": "imitation 1.0", "trainer_settings": {"batches": 3}}
     for selection, reward in (("everything", 0.9), ("above", 0.4), ("above-random", 0.5)):
-        write(tmp_path, others, setting, selection, [reward, reward, reward + 0.01], **told, **made)
+        write(tmp_path, others, setting, selection, [reward, reward, reward + 0.01], **summary, **made)
     return tmp_path
 
 
@@ -305,9 +305,9 @@ def test_the_page_tells_success_in_square_in_percentage_points(results):
     origin = {"commit": "0123456789ab", "date": "2026-01-01", "machine": "Linux", "device": "cpu"}
     for method in square.methods(setting):
         lift = {"weighted": 0.2, "half": -0.1}.get(method, 0.0)
-        told = {"success": 0.5 + lift, **({} if method == "ileed" else kept)}
-        told = {"curated": kept | {"same_as": "weighted"}, "judge": judged}.get(method, told)
-        trials = [{"trial": k, **told} for k in range(3)]
+        summary = {"success": 0.5 + lift, **({} if method == "ileed" else kept)}
+        summary = {"curated": kept | {"same_as": "weighted"}, "judge": judged}.get(method, summary)
+        trials = [{"trial": k, **summary} for k in range(3)]
         Cell(square, setting, method).write(results, trials, [origin])
     made = curation_page(results)
     page = made.text + made.details_text

@@ -241,7 +241,7 @@ def test_episodes_that_cannot_be_joined_are_refused_in_one_sentence(episodes, pe
 
 
 @given(demonstrations())
-def test_everybodys_own_steps_together_are_all_steps(data):
+def test_the_steps_of_all_demonstrators_together_are_all_steps(data):
     parts = [data.by(name) for name in data.names]
     assert sum(len(part) for part in parts) == len(data)
     for person, (name, part) in enumerate(zip(data.names, parts, strict=True)):
@@ -287,7 +287,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
 
 
 @given(demonstrations(), st.floats(0.01, 0.99), st.integers(0, 99))
-def test_a_split_holds_out_some_but_never_all_of_everybodys_episodes(data, share, seed):
+def test_a_split_holds_out_some_but_never_all_episodes_of_a_demonstrator(data, share, seed):
     each = Counter(data.episode_demonstrator.tolist())
     if max(each.values()) < 2:
         with pytest.raises(DemonstrationError, match=r"no demonstrator has two episodes.*held_out=0"):

@@ -113,7 +113,7 @@ def test_expertise_against_arithmetic(number):
     assert net.log_prior().item() == pytest.approx(-0.5 * (2.0**2 + 0.25**2 + 0.5**2))
 
 
-def test_before_anything_is_learned_nobody_drifts():
+def test_before_anything_is_learned_no_demonstrator_drifts():
     (net, first), (_, last) = net_at(0), net_at(9)
     assert torch.equal(net(None, first), net(None, last))
     assert torch.equal(net(None, first), net.skill[:, 0].sigmoid())
@@ -228,7 +228,7 @@ def expit(value):
 # --- pooling and newcomers
 
 
-def test_somebody_of_few_episodes_is_taken_to_change_as_the_others_and_not_said_to():
+def test_with_few_episodes_the_change_shrinks_towards_the_population_without_a_verdict():
     ends = {str(k): (0.4, 0.85) for k in range(8)}
     data = drifting(ends)
     few = (data.demonstrator > 0) | (data.own_episode_number < 2)

@@ -184,7 +184,7 @@ def test_a_matrix_says_each_mean_and_which_cells_were_not_run(tmp_path):
     wrong_noise(tmp_path)
     said = texts(figures(tmp_path, tmp_path)["wrong-noise"])
     assert sum(line.startswith("0.50 ± ") for line in said) == 2  # (0.25 + 0.5 + 0.75) / 3, for BC and for Boltzmann
-    assert said.count("0.25 ± 0.00") == 1  # BC ranks nobody, so its rank loss has no column
+    assert said.count("0.25 ± 0.00") == 1  # BC gives no ranking, so its rank loss has no column
     assert said.count("not run") == 5 + 5
 
 
@@ -231,7 +231,7 @@ def figure_of(**rows: Trajectory) -> bytes:
     return draw_trajectories(named, title="Who?", subtitle=[], names={"stage": "Stage"})
 
 
-def test_success_and_failure_are_told_apart_without_colour():
+def test_success_and_failure_differ_without_colour():
     drawing = figure_of(good=trajectory((1, 1), (2, 1), (3, 1)), bad=trajectory((1, 1), (1, 0), reward=0.0))
     (solved,), (failed,) = panels(drawing, "solved"), panels(drawing, "failed")
     frames = [panel.find(f"{SVG}rect[@class='frame']") for panel in (solved, failed)]

@@ -171,7 +171,7 @@ def test_behaviour_cloning_is_a_plain_classifier_trained_on_every_step():
 
 
 @pytest.mark.parametrize("discrete", [True, False], ids=["discrete", "continuous"])
-def test_behaviour_cloning_is_ileed_in_which_nobody_errs(discrete):
+def test_behaviour_cloning_is_ileed_with_perfect_demonstrators(discrete):
     data = world(discrete=discrete)
     policy = CategoricalMLP(hidden=(4,)) if discrete else MixtureMLP(hidden=(4,), modes=2)
     cloned = bc(policy=policy, restarts=2, steps=10).fit(data, seed=3, device="cpu")
@@ -180,7 +180,7 @@ def test_behaviour_cloning_is_ileed_in_which_nobody_errs(discrete):
 
 
 @pytest.mark.parametrize("batch_size", [None, 16], ids=["whole", "mini-batches"])
-def test_a_climb_lowers_the_cost(batch_size):
+def test_an_optimisation_lowers_the_cost(batch_size):
     data = follows([0.95, 0.6], steps=60, actions=3)
     fitted = fit(data, steps=150, batch_size=batch_size, learning_rate=1e-2)
     first, last = fitted.history.nats_per_action[0], fitted.restarts.nats_per_action
@@ -539,7 +539,7 @@ def test_without_held_out_episodes_the_whole_data_choose():
     np.testing.assert_allclose(result.nats_per_action, cost.numpy(), **REORDERED)
 
 
-def test_nothing_can_be_held_out_where_everybody_has_one_episode():
+def test_nothing_can_be_held_out_where_demonstrators_have_one_episode_each():
     with pytest.raises(DemonstrationError, match=r"no demonstrator has two episodes.*held_out=0"):
         fit(world([5, 5, 5]), held_out=0.5)
 
@@ -677,7 +677,7 @@ def test_a_fit_that_diverges_after_a_good_start_keeps_the_start_where_episodes_a
     assert np.isfinite(fitted.nats_per_action)
 
 
-def test_the_outcome_tells_a_settled_climb_from_an_unfinished_one():
+def test_the_outcome_distinguishes_a_converged_optimisation_from_an_unfinished_one():
     data = follows([0.95, 0.6], steps=60)
     assert fit(data, steps=30, learning_rate=1e-2).outcome is Outcome.STEPS_SPENT
     assert fit(data, steps=500, learning_rate=5e-2, expertise=Constant()).outcome is Outcome.CONVERGED
@@ -698,7 +698,7 @@ def test_the_outcome_tells_a_settled_climb_from_an_unfinished_one():
     ],
     ids=lambda value: "",
 )
-def test_impossible_climbs_are_refused(settings, fragments):
+def test_impossible_optimisations_are_refused(settings, fragments):
     for kind in (OptimiserSettings, Ileed):
         with pytest.raises(SettingsError) as refusal:
             kind(**settings)

@@ -343,7 +343,7 @@ def test_people_of_a_folder_are_rated_by_a_part_that_memory_holds(kinds):
 
 
 @pytest.mark.parametrize("lengths", [[20] * 450, [9_000 - 3, 1, 1, 1], [1] * 9_000, [1, 500] * 18])
-def test_a_part_that_memory_holds_has_everybody_and_is_bounded(tmp_path, lengths):
+def test_a_part_that_memory_holds_has_all_demonstrators_and_is_bounded(tmp_path, lengths):
     data = world(np.array(lengths), people=4, floating=True, shape=(8,))
     mapped = read_parts(folder_of(data, tmp_path / "folder", 4_000))
     bounded = replace(mapped, store=replace(mapped.store, memory_bytes=1 << 20))

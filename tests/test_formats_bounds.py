@@ -90,7 +90,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("values", FOREIGN.values(), ids=FOREIGN.keys())
-def test_a_parquet_column_that_nobody_asked_for_does_not_matter(tmp_path, values):
+def test_a_parquet_column_that_was_not_requested_does_not_matter(tmp_path, values):
     assert len(ileed.read(parquet(tmp_path / "data.parquet", comment=values, **{"skill": values}))) == 3
 
 

@@ -103,7 +103,7 @@ def test_a_move_that_was_made_is_legal_and_a_clue_of_nothing_is_not():
     assert not first.legal[ACTIONS.index("clue rank 5")]
 
 
-def test_a_move_of_a_card_that_nobody_holds_is_refused():
+def test_a_move_of_a_card_that_no_player_holds_is_refused():
     with pytest.raises(DemonstrationError, match="slot 7 of a hand of 5"):
         list(positions(DECK, [Move(0, "play", 7)]))
 
@@ -112,7 +112,7 @@ def game(person: str, number: int, *, score: int = 3, partner: str = "full", see
     return Game(f"{person}{number}", person, partner, seed, DECK, MOVES, score, float(number), 0)
 
 
-def test_nobody_has_more_games_than_the_cap_and_the_first_are_kept():
+def test_no_player_has_more_games_than_the_cap_and_the_first_are_kept():
     games = [game("ann", k) for k in range(30)] + [game("bob", k) for k in range(3)]
     kept = first_games(games, CAP)
     assert [each.key for each in kept] == [f"ann{k}" for k in range(CAP)] + ["bob0", "bob1", "bob2"]

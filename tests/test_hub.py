@@ -84,7 +84,7 @@ def rows(text: str) -> list[list[str]]:
     return [[re.sub(r"\\(.)", r"\1", cell).strip() for cell in line] for line in cells]
 
 
-def test_the_card_has_everybody_with_the_intervals_of_the_fit(fitted):
+def test_the_card_has_all_demonstrators_with_the_intervals_of_the_fit(fitted):
     head, _, *people = rows(card(fitted))
     assert head == ["demonstrator", "expertise", "95 % interval", "rank", "episodes", "steps"]
     for cells, row in zip(people, fitted.expertise.table().to_pylist(), strict=True):

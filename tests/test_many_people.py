@@ -71,7 +71,7 @@ def start(data, parts=None, **settings):
 
 
 @pytest.mark.parametrize("legal", [False, True])
-def test_an_epoch_shows_everybody_with_all_of_their_steps(legal):
+def test_an_epoch_has_all_demonstrators_with_all_of_their_steps(legal):
     data, _ = crowd(legal=legal)
     sampler, _ = start(data)
     assert 1 < sampler.epoch < 10
@@ -108,7 +108,7 @@ def test_all_batches_together_cost_what_the_whole_data_cost(monkeypatch):
 
 
 @pytest.mark.parametrize("model", [None, BiasedMixture()])
-def test_a_part_of_the_people_has_the_gradients_of_the_whole_and_moves_nobody_else(model):
+def test_a_batch_of_demonstrators_has_the_gradients_of_the_whole_and_updates_no_others(model):
     data, _ = crowd()
     sampler, joint = start(data, replace(FEW, demonstrator=model).parts(data))
     names = demonstrator_parameters(joint)
@@ -289,7 +289,7 @@ def test_tables_show_both_ends_and_the_most_uncertain(fitted, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_the_table_of_everybody_is_a_file(fitted, tmp_path, suffix):
+def test_the_table_of_all_demonstrators_is_a_file(fitted, tmp_path, suffix):
     fitted.save(tmp_path / "run")
     path = people_table(tmp_path / "run", tmp_path / f"people{suffix}")
     read = pyarrow.csv.read_csv if suffix == ".csv" else pyarrow.parquet.read_table

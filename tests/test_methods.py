@@ -208,7 +208,7 @@ def test_a_fit_with_legal_actions_ends_with_finite_costs_and_legal_acts(model, l
 
 
 @pytest.mark.parametrize("expertise", [Constant(), Embedded(hidden=(3,)), Skills("phase")], ids=repr)
-def test_turning_over_keeps_the_likelihood_and_leaves_nobody_upside_down(expertise):
+def test_resolving_the_mirror_symmetry_keeps_the_likelihood(expertise):
     """An optimisation whose steps are too short to matter, so that all that changes is which way up each member is."""
     data = world([20] * 6, actions=2, optional=["phase"])
     parts = parts_for(data, OneVersusRest(), expertise)

@@ -75,7 +75,7 @@ def made_by_minari(minari, *, who=("ann", "bob"), storage="hdf5", action_space=N
 # --- the law
 
 
-def test_names_of_features_and_actions_and_somebody_without_a_step_come_back(tmp_path):
+def test_names_of_features_and_actions_and_demonstrators_without_steps_come_back(tmp_path):
     table = {"age": [71, 30, 55, 42], "nurse": ["b", "a", "b", "a"], "did": ["admit", "refer", "admit", "admit"]}
     data = replace(ileed.from_table(table, action="did", demonstrator="nurse"), names=("a", "b", "zoe"))
     write_minari(data, tmp_path / "triage-v1")

@@ -196,7 +196,7 @@ def test_a_shorter_fit_is_the_beginning_of_a_longer_one():
     np.testing.assert_array_equal(short.history.nats_per_action[:-1], long.history.nats_per_action[:69])
 
 
-def test_data_sets_climb_side_by_side_as_they_would_alone():
+def test_data_sets_are_fitted_side_by_side_as_they_would_be_alone():
     """But for rounding: other shapes of the same products may be summed in another order."""
     data = operators()
     datasets = [data, data.by("0", "2"), replace(operators(seed=3), actions=operators(seed=3).actions * 5 + 2)]

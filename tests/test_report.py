@@ -379,7 +379,7 @@ def test_scores_are_shown_with_their_interval_where_they_have_one(eventful_page,
         report(run, out=tmp_path / "x.html", scores={"lost": SimpleNamespace(mean=np.nan, interval=(0.0, 1.0))})
 
 
-def test_nobody_learns_where_its_maker_keeps_files(eventful_page, eventful):
+def test_a_report_has_no_paths_of_its_maker(eventful_page, eventful):
     assert "ileed fit data.hdf5 --out=x list.txt 'y.hdf5' runs/square" in eventful_page.text
     for private in (str(eventful.parent.parent), "/home", "Users"):
         assert private not in eventful_page.html

@@ -58,7 +58,7 @@ LOOKS = {"desktop": {}, "phone": {"width": 390, "height": 844}, "dark": {"dark":
 @pytest.mark.campaign
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", ["full", "plain", "both"])
-def test_a_page_says_nothing_to_the_console_asks_nobody_and_fits_its_screen(pages, chromium, name, look):
+def test_a_page_logs_nothing_requests_nothing_and_fits_its_screen(pages, chromium, name, look):
     chromium.console.clear()
     chromium.requests.clear()
     chromium.open(pages[name], **LOOKS[look])

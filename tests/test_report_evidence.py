@@ -67,7 +67,7 @@ def found(fitted, data):
     return Evidence.of(fitted, data)
 
 
-def test_who_is_weak_in_a_kind_of_state_is_told_to_train_there(found, fitted):
+def test_a_demonstrator_who_is_weak_in_a_state_cluster_is_advised_to_train_there(found, fitted):
     people = demonstrators_of(fitted, {})
     by_cluster = ByCluster.of(found, people)
     gaps, everywhere = by_cluster.gaps()
@@ -79,7 +79,7 @@ def test_who_is_weak_in_a_kind_of_state_is_told_to_train_there(found, fitted):
     assert advice["Look"].startswith(f"at episode {BAD_EPISODE} (dan)")
 
 
-def test_everybody_is_weak_where_one_of_four_guesses(found, fitted):
+def test_a_cluster_is_weak_for_all_where_one_of_four_guesses(found, fitted):
     by_cluster = ByCluster.of(found, demonstrators_of(fitted, {}))
     narrow, wide = (by_cluster.evidence.clusters.names.index(name) for name in ("narrow", "wide"))
     assert by_cluster.of_all.high[narrow] < by_cluster.of_all.low[wide]
@@ -132,7 +132,7 @@ def test_without_a_column_of_labels_states_are_clustered_and_named_by_what_sets_
             assert kinds.of_step[episode * STEPS + step] == number
 
 
-def test_of_many_data_a_part_is_looked_at_in_which_everybody_is(fitted, data, monkeypatch):
+def test_large_data_are_sampled_with_all_demonstrators(fitted, data, monkeypatch):
     monkeypatch.setattr(evidence, "_STEPS", 500)
     part = Evidence.of(fitted, data)
     assert part.is_part
@@ -180,7 +180,7 @@ def test_a_run_compared_with_itself_has_not_changed(fitted, data, tmp_path):
     assert "All settings are the same." in page
 
 
-def test_of_runs_with_nobody_in_common_no_change_is_told_and_no_empty_table_shown(fitted, tmp_path):
+def test_runs_without_common_demonstrators_have_no_changes_and_no_empty_table(fitted, tmp_path):
     fitted.save(tmp_path / "run")
     fitted.renamed({name: f"other {name}" for name in fitted.expertise.names}).save(tmp_path / "other")
     page = compare_runs(tmp_path / "run", tmp_path / "other").read_text()

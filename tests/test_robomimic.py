@@ -99,7 +99,7 @@ def columns_of(data):
     }
 
 
-def test_somebody_without_a_step_is_still_known_by_name(tmp_path):
+def test_a_demonstrator_without_steps_is_still_known_by_name(tmp_path):
     data = robot((3, 3), ("ann", "bob"))
     data = Demonstrations(**{**columns_of(data), "names": ("zoe", "ann", "bob"), "demonstrator": data.demonstrator + 1})
     write_robomimic(data, tmp_path / "data.hdf5")

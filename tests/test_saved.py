@@ -234,7 +234,7 @@ def test_a_tensor_that_is_not_that_of_the_settings_is_refused_at_load(run, name,
     assert says in refusal(run)
 
 
-def test_a_tensor_that_nobody_asked_for_is_refused(run):
+def test_a_superfluous_tensor_is_refused(run):
     save_file(load_file(run / "weights.safetensors") | {"other": torch.zeros(1)}, run / "weights.safetensors")
     assert "a tensor 'other', which these settings have no place for" in refusal(run)
 

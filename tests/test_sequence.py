@@ -66,7 +66,7 @@ def test_a_failure_leads_on_to_the_next_stage_and_the_last_episode_is_cut(skills
     assert not played.terminals.any()
 
 
-def test_the_actor_is_told_where_a_stage_begins(skills):
+def test_the_actor_sees_where_a_stage_begins(skills):
     told = []
 
     def actor(observations, starts):

@@ -480,7 +480,7 @@ def test_marks_override_the_rule(tmp_path):
     assert weights[keep].mean() == pytest.approx(1)
 
 
-def test_marks_are_about_whole_episodes_where_the_rule_is_about_stretches():
+def test_marks_are_about_whole_episodes_where_the_rule_is_about_segments():
     scored = curated(keep=0.3, unit="stretch")
     episode = int(scored.stretches.episode[np.flatnonzero(~scored.kept_units)[0]])
     marked = scored.marked({episode: True})
@@ -491,7 +491,7 @@ def test_marks_are_about_whole_episodes_where_the_rule_is_about_stretches():
     assert np.array_equal(marked.marked({}).kept_units, scored.kept_units)
 
 
-def test_marks_that_keep_nothing_or_nobody_knows_are_refused():
+def test_marks_that_keep_nothing_or_are_unknown_are_refused():
     with pytest.raises(SettingsError, match="keep one or more"):
         curated().marked(dict.fromkeys(range(40), False))
     with pytest.raises(SettingsError, match="episodes are numbered from 0 to 39"):

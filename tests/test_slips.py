@@ -208,7 +208,7 @@ def test_a_run_says_what_was_known_of_people_by_their_numbers(tmp_path):
         (ileed.Known(better=[("person 0", "person 1"), ("person 1", "person 0")]), "above 'person 1' above 'person 0'"),
     ],
 )
-def test_what_is_known_of_nobody_or_of_everybody_is_refused(gold, says):
+def test_knowledge_about_no_demonstrator_or_about_all_is_refused(gold, says):
     with pytest.raises(ileed.IleedError, match=says):
         method(ileed.UniformMixture(), steps=1).fit(simulated(habitual, people=4, episodes=2), seed=0, gold=gold)
 

@@ -130,14 +130,14 @@ def test_what_is_unchanged_is_fetched_once_and_what_changes_again(store, people,
     assert ileed.read(stores.fetched(address)).names == ("ann",)
 
 
-def test_a_file_that_was_replaced_in_the_store_is_read_anew(store, people):
+def test_a_file_that_was_replaced_in_the_store_is_read_again(store, people):
     address = f"{store}/people.parquet"
     for data in (people, people.by("ann")):
         ileed.write(data, address, overwrite=True)
         assert ileed.read(address).fingerprint == data.fingerprint
 
 
-def test_versions_of_equal_size_within_one_second_are_told_apart(store, monkeypatch):
+def test_versions_of_equal_size_within_one_second_are_distinguished(store, monkeypatch):
     path, now, listed = Path(f"{store}/settings.json"), int(time.time()), stores._files
 
     def in_whole_seconds(*place):
@@ -218,7 +218,7 @@ def test_what_is_not_there_and_what_cannot_be_written_there_get_one_sentence(sto
         METHOD.fit(people, seed=0).save(f"{store}/thesis", overwrite=True)
 
 
-def test_a_file_of_somebody_else_is_not_replaced_in_a_store(store, people, tmp_path, capsys):
+def test_a_foreign_file_is_not_replaced_in_a_store(store, people, tmp_path, capsys):
     run, theirs = f"{store}/run", b"years of work"
     METHOD.fit(people, seed=0).save(run)
     files = [f"{store}/{name}" for name in ("notes.html", "charts/ranking.svg", "table.csv", "people.parquet")]

@@ -197,7 +197,7 @@ def test_labels_of_actions_are_kept_as_they_are(values, labels, from_csv, tmp_pa
     assert data.encoding.decode(data.actions).tolist() == values
 
 
-def test_declared_categories_of_an_action_count_though_nobody_took_them():
+def test_declared_categories_of_an_action_count_though_never_taken():
     declared = pd.Categorical(small()["decision"], categories=["observe", "admit", "transfer", "discharge"])
     ordered = declared.as_ordered()
     data = ileed.from_table(pd.DataFrame(small(decision=declared)), action="decision", demonstrator="nurse")
@@ -262,7 +262,7 @@ def test_rows_of_an_episode_are_brought_together_in_the_order_of_the_table():
     assert "3 episodes, 6 steps" in repr(data)
 
 
-def test_episodes_that_everybody_counts_from_one_are_told_by_two_columns():
+def test_episodes_numbered_per_demonstrator_are_identified_by_two_columns():
     table = small(shift=[1, 2, 1, 1, 1, 2])
     with pytest.raises(DemonstrationError, match=r"shift 1 has two demonstrators.*episode=\[demonstrator, episode\]"):
         ileed.from_table(table, action="decision", demonstrator="nurse", episode="shift")

@@ -280,7 +280,7 @@ def test_a_file_of_another_packages_format_is_read(installed, tmp_path):
         ileed.read(tmp_path / "data.steps", delimter=";")
 
 
-def test_a_file_of_a_format_that_nobody_reads_is_refused_with_those_that_are_read(tmp_path):
+def test_a_file_of_an_unknown_format_is_refused_with_those_that_are_read(tmp_path):
     (tmp_path / "data.steps").write_text("ann;0;1.5;0\n")
     with pytest.raises(ileed.DemonstrationError, match=r"there are readers for \.parquet, \.hdf5"):
         ileed.read(tmp_path / "data.steps")

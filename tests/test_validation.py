@@ -101,7 +101,7 @@ def test_a_list_of_masked_rows_is_refused_as_well():
 
 
 @pytest.mark.parametrize("method", [Ileed(**TINY), Ileed(**TINY, expertise=Constant())], ids=["embedded", "constant"])
-def test_somebody_of_weight_zero_has_no_expertise_and_ranks_last(method, tmp_path, capsys):
+def test_a_demonstrator_of_weight_zero_has_no_expertise_and_ranks_last(method, tmp_path, capsys):
     data = table(demonstrator=np.repeat(["ann", "bob", "cyd", "dan"], 2))
     fitted = method.fit(data, seed=0, device="cpu", weights=[1, 0, 1, 1])
     assert np.isnan(fitted.expertise.by_demonstrator()["bob"])
@@ -122,7 +122,7 @@ def test_somebody_of_weight_zero_has_no_expertise_and_ranks_last(method, tmp_pat
     assert "nan" not in printed
 
 
-def test_the_skill_of_somebody_of_weight_zero_is_unknown_too():
+def test_the_skill_of_a_demonstrator_of_weight_zero_is_unknown_too():
     data = table(skills={"phase": np.arange(8) % 2})
     fitted = Ileed(**TINY, expertise=Skills("phase")).fit(data, seed=0, device="cpu", weights=[1, 1, 0, 0])
     assert np.isnan(list(fitted.expertise.by_skill()["bob"].values())).all()
@@ -174,7 +174,7 @@ def test_a_run_whose_weights_are_not_finite_does_not_load(tmp_path, name, value)
         ileed.load(tmp_path / "run")
 
 
-def test_a_run_that_names_somebody_twice_does_not_load(tmp_path):
+def test_a_run_that_names_a_demonstrator_twice_does_not_load(tmp_path):
     a_fit().save(tmp_path / "run")
     file = tmp_path / "run" / "settings.json"
     settings = json.loads(file.read_text())
@@ -353,7 +353,7 @@ def test_a_file_with_such_a_name_is_refused_before_its_rows_are_laid_out(encoded
 
 
 @pytest.mark.parametrize("label", [ileed.by_column, ileed.by_mask, ileed.by_one])
-def test_nobody_is_looked_for_by_a_name_of_a_hundred_thousand_characters(label):
+def test_a_name_of_a_hundred_thousand_characters_has_no_suggestion(label):
     with pytest.raises(DemonstrationError, match="100,000 characters") as caught:
         label("x" * 100_000)
     assert len(str(caught.value)) < 300
@@ -608,7 +608,7 @@ def test_acting_upon_something_that_is_no_observation_is_refused(acting, observa
         acting.act(observations)
 
 
-def test_somebody_who_is_not_named_has_no_expertise_to_ask_for():
+def test_a_demonstrator_without_a_name_has_no_expertise_to_ask_for():
     expertise = a_fit().expertise
     for stranger in (3, None, "eve", ["ann"]):
         with pytest.raises(DemonstrationError, match="there is no demonstrator"):

@@ -121,7 +121,7 @@ def test_a_recurrent_policy_is_refused_by_the_check():
         quick(policy=MixtureLSTM(hidden=(4,))).fit(data, seed=0, check_width=True)
 
 
-def test_where_nobody_has_two_episodes_blocks_of_steps_are_held_out():
+def test_where_no_demonstrator_has_two_episodes_blocks_of_steps_are_held_out():
     data = rings(episodes=False)
     part, held_out, _ = sample_episodes(data, seed=0)
     steps = held_out[part.episode].sum()

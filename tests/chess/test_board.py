@@ -127,7 +127,7 @@ def test_what_is_seen_is_where_everything_stands(position):
 
 @settings(max_examples=60)
 @given(positions())
-def test_what_surrounds_the_king_is_told_by_its_distance(position):
+def test_squares_around_the_king_are_encoded_by_distance(position):
     """Every piece but the mover's king once, by ranks and files from it, counted with python-chess's squares."""
     own = position if position.turn else position.mirror()
     (seen,) = board.with_king_centred_planes(board.encode([fen(position)]).observations)

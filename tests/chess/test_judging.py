@@ -90,7 +90,7 @@ def test_the_exact_solution_has_the_known_number_of_wins() -> None:
 
 
 @stockfish
-def test_wins_and_draws_of_king_and_pawn_against_king_are_told_apart() -> None:
+def test_wins_and_draws_of_king_and_pawn_against_king_are_distinguished() -> None:
     possible, won = king_and_pawn_against_king()
     generator = np.random.default_rng(0)
     fens, wins, signs = [], [], []

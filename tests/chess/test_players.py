@@ -80,7 +80,7 @@ def test_starting_positions_are_balanced_and_the_first_do_not_depend_on_how_many
 
 
 @pytest.mark.parametrize(("name", "players"), [("strengths", STRENGTHS), ("twenty", TWENTY)])
-def test_shipped_moves_are_legal_and_everybody_made_one_in_each_of_the_same_positions(
+def test_shipped_moves_are_legal_and_every_player_moved_in_every_position(
     name: str, players: tuple[Player, ...]
 ) -> None:
     rows = engine_moves(name).to_pylist()

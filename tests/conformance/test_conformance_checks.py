@@ -231,7 +231,7 @@ def test_a_right_model_passes():
 
 
 @pytest.mark.parametrize("kind", BROKEN_MODELS, ids=lambda kind: kind.__name__)
-def test_a_broken_demonstrator_model_is_told_what_is_wrong(kind):
+def test_the_check_names_the_law_that_a_demonstrator_model_breaks(kind):
     with pytest.raises(AssertionError, match=BROKEN_MODELS[kind]):
         check_demonstrator_model(kind())
 
@@ -332,17 +332,17 @@ def test_a_right_head_passes():
 
 
 @pytest.mark.parametrize("net", BROKEN_NETS)
-def test_a_broken_policy_head_is_told_what_is_wrong(net):
+def test_the_check_names_the_law_that_a_policy_head_breaks(net):
     with pytest.raises(AssertionError, match=BROKEN_NETS[net]):
         check_policy_head(Head(net))
 
 
-def test_a_recurrent_policy_that_does_not_carry_its_state_is_told_so():
+def test_the_check_finds_a_recurrent_policy_that_drops_its_state():
     with pytest.raises(AssertionError, match="step after step must give what the network gives for a window"):
         check_policy_head(Head("Forgetful", length=4))
 
 
-def test_a_policy_that_draws_from_the_global_generator_is_told_so():
+def test_the_check_finds_a_policy_that_uses_the_global_generator():
     head = Head("GlobalChance")
     with torch.random.fork_rng(), pytest.raises(AssertionError, match="sample must depend on its generator alone"):
         check_policy_head(head, actions=50)
@@ -392,7 +392,7 @@ def test_a_right_expertise_passes():
         ("no mirror", "mirror must replace rho by 1 - rho"),
     ],
 )
-def test_a_broken_expertise_is_told_what_is_wrong(kind, sentence):
+def test_the_check_names_the_law_that_an_expertise_model_breaks(kind, sentence):
     with pytest.raises(AssertionError, match=sentence):
         check_expertise(Level(kind))
 
@@ -491,7 +491,7 @@ class LeavesRuins(Lines):
         (LeavesRuins, "data that are refused must leave no file"),
     ],
 )
-def test_a_broken_format_is_told_what_is_wrong(broken, sentence, tmp_path):
+def test_the_check_names_the_law_that_a_format_breaks(broken, sentence, tmp_path):
     check_format(Lines(), steps(tmp_path))
     with pytest.raises(AssertionError, match=sentence):
         check_format(broken(), steps(tmp_path))

@@ -60,7 +60,7 @@ def test_a_members_expertise_depends_on_its_own_generator_alone(expertise):
     torch.testing.assert_close(table(among, batch)[1], table(elsewhere, batch)[1], **ROUNDING)
 
 
-def test_nobody_errs_under_perfect():
+def test_perfect_demonstrators_do_not_err():
     assert (table(net_of(Perfect()), everyone_everywhere()) == 1).all()
 
 
@@ -99,7 +99,7 @@ def test_difficulty_is_the_sigmoid_of_ability_easiness_and_interaction():
     torch.testing.assert_close(table(net, batch), by_hand, **ROUNDING)
 
 
-def test_without_easiness_people_differ_by_state_and_no_state_is_easier_for_everybody():
+def test_without_easiness_no_state_is_easier_for_all_demonstrators():
     net, batch = net_of(Difficulty(dim=2, hidden=(4,), easiness=False)), everyone_everywhere()
     ability, interaction = net.skill.split((1, 2), dim=1)
     centred = interaction - interaction.mean(-1, keepdim=True)

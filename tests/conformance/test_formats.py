@@ -127,7 +127,7 @@ def test_a_file_is_of_its_format_whatever_the_case_of_its_suffix(format_of, tmp_
 
 
 @each_format
-def test_the_names_of_columns_are_told(format_of, tmp_path):
+def test_a_format_lists_the_names_of_columns(format_of, tmp_path):
     assert list(format_of.columns(file_of(format_of, tmp_path))) == COLUMNS[format_of.name]
 
 

@@ -279,7 +279,7 @@ def test_what_a_page_cannot_show_and_what_a_terminal_obeys_are_replaced_by_one_f
     assert printable("a\x1b[31m\u202eb\x9b") == "a\ufffd[31m\ufffdb\ufffd"
 
 
-def test_json_is_strict_where_somebody_has_no_step_and_restarts_diverged(tmp_path, capsys):
+def test_json_is_strict_for_demonstrators_without_steps_and_diverged_restarts(tmp_path, capsys):
     rng = np.random.default_rng(0)
     data = ileed.Demonstrations(
         observations=rng.integers(0, 3, size=(40, 4)).astype(np.float32),
@@ -377,7 +377,7 @@ def test_a_hundred_thousand_people_of_one_step_each_are_read_and_checked_in_time
     assert len(data.check()) <= 5
 
 
-def test_output_that_nobody_reads_is_no_error(tmp_path):
+def test_a_closed_output_is_no_error(tmp_path):
     words = [sys.executable, "-m", "ileed", "inspect", table(tmp_path / "data.parquet")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shown:
         assert shown.stdout is not None

@@ -192,7 +192,7 @@ def test_what_is_curated_from_a_v3_folder_of_lerobots_own_is_read_by_its_class_i
     np.testing.assert_array_equal(fewer.observations, whole.observations[np.isin(whole.episode, kept)])
 
 
-def test_what_is_curated_from_a_v2_folder_of_lerobots_own_is_written_anew_and_trained_on(tmp_path, capsys):
+def test_what_is_curated_from_a_v2_folder_of_lerobots_own_is_written_as_a_new_folder_and_trained_on(tmp_path, capsys):
     needs("v2.1")
     folder = tmp_path / "data"
     run("v2.1", SIDE, "make", folder, "robot", home=tmp_path)

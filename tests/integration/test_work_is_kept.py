@@ -65,7 +65,7 @@ def unread(data):
 # --- line 1: what is not ours
 
 
-def test_a_folder_with_a_settings_file_of_somebody_else_is_refused_before_any_work(data, capsys, unread):
+def test_a_folder_with_a_foreign_settings_file_is_refused_before_any_work(data, capsys, unread):
     (data / "p").mkdir()
     (data / "p" / "settings.json").write_text("{}")
     (data / "p" / "thesis.tex").write_text("years of work")

@@ -31,7 +31,7 @@ def test_the_order_of_demonstrators_is_recovered_under_the_model_that_made_them(
 
 
 @pytest.mark.campaign
-def test_everybodys_skill_in_every_stage_is_recovered_where_the_stages_are_known():
+def test_skills_by_stage_are_recovered_where_the_stages_are_known():
     """`Skills("phase")` is given what the embedding would have to learn.
 
     The least seen of the unskilled, in some 200 steps, leaves a standard error of 0.03 on a skill; the seed is fixed.

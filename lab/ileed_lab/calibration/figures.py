@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ileed import runs
 from ileed.errors import require
 from ileed_lab.calibration.designs import DESIGNS
 from ileed_lab.calibration.experiment import LEVELS
@@ -55,11 +53,3 @@ def _chart(alt: ModuleType, rows: list[Row]) -> Any:
         "Dashed: as many as stated. Bars: 95% intervals over populations. Wrong noise has errors no model describes."
     )
     return with_title(alt, chart, "Do intervals hold the truth as often as they say?", caption)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--out", type=Path, default=Path("docs/images"))
-    given = parser.parse_args()
-    runs.write_file(given.out / "calibration-coverage.svg", coverage_figure(given.results))

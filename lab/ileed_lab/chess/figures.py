@@ -1,13 +1,7 @@
-"""Figures of chess: expertise and ratings, and the positions where strong and weak players differ most.
-
-    python -m ileed_lab.chess.figures --results results --data FILE --out docs/images
-
-FILE is the table that the experiments learned from; without it the figure of positions, which needs a fit, is left out.
-"""
+"""Figures of chess: expertise and ratings, and the positions where strong and weak players differ most."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import atan2, cos, degrees, sin
@@ -19,7 +13,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from ileed import Ileed, SettingsError, runs
+from ileed import Ileed, SettingsError
 from ileed.errors import require
 from ileed_lab.chess import board
 from ileed_lab.chess.consulting import ENGINE, people
@@ -267,19 +261,3 @@ def _arrow(group: Element, move: str) -> None:
 
 def _middle(square: str) -> tuple[float, float]:
     return ("abcdefgh".index(square[0]) + 0.5) * _SQUARE, (8 - int(square[1]) + 0.5) * _SQUARE
-
-
-def main() -> None:
-    """Draw the figures of chess."""
-    parser = argparse.ArgumentParser(prog="python -m ileed_lab.chess.figures", description=main.__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the directory of results")
-    parser.add_argument("--data", type=Path, help="the table of positions, with an engine's moves")
-    parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where the figures are written")
-    arguments = parser.parse_args()
-    runs.write_file(arguments.out / "chess-calibration.svg", calibration(arguments.results))
-    if arguments.data is not None:
-        runs.write_file(arguments.out / "chess-boards.svg", draw_boards(greatest_differences(arguments.data)))
-
-
-if __name__ == "__main__":
-    main()

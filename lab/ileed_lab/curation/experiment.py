@@ -47,7 +47,7 @@ class Trained:
     """A policy, what it was learned from, and the seconds that its fit took."""
 
     policy: Any
-    told: Measured
+    summary: Measured
     seconds: float
 
 
@@ -82,8 +82,8 @@ class Cloning(AbstractSideBySide):
         else:
             policies = [likeliest(each).policy for each in self.trainer.fit_each(chosen, seeds=seeds, device=device)]
         seconds = (time.monotonic() - began) / len(datasets)
-        told = [subset.told(data, self.skills) for subset, data in zip(subsets, datasets, strict=True)]
-        return [Trained(policy, each, seconds) for policy, each in zip(policies, told, strict=True)]
+        summary = [subset.summary(data, self.skills) for subset, data in zip(subsets, datasets, strict=True)]
+        return [Trained(policy, each, seconds) for policy, each in zip(policies, summary, strict=True)]
 
 
 @final
@@ -95,10 +95,10 @@ class Judging(AbstractInTurn):
 
     def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Trained:
         found = self.curator(demonstrations, seed=seed, device=device)
-        return Trained(found.fitted.policy, _told(found), float(found.fitted.provenance["seconds"]))
+        return Trained(found.fitted.policy, _summary(found), float(found.fitted.provenance["seconds"]))
 
 
-def _told(found: Curation) -> Measured:
+def _summary(found: Curation) -> Measured:
     """What the rules kept, in words, and the score's correlation with length where it is defined."""
     correlation = found.length_correlation
     return {
@@ -150,4 +150,4 @@ class CurationMiniGrid(AbstractExperiment):
                 for name, skill in (("reward", best), ("expert", 1.0))
             }
             return rewards | {"skill": best}
-        return {"reward": mean_reward(as_actor(fit.policy), task, trial=trial), **fit.told}
+        return {"reward": mean_reward(as_actor(fit.policy), task, trial=trial), **fit.summary}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ileed import SettingsError, runs
+from ileed import SettingsError
 from ileed.errors import require
 from ileed_lab.comparison import Records, unique
 from ileed_lab.curation.differences import Row, over_trials, paired, row_of_square, rows_of
@@ -161,19 +160,3 @@ def _panel(
         panel_heading(alt, trainer.replace("BC of ours", "our BC").removesuffix(" network"), _WIDTH),
     ]
     return alt.layer(*layers).properties(width=_WIDTH)
-
-
-def main() -> None:
-    """Draw every figure."""
-    parser = argparse.ArgumentParser(description="Draw the figures of the page about curation from its results.")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="what `ileed reproduce` wrote")
-    parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where the figures are written")
-    arguments = parser.parse_args()
-    runs.write_file(arguments.out / "curation-differences.svg", differences_figure(arguments.results))
-    runs.write_file(arguments.out / "curation-rewards.svg", rewards_figure(arguments.results))
-    if row_of_square(Records(arguments.results, family="curation")).was_run:
-        runs.write_file(arguments.out / "curation-square.svg", square_figure(arguments.results))
-
-
-if __name__ == "__main__":
-    main()

@@ -129,8 +129,8 @@ class ForeignPolicy:
             line = self._output.readline()
             if not line:
                 raise self._failure("training")
-            told = json.loads(line)
-            self.release, self.settings, self.seconds = told["release"], told["settings"], told["seconds"]
+            message = json.loads(line)
+            self.release, self.settings, self.seconds = message["release"], message["settings"], message["seconds"]
             self._stack = stack.pop_all()
 
     @property

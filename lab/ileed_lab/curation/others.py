@@ -96,4 +96,4 @@ class CurationTrainers(AbstractExperiment):
             fit.seconds = policy.seconds
             reward = mean_reward(policy, self.task(setting), trial=FIRST_TRIAL + trial)
             made = {"release": policy.release, "trainer_settings": dict(policy.settings)}
-        return {"reward": reward, **fit.subset.told(fit.data, POPULATIONS[setting["population"]]), **made}
+        return {"reward": reward, **fit.subset.summary(fit.data, POPULATIONS[setting["population"]]), **made}

@@ -59,7 +59,7 @@ class Judgement:
     seconds_of_curation: float
     """That all rules took together."""
 
-    def told(self, data: Demonstrations) -> Measured:
+    def summary(self, data: Demonstrations) -> Measured:
         """The ratings of operators, what is recommended and why, and what every rule keeps."""
         rated, found = self.fitted.expertise.ratings, self.curated["curated"]
         expertise = self.fitted.expertise.by_demonstrator()
@@ -141,12 +141,12 @@ class Cloned(AbstractInTurn):
         chosen = self.subset(self.selection, data, seed=seed, device=device)
         earlier = SELECTIONS[: SELECTIONS.index(self.selection)]
         same = (name for name in earlier if _are_equal(self.subset(name, data, seed=seed, device=device), chosen))
-        told = chosen.told(data, tiers(data))
+        summary = chosen.summary(data, tiers(data))
         if (first := next(same, None)) is not None:
-            return Trained(None, told | {"same_as": first}, 0.0)
+            return Trained(None, summary | {"same_as": first}, 0.0)
         began = time.monotonic()
         fitted = self.trainer.fit(chosen.of(data), seed=seed, device=device, weights=chosen.weights, check_width=False)
-        return Trained(fitted.policy, told, time.monotonic() - began)
+        return Trained(fitted.policy, summary, time.monotonic() - began)
 
 
 def _are_equal(one: Subset, other: Subset) -> bool:
@@ -165,8 +165,8 @@ class Own(AbstractInTurn):
 
     def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Trained:
         fitted = self.method.fit(demonstrations, seed=FIRST_TRIAL + seed, device=device)
-        told = {"expertise": fitted.expertise.by_demonstrator()}
-        return Trained(fitted.policy, told, float(fitted.provenance["seconds"]))
+        summary = {"expertise": fitted.expertise.by_demonstrator()}
+        return Trained(fitted.policy, summary, float(fitted.provenance["seconds"]))
 
 
 @final
@@ -178,7 +178,7 @@ class Judged(AbstractInTurn):
 
     def fit(self, demonstrations: Demonstrations, *, seed: int, device: str = "auto") -> Trained:
         found = self.judge(demonstrations, seed=seed, device=device)
-        return Trained(None, found.told(demonstrations), found.seconds)
+        return Trained(None, found.summary(demonstrations), found.seconds)
 
 
 @final
@@ -212,8 +212,8 @@ class CurationSquare(AbstractSquare):
         return envs.task("robot/square")
 
     def measure(self, setting: Setting, method: str, trial: int, fit: Trained) -> Measured:
-        """Which episodes succeeded, and what the policy was learned from; where there is no policy, what is told."""
-        return dict(fit.told) if fit.policy is None else {**_success(fit.policy, trial), **fit.told}
+        """Which episodes succeeded, and what the policy was learned from; without a policy, the summary."""
+        return dict(fit.summary) if fit.policy is None else {**_success(fit.policy, trial), **fit.summary}
 
 
 def _success(policy: Any, trial: int) -> Measured:

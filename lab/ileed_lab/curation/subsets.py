@@ -45,7 +45,7 @@ class Subset:
         """What is kept; every demonstrator's name stays."""
         return data.select(self.kept[data.episode])
 
-    def told(self, data: Demonstrations, skills: Sequence[float]) -> dict[str, Any]:
+    def summary(self, data: Demonstrations, skills: Sequence[float]) -> dict[str, Any]:
         """How much is kept, and the mean true skill over its steps."""
         steps = self.kept[data.episode]
         skill = np.asarray(skills)[data.demonstrator[steps]]

@@ -1,13 +1,10 @@
 """Figures of the MiniGrid experiments, drawn from the cells in a directory of results.
 
-    python -m ileed_lab.minigrid.figures --results results --out docs/images
-
 Filled marks are ours, hollow ones are published, bars and bands are 95% intervals of a mean over trials.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -50,16 +47,3 @@ def figures(results: Path, out: Path) -> dict[str, Path]:
             written[name] = out / f"reproduction-{name}.svg"
             runs.write_file(written[name], as_svg(chart))
     return written
-
-
-def main() -> None:
-    """Draw all figures whose cells are there."""
-    parser = argparse.ArgumentParser(description="Draw the figures of the experiments from their results.")
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--out", type=Path, default=Path("docs/images"))
-    arguments = parser.parse_args()
-    figures(arguments.results, arguments.out)
-
-
-if __name__ == "__main__":
-    main()

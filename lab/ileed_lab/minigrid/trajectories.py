@@ -1,22 +1,17 @@
-"""The figure of trajectories: a learned policy and its demonstrators in every stage of the sequence of tasks.
-
-python -m ileed_lab.minigrid.trajectories --out docs/images/reproduction-trajectories.svg
-"""
+"""The figure of trajectories: a learned policy and its demonstrators in every stage of the sequence of tasks."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import cos, sin
-from pathlib import Path
 from typing import Any, final
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 
-from ileed import Policy, SettingsError, runs
+from ileed import Policy, SettingsError
 from ileed.envs.abstract_task import Actor, as_actor, episode_seed
 from ileed.envs.minigrid import make_environment
 from ileed.envs.simulation import demonstrator_actor
@@ -26,8 +21,10 @@ from ileed_lab.minigrid.experiment import ManySkills
 from ileed_lab.minigrid.sequence import experts, multi_skill, multi_skill_task, stage_seed
 from ileed_lab.svg import add_element, add_text
 
-__all__ = ["Thing", "Trajectory", "draw_trajectories", "learned_policy", "play_episode", "trajectories"]
+__all__ = ["Thing", "Trajectory", "draw_trajectories", "figure", "learned_policy", "play_episode", "trajectories"]
 
+_BETA = 0.1
+"""Skill of the demonstrators outside their own stage."""
 Cell = tuple[int, int]
 """Column and row of a cell of the grid, from the upper left."""
 
@@ -93,13 +90,11 @@ def _agent_cell(environment: Any) -> Cell:
     return int(x), int(y)
 
 
-def learned_policy(*, beta: float, trial: int, restarts: int | None = None) -> Policy:
+def learned_policy(*, beta: float = _BETA, trial: int = 0) -> Policy:
     """The policy of ILEED in one trial of 'minigrid/skills', with the data and the settings of that experiment."""
     experiment, setting = ManySkills(), {"beta": beta}
     method = experiment.methods(setting)["ileed"]
     assert method is not None
-    if restarts is not None:
-        method = replace(method, restarts=restarts)
     (data,) = experiment.demonstrations(setting, [trial])
     return method.fit(data, seed=trial, device="cpu", check_width=False).policy
 
@@ -135,8 +130,8 @@ _SUCCESS, _FAILURE = "#00795a", "#8d4a3a"
 _EARLY, _LATE = (158, 202, 225), (8, 48, 107)  # pale blue to navy
 _EPISODES = 500
 _SEED = 7
-"""Chosen, at beta 0.1 and in trial 0, to be typical: whoever solves a stage in three of four episodes or more solves it
-here, and whoever solves it in about half or fewer does not."""
+"""Chosen, at beta 0.1 and in trial 0, to be typical: an actor solves a stage here if it does so in three of four
+episodes or more, and does not if it does so in half or fewer."""
 _THINGS = {
     "red": "#d1495b",
     "green": "#009e73",
@@ -322,7 +317,7 @@ def _two_lines(words: str) -> list[str]:
     return [before, last] if before else [last]
 
 
-def figure(policy: Any, *, beta: float, seed: int) -> bytes:
+def figure(policy: Any, *, beta: float = _BETA, seed: int = _SEED) -> bytes:
     """The figure of a policy and of the demonstrators of that `beta`."""
     return draw_trajectories(
         trajectories(policy, beta=beta, seed=seed),
@@ -339,20 +334,3 @@ def figure(policy: Any, *, beta: float, seed: int) -> bytes:
             "minigrid/empty": "Empty: to the flag",
         },
     )
-
-
-def main() -> None:
-    """Draw the figure and write it to a file."""
-    parser = argparse.ArgumentParser(description="Draw trajectories of a learned policy and of its demonstrators.")
-    parser.add_argument("--out", type=Path, default=Path("docs/images/reproduction-trajectories.svg"))
-    parser.add_argument("--beta", type=float, default=0.1, help="skill of the demonstrators outside their own stage")
-    parser.add_argument("--trial", type=int, default=0, help="which trial's data, as in minigrid/skills")
-    parser.add_argument("--seed", type=int, default=_SEED, help="of the episodes that are drawn")
-    parser.add_argument("--restarts", type=int, default=None, help="fewer restarts than the experiment's, to be faster")
-    arguments = parser.parse_args()
-    policy = learned_policy(beta=arguments.beta, trial=arguments.trial, restarts=arguments.restarts)
-    runs.write_file(arguments.out, figure(policy, beta=arguments.beta, seed=arguments.seed))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ileed import SettingsError, runs
+from ileed import SettingsError
 from ileed.errors import require
 from ileed_lab.comparison import Records
 from ileed_lab.drawing import BLUE, GREY, INK, Row, as_svg, panel_heading, with_title
@@ -57,11 +56,3 @@ def _panel(alt: ModuleType, found: FoundPickPlace, tolerance: str) -> Any:
         panel_heading(alt, f"{tolerance} tolerance", _WIDTH),
     ]
     return alt.layer(*layers).properties(width=_WIDTH, height=_ROW * len(rows))
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--out", type=Path, default=Path("docs/images"))
-    given = parser.parse_args()
-    runs.write_file(given.out / "operators.svg", scores_figure(given.results))

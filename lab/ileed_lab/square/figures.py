@@ -1,11 +1,7 @@
-"""Figures of the robot experiment: success by method and operators, and expertise by operator and phase.
-
-python -m ileed_lab.square.figures --results results --out docs/images
-"""
+"""Figures of the robot experiment: success by method and operators, and expertise by operator and phase."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable, Mapping
 from math import exp, log
 from pathlib import Path
@@ -13,7 +9,7 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-from ileed import SettingsError, runs
+from ileed import SettingsError
 from ileed.errors import counted, require
 from ileed_lab.comparison import Estimate, Records
 from ileed_lab.drawing import (
@@ -211,17 +207,3 @@ def _tier(alt: ModuleType, rows: list[Row], domain: tuple[float, float], *, firs
 
 def _draw(chart: Callable[[ModuleType, list[Row]], Any], rows: list[Row]) -> bytes:
     return as_svg(chart(require("altair", package="ileed-lab"), rows))
-
-
-def main() -> None:
-    """Draw both figures."""
-    parser = argparse.ArgumentParser(description="Draw the figures of the robot experiment from its results.")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="what `ileed reproduce` wrote")
-    parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where the figures are written")
-    arguments = parser.parse_args()
-    runs.write_file(arguments.out / "robot-success.svg", success(arguments.results))
-    runs.write_file(arguments.out / "robot-skills.svg", skills(arguments.results))
-
-
-if __name__ == "__main__":
-    main()

@@ -61,8 +61,8 @@ def answer(train: Callable[[Lesson], Trained]) -> None:
     weights = None if about["weights"] is None else np.array(about["weights"])
     begun = time.perf_counter()
     found = train(Lesson(asked.folder, asked.seed, about["action_count"], weights))
-    told = {"release": found.release, "settings": found.settings, "seconds": time.perf_counter() - begun}
-    answers.write(json.dumps(told).encode() + b"\n")
+    message = {"release": found.release, "settings": found.settings, "seconds": time.perf_counter() - begun}
+    answers.write(json.dumps(message).encode() + b"\n")
     answers.flush()
     while (observations := read_array(requests)) is not None:
         starts = read_array(requests)

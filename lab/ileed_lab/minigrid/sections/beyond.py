@@ -172,8 +172,9 @@ def _by_task(records: Records) -> Mapping[str, Mapping[str, Mapping[str, Mapping
     experiment = EXPERIMENTS["minigrid/wrong-noise"]
     found: dict[str, dict[str, dict[str, Mapping[int, Measured]]]] = {}
     for setting in experiment.settings():
-        trials = {model: records.trials(experiment.name, model, **setting) for model in experiment.methods(setting)}
-        found.setdefault(setting["task"], {})[setting["generator"]] = trials
+        found.setdefault(setting["task"], {})[setting["generator"]] = {
+            model: records.trials(experiment.name, model, **setting) for model in experiment.methods(setting)
+        }
     return found
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from ileed import SettingsError, runs
+from ileed import SettingsError
 from ileed.errors import require
 from ileed_lab.comparison import Records
 from ileed_lab.drawing import BLUE, INK, ORANGE, Row, as_svg, panel_heading, vertical_axis, with_title
@@ -62,11 +61,3 @@ def _panel(alt: ModuleType, scores: FoundScores, method: str) -> Any:
         panel_heading(alt, f"{words}: {scores.over_seeds(method, 'correlations', 'drivers').value:.2f}", _WIDTH),
     ]
     return alt.layer(*layers).properties(width=_WIDTH, height=_HEIGHT)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results"))
-    parser.add_argument("--out", type=Path, default=Path("docs/images"))
-    given = parser.parse_args()
-    runs.write_file(given.out / "real-operators.svg", drivers_figure(given.results))
