@@ -3,13 +3,13 @@
 import sys
 from types import ModuleType
 
-TYPE_CHECKING = False  # as in `typing`, whose import would take most of the time that this one takes
+TYPE_CHECKING = False  # as in `typing`, which would take most of the import time of this module
 
 if TYPE_CHECKING:
     from ileed._names import *  # noqa: F403
 
 __version__ = "0.1.0"
-_FUNCTIONS = ("report",)  # public functions that have the name of their module
+_FUNCTIONS = ("report",)  # public functions with the name of their module
 
 
 def __dir__() -> list[str]:
@@ -25,10 +25,10 @@ def _load_names() -> None:
     globals().update(names, __all__=sorted(names))
 
 
-if not TYPE_CHECKING:  # a type checker would take this for a promise of any name at all
+if not TYPE_CHECKING:  # a type checker would conclude that every name exists
 
     def __getattr__(name: str) -> object:
-        """A module of the package; or the public names, all of them with the first that is used."""
+        """A module of the package, or a public name; the first one imports them all."""
         from importlib import import_module
         from importlib.util import find_spec
 
@@ -42,7 +42,7 @@ if not TYPE_CHECKING:  # a type checker would take this for a promise of any nam
 
 
 class _Package(ModuleType):
-    """Keeps `ileed.report` the function, also after the module of this name is imported."""
+    """Keeps `ileed.report` a function when the module of this name is imported."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _FUNCTIONS or not isinstance(value, ModuleType):
