@@ -482,7 +482,7 @@ def test_labellers_refuse_what_makes_no_sense():
         (
             {"demonstrator": torch.zeros(4, 10, 1)},
             "that has this data set",
-        ),  # what the loader makes of a file without it
+        ),  # the loader's zeros for a file without it
         ({"demonstrator": torch.full((4, 10), 2.0)}, "a demonstrator 2 but algo.ileed.demonstrators has 2 names"),
     ],
 )
