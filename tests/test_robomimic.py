@@ -479,10 +479,7 @@ def test_labellers_refuse_what_makes_no_sense():
     ("batch", "says"),
     [
         ({}, "keep 'demonstrator' in train.dataset_keys"),
-        (
-            {"demonstrator": torch.zeros(4, 10, 1)},
-            "that has this data set",
-        ),  # the loader's zeros for a file without it
+        ({"demonstrator": torch.zeros(4, 10, 1)}, "that has this data set"),  # the loader's zeros for a file without it
         ({"demonstrator": torch.full((4, 10), 2.0)}, "a demonstrator 2 but algo.ileed.demonstrators has 2 names"),
     ],
 )
