@@ -112,7 +112,7 @@ def test_a_parquet_file_that_would_not_fit_in_memory_is_refused_before_it_is_dec
     pq.write_table(table, path, compression="zstd")
     assert path.stat().st_size < 2_000_000
     monkeypatch.setattr(_memory, "available_bytes", lambda: 100_000_000)
-    assert "would take" in refusal(path)
+    assert "when decoded" in refusal(path)
 
 
 def test_a_long_word_in_every_row_is_refused_before_it_is_repeated(tmp_path, monkeypatch):
@@ -281,7 +281,7 @@ def test_a_data_set_that_declares_more_than_the_file_holds_is_refused(tmp_path, 
     monkeypatch.setattr(_memory, "available_bytes", lambda: available)
     path = robomimic(tmp_path / "data.hdf5", data__demo_0__actions=made, data__demo_0__obs__flat=made)
     sentence = refusal(path, demonstrator=by_one("ann"))
-    assert ("would take" in sentence) if available == 1 << 30 else ("the file stores 0 bytes of them" in sentence)
+    assert ("when decoded" in sentence) if available == 1 << 30 else ("the file stores 0 bytes of them" in sentence)
 
 
 def test_flipped_bytes_in_an_hdf5_file_are_read_or_one_sentence(tmp_path):
@@ -387,7 +387,7 @@ def test_a_compressed_table_of_positions_that_does_not_fit_is_refused(tmp_path, 
     monkeypatch.setattr(_memory, "available_bytes", lambda: 20_000_000)
     line = b"g,0,4k3/8/8/8/8/8/P7/4K3 w - -,a2a4,ann\n"
     (tmp_path / "positions.csv.gz").write_bytes(gzip.compress(b"game_id,ply,fen,move,player\n" + line * 1_000_000))
-    with pytest.raises(DemonstrationError, match="would take"):
+    with pytest.raises(DemonstrationError, match="when decoded"):
         read_positions(tmp_path / "positions.csv.gz")
 
 

@@ -86,7 +86,7 @@ def rows(text: str) -> list[list[str]]:
 
 def test_the_card_has_all_demonstrators_with_the_intervals_of_the_fit(fitted):
     head, _, *people = rows(card(fitted))
-    assert head == ["demonstrator", "expertise", "95 % interval", "rank", "episodes", "steps"]
+    assert head == ["demonstrator", "expertise", "95% interval", "rank", "episodes", "steps"]
     for cells, row in zip(people, fitted.expertise.table().to_pylist(), strict=True):
         assert cells[0] == row["demonstrator"]
         assert cells[1:3] == [f"{row['expertise']:.2f}", f"{row['low']:.2f} to {row['high']:.2f}"]
@@ -98,7 +98,7 @@ def test_the_front_matter_is_what_the_hub_reads_and_nothing_of_the_data(fitted, 
     assert front == "library_name: ileed\ntags:\n- ileed\n- imitation-learning\n- demonstrations\n"
     assert f"3 demonstrators, {data.episode_count} episodes, 3,000 steps" in text
     assert f"{fitted.nats_per_action:.4f} nats per action" in text
-    assert "Do not use it to decide about a person" in text
+    assert "Do not use it to decide about anyone" in text
     assert not re.search(r"\$\w", text), "a field of the template was left"
 
 
@@ -111,11 +111,11 @@ def test_names_are_shown_in_a_card_and_do_nothing(fitted):
 def test_a_card_of_a_fit_without_intervals_or_without_expertise_says_so(data):
     quick = {"policy": ileed.CategoricalMLP(), "restarts": 2, "steps": 5}
     assert "There are no intervals" in card(ileed.Ileed(**quick, folds=0).fit(data, seed=0))
-    assert "this is behaviour cloning" in card(ileed.bc(**quick).fit(data, seed=0))
+    assert "Behaviour cloning" in card(ileed.bc(**quick).fit(data, seed=0))
 
 
 def test_a_card_of_very_many_people_says_how_many_it_leaves_out(fitted, monkeypatch):
-    monkeypatch.setattr("ileed.integrations.hub._MOST_PEOPLE", 2)
+    monkeypatch.setattr("ileed.integrations.hub._MOST_DEMONSTRATORS", 2)
     assert len(rows(card(fitted))) == 2 + 2
     assert "\n1 more.\n" in card(fitted)
 

@@ -344,7 +344,7 @@ def test_a_folder_that_memory_cannot_hold_is_refused_before_it_is_decoded(tmp_pa
     path = written(tmp_path / "data", world([20] * 10, floating=True), version=version)  # each of its files would fit
     monkeypatch.setattr(_memory, "available_bytes", lambda: 8_000)
     monkeypatch.setattr(ParquetFile, "read", lambda *_: pytest.fail("it was decoded"))
-    with pytest.raises(DemonstrationError, match=r"would take .* once decoded"):
+    with pytest.raises(DemonstrationError, match=r"takes .* when decoded"):
         ileed.read(path)
 
 

@@ -238,7 +238,7 @@ def test_a_logger_that_cannot_start_says_so_in_one_sentence(tmp_path, monkeypatc
         raise ValueError("no API key configured\nand more")
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
-    sentence = r"wandb cannot be logged to \(no API key configured\): run `wandb login`, or set WANDB_MODE=offline$"
+    sentence = r"wandb cannot be used \(no API key configured\): run `wandb login`, or set WANDB_MODE=offline$"
     with pytest.raises(RunError, match=sentence), logger("wandb", tmp_path / "mine"):
         pass
 

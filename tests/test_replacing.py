@@ -60,6 +60,21 @@ def test_a_file_of_others_that_has_the_name_of_a_new_one_is_refused(tmp_path, mo
     assert tree(tmp_path) == before
 
 
+def test_a_file_that_appears_during_the_exchange_stays(tmp_path, monkeypatch):
+    write_ours(tmp_path / "out", "old")
+    real = files.exchange
+
+    def exchange(one: Path, other: Path) -> None:
+        if other.name == "out":
+            (other / "late").write_text(WORK)
+        real(one, other)
+
+    monkeypatch.setattr(files, "exchange", exchange)
+    write_ours(tmp_path / "out", "new")
+    assert tree(tmp_path) == {"out/data/one": b"new", "out/mark": b"new", "out/late": WORK.encode()}
+    assert hidden(tmp_path) == []
+
+
 def test_a_mark_cannot_name_files_outside_its_folder(tmp_path):
     (tmp_path / "secret").write_text(WORK)
     (tmp_path / "elsewhere").mkdir()

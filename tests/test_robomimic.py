@@ -479,8 +479,8 @@ def test_labellers_refuse_what_makes_no_sense():
     ("batch", "says"),
     [
         ({}, "keep 'demonstrator' in train.dataset_keys"),
-        ({"demonstrator": torch.zeros(4, 10, 1)}, "a file that has it"),  # what the loader makes of a file without it
-        ({"demonstrator": torch.full((4, 10), 2.0)}, "a demonstrator 2 but algo.ileed.demonstrators names 2"),
+        ({"demonstrator": torch.zeros(4, 10, 1)}, "that has this data set"),  # the loader's zeros for a file without it
+        ({"demonstrator": torch.full((4, 10), 2.0)}, "a demonstrator 2 but algo.ileed.demonstrators has 2 names"),
     ],
 )
 def test_a_batch_that_does_not_say_who_is_refused(batch, says):

@@ -199,9 +199,9 @@ def test_every_server_has_a_token_of_its_own(client, tmp_path):
 
 
 def test_a_port_that_is_taken_is_refused_in_a_sentence(client, tmp_path):
-    with pytest.raises(SettingsError, match=rf"port {client.port} is taken"):
+    with pytest.raises(SettingsError, match=rf"port {client.port} is not available"):
         Server(session(tmp_path), port=client.port)
-    with pytest.raises(SettingsError, match="it lies between 1 and 65,535"):
+    with pytest.raises(SettingsError, match="from 1 to 65,535"):
         Server(session(tmp_path), port=70_000)
 
 
@@ -252,8 +252,8 @@ def test_the_listing_has_the_scores_of_curate_and_no_text_that_controls_anything
     for name, score in scored.scores.items():
         np.testing.assert_allclose(found["scores"][name]["estimate"], score.estimate, rtol=1e-4)
         np.testing.assert_allclose(found["scores"][name]["high"], score.high, rtol=1e-4)
-    assert all(name.isprintable() and len(name) < 200 for name in found["person"])
-    assert found["person"][0] == HOSTILE[0]  # text: it is the page that never takes it for HTML
+    assert all(name.isprintable() and len(name) < 200 for name in found["demonstrator"])
+    assert found["demonstrator"][0] == HOSTILE[0]  # text: it is the page that never takes it for HTML
 
 
 def test_the_page_holds_names_as_text(client):
@@ -409,7 +409,7 @@ VALUES = st.recursive(
 def test_a_hostile_file_of_marks_is_refused_in_a_sentence(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("marks")
     (folder / "marks-abc.json").write_bytes(content)
-    with pytest.raises(RunError, match="holds no marks that can be read"):
+    with pytest.raises(RunError, match="is not a readable file of marks"):
         Marks.of(folder, "abc", 5)
     assert (folder / "marks-abc.json").read_bytes() == content
 
@@ -418,10 +418,10 @@ def test_marks_of_other_data_are_not_taken_for_these(tmp_path):
     Marks.of(tmp_path, "abc", 5).put(4, "drop")
     assert Marks.of(tmp_path, "abd", 5).read().marks == {}
     os.rename(tmp_path / "marks-abc.json", tmp_path / "marks-abd.json")
-    with pytest.raises(RunError, match="not a file of marks of these data"):
+    with pytest.raises(RunError, match="it belongs to other data"):
         Marks.of(tmp_path, "abd", 5)
     Marks.of(tmp_path, "abe", 5).put(4, "drop")
-    with pytest.raises(RunError, match="an episode is marked that the data do not have"):
+    with pytest.raises(RunError, match="it marks an episode that does not exist"):
         Marks.of(tmp_path, "abe", 4)
 
 
@@ -543,7 +543,7 @@ def test_the_command_prints_the_address_and_keeps_marks_when_it_is_interrupted(t
         address = urlsplit(told["address"])
         asks = Client.__new__(Client)
         asks.port, asks.token, asks.origin = address.port, address.query[6:], f"http://{address.netloc}"
-        assert asks.json("/episodes")["person"][0].startswith("person ")
+        assert asks.json("/episodes")["demonstrator"][0].startswith("person ")
         _, page = asks(f"/?token={asks.token}")
         assert b"script&gt;alert" not in page  # no name, not even as text
         asks.json("/marks", {"episode": 1, "mark": "drop"})

@@ -283,7 +283,7 @@ def test_what_the_server_refuses_is_said_and_not_shown_as_done(window, servers):
     (file,) = (folder / "run").glob("marks-*.json")
     file.write_text("{")
     opened.press("d")
-    playwright.expect(opened.page.locator("#trouble")).to_contain_text("holds no marks that can be read")
+    playwright.expect(opened.page.locator("#trouble")).to_contain_text("is not a readable file of marks")
     assert list(opened.marks().values()) == ["keep"]
 
 

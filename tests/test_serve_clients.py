@@ -106,10 +106,10 @@ def test_marks_that_cannot_be_read_for_the_moment_are_not_said_to_be_damaged(ses
     session.marks.put(0, "keep")
     content = session.marks.path.read_bytes()
 
-    def fail(path):
+    def fail(path, *_):
         raise OSError(reason, os.strerror(reason), str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr(Path, "open", fail)
     with pytest.raises(RunError) as refused:
         session.marks.read()
     assert "away" not in str(refused.value)

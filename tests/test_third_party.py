@@ -267,7 +267,7 @@ def test_a_part_that_no_installed_package_provides_is_refused_by_its_name(name, 
     small_fit(**PARTS[name]).save(tmp_path / "run")
     with pytest.raises(ileed.SettingsError) as refusal:
         ileed.load(tmp_path / "run")
-    assert f"unknown kind '{name}' of settings, which no installed package provides" in str(refusal.value)
+    assert f"unknown kind '{name}' of settings: install the package that provides it" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
 

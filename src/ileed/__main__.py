@@ -1,4 +1,4 @@
-"""The door of the command `ileed`: everything heavy is imported behind it, and an interrupt ends it in one sentence."""
+"""Entry point of the command `ileed`: handles interrupts before anything slow is imported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-TYPE_CHECKING = False  # as in `typing`, which need not be imported before an interrupt is looked after
+TYPE_CHECKING = False  # as in `typing`, which need not be imported before interrupts are handled
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
@@ -18,16 +18,16 @@ def main() -> None:
     interrupts: list[int] = []
 
     def interrupt(number: int, *_: Any) -> None:
-        """An interrupt of the work, which lets what is half done be tidied up."""
+        """Interrupt the work, and let it clean up."""
         interrupts.append(number)
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, _leave_at_once)
     sys.unraisablehook = _unraisable
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (for as long as the process lives)
-        # names in the data, and our own tables, hold characters that the encoding of the output may lack
+        if getattr(sys, name) is None:  # closed by the parent process
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (until the process ends)
+        # names in the data and our tables may contain characters that the output encoding lacks
         getattr(sys, name).reconfigure(errors="backslashreplace")
     from ileed.cli import run
 
@@ -36,20 +36,20 @@ def main() -> None:
     except Exception:
         if not interrupts:
             raise
-        _leave("")  # what a library made of an interrupt in the middle of its import
-    except KeyboardInterrupt:  # a second one, while the first was told
+        _leave("")  # a library turned an interrupt during its import into another exception
+    except KeyboardInterrupt:  # a second one, while the first was reported
         _leave("")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done: an interrupt has nothing left to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is done
     sys.exit(code)
 
 
 def _leave_at_once(*_: Any) -> None:
-    """End the process before the work begins: an exception in the middle of an import could be lost, or shown."""
+    """End the process before the work begins, because an exception during an import could get lost."""
     _leave("; nothing was begun")
 
 
 def _unraisable(what: Any) -> None:
-    """Where nothing can be raised, as in a destructor, the interrupt is sent once more, a moment later."""
+    """Send an interrupt again that arrived where nothing can be raised, as in a destructor."""
     if not isinstance(what.exc_value, KeyboardInterrupt):
         return sys.__unraisablehook__(what)
     from threading import Timer

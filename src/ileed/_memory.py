@@ -1,7 +1,4 @@
-"""Memory: how much of it is available, and the rule by which a file that would decode to more is refused.
-
-Twice what a file decodes to (the file's form and ours exist side by side) must fit; see docs/decisions/files.md.
-"""
+"""Available memory, and the refusal of files that do not fit into it when decoded; see docs/decisions/files.md."""
 
 from __future__ import annotations
 
@@ -16,12 +13,9 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-_COPIES = 2
-_UNKNOWN = 4 << 30  # bytes to assume where the system does not tell
-
 
 def available_bytes() -> int:
-    """The memory that this process can still take: what the system, its control group and its own limit leave it."""
+    """The memory that the system, the control group and the limit of this process leave available."""
     known = []
     with suppress(OSError, ValueError, KeyError):
         lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
@@ -36,20 +30,21 @@ def available_bytes() -> int:
         with suppress(OSError, ValueError):  # no such group, or its limit is "max"
             left = int(Path(folder, limit).read_text()) - int(Path(folder, used).read_text())
             rows = (line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
-            cached = sum(int(size) for name, size in rows if name == "inactive_file")  # is given back on demand
+            cached = sum(int(size) for name, size in rows if name == "inactive_file")  # freed on demand
             known.append(left + cached)
     allowed = None if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
     if allowed is not None and allowed != resource.RLIM_INFINITY:
         with suppress(OSError, ValueError):
             allowed -= int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         known.append(allowed)
-    return max(0, min(known, default=_UNKNOWN))
+    return max(0, min(known, default=4 << 30))
 
 
 def check_fits(place: Path | str, decoded_bytes: int) -> None:
-    """Refuse a file, or a part of one, that decodes to more bytes than memory can hold."""
-    if decoded_bytes * _COPIES > (left := available_bytes()):
+    """Refuse data that take more than half of the available memory: the decoded file and our copy exist at once."""
+    if decoded_bytes * 2 > (left := available_bytes()):
         raise DemonstrationError(
-            f"{place} would take {decoded_bytes / 1e9:,.3g} GB once decoded, and {left / 1e9:,.3g} GB of memory are "
-            f"available: it may take one part in {_COPIES} of that; read a part of the data, or use a larger machine"
+            f"{place} takes {decoded_bytes / 1e9:,.3g} GB when decoded, and at most half of the available memory "
+            f"({left / 1e9:,.3g} GB) is used: read a part of the data, or use a larger machine",
+            code="memory-short",
         )

@@ -1,4 +1,4 @@
-"""Every public name of the package; loaded when the first of them is used, since it takes torch along."""
+"""All public names of the package, imported when the first one is used because this imports torch."""
 
 # ruff: noqa: F401
 

@@ -1,4 +1,4 @@
-"""What the library asks of numpy: default error handling, types that torch can read, and random streams."""
+"""Wrappers around numpy: default error handling, types that torch can read, and random streams."""
 
 from __future__ import annotations
 
@@ -13,20 +13,16 @@ import numpy.typing as npt
 
 @contextmanager
 def default_errors() -> Iterator[None]:
-    """Handle floating-point errors as numpy does by default, whatever `np.seterr` or `np.errstate` the caller has set.
+    """Handle floating-point errors as numpy does by default, whatever the caller has set; usable as a decorator.
 
-    Usable as a decorator. Underflow is harmless here (a likelihood that is zero in double precision), so a caller who
-    asks for an exception on it must not get one from our arithmetic.
+    Underflow is harmless here (a likelihood that is zero in double precision) and never raises an exception.
     """
     with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
         yield
 
 
 def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array in the machine's byte order; float16 becomes float32 and long double becomes float64.
-
-    Arrays of all other types are returned as they are. A long double beyond the range of float64 becomes infinite.
-    """
+    """The array in native byte order; float16 becomes float32 and long double becomes float64 (or infinite)."""
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):
         with np.errstate(over="ignore"):
             return array.astype(np.float32 if array.dtype.itemsize < 4 else np.float64)
@@ -34,11 +30,11 @@ def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def stream_key(seed: int, *purpose: object) -> int:
-    """A number of 63 bits that depends on `seed` and on nothing but the purpose of the stream that it starts."""
+    """A seed of 63 bits for the random stream with this purpose."""
     digest = hashlib.blake2b(repr((seed, *purpose)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def random_stream(seed: int, *purpose: object) -> np.random.Generator:
-    """A generator named for its purpose, for modules that do not import torch; others use `ileed._torch.stream`."""
+    """`ileed._torch.stream` for modules that do not import torch; its numbers differ from `numpy_stream`."""
     return np.random.default_rng(stream_key(seed, *purpose))

@@ -1,4 +1,4 @@
-"""What the library asks of torch: random streams, devices, threads, and names for shapes."""
+"""Wrappers around torch: random streams, devices, modes, threads, and shape annotations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     try:
         from jaxtyping import Bool, Float, Int, Shaped
-    except ImportError:  # shapes are checked under pytest alone; elsewhere they are only for reading
+    except ImportError:  # shapes are checked only under pytest; elsewhere they are documentation
         _shape = {"__class_getitem__": classmethod(lambda cls, item: item[0])}
         Bool = Float = Int = Shaped = type("Shape", (), _shape)
 
@@ -34,31 +34,31 @@ _Value = TypeVar("_Value")
 
 
 def stream(seed: int, *purpose: object) -> torch.Generator:
-    """A generator that depends on `seed` and on nothing but the purpose it is named for."""
+    """A random generator that depends only on `seed` and on the purpose that names it."""
     return torch.Generator().manual_seed(stream_key(seed, *purpose))
 
 
 def numpy_stream(seed: int, *purpose: object) -> np.random.Generator:
-    """The same for numpy."""
+    """`stream` for numpy."""
     return np.random.default_rng(int(torch.randint(2**31, (), generator=stream(seed, *purpose))))
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto` takes the best there is; a named device is used or refused, never swapped for another."""
-    rule = "pass device='auto' for the best there is, or device='cpu'"
+    """The best available device for `auto`; a named device is used or refused, never replaced by another."""
+    rule = "pass device='auto' for the best available device, or device='cpu'"
     name = str(instance_of("device", name, str | torch.device, rule=rule))
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()  # a device without memory of its own, such as "meta", has no answer
+        torch.zeros(1, device=device).item()  # fails for a device without memory, such as "meta"
     except (RuntimeError, AssertionError) as error:
-        raise SettingsError(f"device {name!r} was asked for but cannot be used here: {rule}") from error
+        raise SettingsError(f"device {name!r} cannot be used here: {rule}", code="device-unusable") from error
     return device
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Bytes that a device can still give without swapping, or nothing where the system does not say."""
+    """The available memory of a device in bytes, or None if it is unknown."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
@@ -67,11 +67,11 @@ def available_memory(device: torch.device) -> int | None:
 
 @contextmanager
 def default_modes() -> Iterator[None]:
-    """Compute as in a fresh process, whatever modes of torch and numpy the caller has set; they are restored after.
+    """Compute with the default modes of torch and numpy, and restore the caller's modes afterwards.
 
     Covers the default dtype and device of torch, `no_grad`, `inference_mode`, autocast, and the floating-point errors
-    of numpy. Usable as a decorator: every public function that computes has it, so that a caller's settings change
-    neither its result nor whether it succeeds.
+    of numpy. It decorates every public function that computes, so that the caller's modes affect neither the result
+    nor whether there is one.
     """
     with ExitStack() as modes:
         modes.enter_context(default_errors())
@@ -88,15 +88,15 @@ def default_modes() -> Iterator[None]:
 
 @final
 class ProcessSetting(Generic[_Value]):
-    """A setting of torch that all threads of a process share: the last thread to leave `at` restores it."""
+    """A setting of torch that all threads of a process share; the last thread that leaves `at` restores it."""
 
     def __init__(self, read: Callable[[], _Value], write: Callable[[_Value], object]) -> None:
         self._read, self._write, self._lock = read, write, Lock()
-        self._before: list[_Value] = []  # once for every thread that is in `at`
+        self._before: list[_Value] = []  # one entry for every thread in `at`
 
     @contextmanager
     def at(self, value: _Value) -> Iterator[None]:
-        """Run the block with this value."""
+        """Run the block with this value of the setting."""
         with self._lock:
             self._before.append(self._before[0] if self._before else self._read())
             self._write(value)
@@ -114,11 +114,11 @@ _DEFAULT_DTYPE = ProcessSetting(torch.get_default_dtype, torch.set_default_dtype
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Run the block with `count` CPU threads inside torch's kernels, then restore what was set before.
+    """Run the block with `count` CPU threads inside torch's kernels, and restore the previous number afterwards.
 
-    `@threads(1)` decorates the functions whose results must not depend on how many threads torch may use: kernels
-    round differently when several threads share a sum or a matrix product. torch keeps the number per Python thread,
-    so a function that runs in a thread of its own needs the decorator too.
+    `@threads(1)` decorates functions whose results must not depend on the number of threads: kernels round
+    differently when several threads share a sum or a matrix product. torch keeps the number per Python thread, so a
+    function that runs in its own thread needs the decorator too.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -128,32 +128,28 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-_ROWS = 1024  # of a large product at a time
-_LARGE = 1 << 28  # multiplications, from which on a BLAS library is ten times faster than einsum
-
-
 def product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """`left @ right` for numpy arrays, with the same bits for any number of threads.
 
-    numpy's own `@` calls a BLAS library that rounds by the number of its threads, which no call can limit portably.
-    Large products of matrices use torch's on one thread. Copies in torch's own memory are aligned alike: MKL rounds by
-    the alignment of its operands.
+    numpy's own `@` calls a BLAS library whose rounding depends on its number of threads, which cannot be limited
+    portably. Large matrix products, for which BLAS is ten times faster than einsum, use torch on one thread. They copy
+    the operands into torch's memory because MKL's rounding depends on their alignment.
     """
-    if left.ndim == right.ndim == 2 and len(left) * right.size >= _LARGE:
-        kind = np.result_type(left, right)
+    if left.ndim == right.ndim == 2 and len(left) * right.size >= 1 << 28:
+        kind, rows = np.result_type(left, right), 1024  # at a time, which bounds the memory of copies
         found = np.empty((len(left), right.shape[1]), dtype=kind)
         with threads(1):
-            second = torch.tensor(np.asarray(right, dtype=kind), device="cpu")
-            for rows in range(0, len(left), _ROWS):  # which bounds the memory of copies
-                first = torch.tensor(np.asarray(left[rows : rows + _ROWS], dtype=kind), device="cpu")
-                found[rows : rows + _ROWS] = (first @ second).numpy()
+            second = torch.tensor(np.ascontiguousarray(right, dtype=kind), device="cpu")
+            for first in range(0, len(left), rows):
+                some = torch.tensor(np.ascontiguousarray(left[first : first + rows], dtype=kind), device="cpu")
+                found[first : first + rows] = (some @ second).numpy()
         return found
     subscripts = "...i,i->..." if right.ndim == 1 else "...i,ij->...j"
     return np.asarray(np.einsum(subscripts, left, right, optimize=False))
 
 
 def keep_freed_memory() -> None:
-    """Let the C library, where it is glibc, keep what tensors free for the next step; see docs/decisions/engine.md."""
+    """Let glibc keep the memory that tensors free for the next step; see docs/decisions/engine.md."""
     with suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, size in ((-1, 256 << 20), (-3, 32 << 20)):  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
@@ -167,11 +163,11 @@ def record_cuda_graph(
     generators: Iterable[torch.Generator] = (),
     warm_up: int = 3,
 ) -> Callable[[], _Result]:
-    """Record `step` as a CUDA graph, and return a function that replays it and returns the same tensors, rewritten.
+    """Record `step` as a CUDA graph, and return a function that replays it and returns the same tensors, overwritten.
 
-    The step is run `warm_up` times first, since a recording must find kernels chosen and memory allocated; what these
-    runs changed in the tensors of `state` is undone. CUDA `generators` that the step draws from are registered, so that
-    every replay draws new numbers. Pass `warm_up=0` where earlier steps have warmed up; recording itself runs no step.
+    The step first runs `warm_up` times, so that kernels are chosen and memory is allocated; changes of the tensors in
+    `state` are undone. CUDA `generators` that the step uses are registered, so that every replay draws new numbers.
+    Pass `warm_up=0` if earlier steps have warmed up; recording itself does not run the step.
     """
     kept = [(tensor, tensor.detach().clone()) for tensor in state]
     side = torch.cuda.Stream()
@@ -197,10 +193,10 @@ def record_cuda_graph(
 
 
 def beside(device: torch.device, work: Callable[[], _Result]) -> Callable[[], _Result]:
-    """Start `work` next to what follows, and return a function that waits for its result.
+    """Start `work` in parallel to what follows, and return a function that waits for its result.
 
-    On a GPU `work` goes to a second stream, so that two chains of small kernels run at once, forwards and backwards;
-    elsewhere it is simply done. What `work` reads must not be written before its result is waited for.
+    On a GPU, `work` runs on a second stream, so that two chains of small kernels overlap, forwards and backwards;
+    elsewhere it runs at once. Nothing that `work` reads may be written before its result was waited for.
     """
     if device.type != "cuda":
         result = work()

@@ -1,4 +1,4 @@
-"""What other packages contribute: parts of a model, formats, commands and tasks, which they name in entry points.
+"""Model parts, formats, commands and tasks that other packages contribute through entry points.
 
 | group | name | value |
 |---|---|---|
@@ -7,7 +7,7 @@
 | `ileed.commands` | the word that a user types after `ileed` | an `ileed.cli.Command` |
 | `ileed.tasks` | the name of the task | a function without arguments that returns an `ileed.envs.AbstractTask` |
 
-What the library brings itself goes before a contribution of its name.
+The library's own objects take precedence over contributions of the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMANDS", "FORMATS", "PARTS", "TASKS", "Registry", "contributed", "loaded", "refuse_without_lab"]
 
 COMMANDS, TASKS, PARTS, FORMATS = "ileed.commands", "ileed.tasks", "ileed.parts", "ileed.formats"
-_Thing = TypeVar("_Thing")
+_Object = TypeVar("_Object")
 
 _LAB = {
     COMMANDS: ("demonstrate", "pretrain", "reproduce", "tables", "chess"),
@@ -34,42 +34,42 @@ _LAB = {
 
 @cache
 def contributed(group: str) -> Mapping[str, EntryPoint]:
-    """Every entry point of a group by its name, of all packages that are installed; nothing is imported for it."""
-    from importlib.metadata import entry_points  # takes a while, and most commands do not need it
+    """The entry points of a group in all installed packages, by name; nothing is imported."""
+    from importlib.metadata import entry_points  # slow, and most commands do not need it
 
     return {point.name: point for point in sorted(entry_points(group=group), key=lambda point: point.name)}
 
 
 def loaded(point: EntryPoint) -> Any:
-    """The object that an entry point names; an `IleedError` where it cannot be imported, for whatever reason."""
+    """The object that an entry point names; an `IleedError` if it cannot be imported for any reason."""
     try:
         return point.load()
-    except Exception as error:  # the module of another package may raise anything when it is imported
+    except Exception as error:  # importing a module of another package may raise anything
         package = point.dist.name if point.dist is not None else point.module
         raise IleedError(
-            f"{point.name}, which the package {package} contributes, cannot be loaded ({brief(error)}): reinstall or "
-            f"update {package}, or uninstall it"
+            f"{point.name}, which the package {package} contributes, cannot be loaded ({brief(error)}): reinstall, "
+            f"update or uninstall {package}"
         ) from error
 
 
 def refuse_without_lab(group: str, name: str) -> None:
-    """Say what to install where `name` comes with the package ileed-lab, and that is absent."""
+    """Refuse a name that comes with the package ileed-lab if this is not installed."""
     if name in _LAB[group] and name not in contributed(group):
         what = f"the command `ileed {name}`" if group == COMMANDS else f"the task {name}"
         raise IleedError(
-            f"{what} comes with the package ileed-lab, which is not installed: pip install ileed-lab, or from a "
-            "checkout of the repository pip install ./lab"
+            f"{what} comes with the package ileed-lab, which is not installed: pip install ileed-lab, or pip install "
+            "./lab in a checkout of the repository"
         )
 
 
 @final
-class Registry(Mapping[str, _Thing]):
-    """Things by name: the library's own, and those that other packages contribute to a group, loaded when asked for."""
+class Registry(Mapping[str, _Object]):
+    """Objects by name: the library's own, and the contributions to a group, which are loaded on access."""
 
-    def __init__(self, group: str, own: Mapping[str, _Thing], check: Callable[[str, Any], _Thing]) -> None:
+    def __init__(self, group: str, own: Mapping[str, _Object], check: Callable[[str, Any], _Object]) -> None:
         self._group, self._own, self._check = group, dict(own), check
 
-    def __getitem__(self, name: str) -> _Thing:
+    def __getitem__(self, name: str) -> _Object:
         if name in self._own:
             return self._own[name]
         return self._check(name, loaded(contributed(self._group)[name]))
@@ -77,10 +77,10 @@ class Registry(Mapping[str, _Thing]):
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*self._own, *contributed(self._group))))
 
-    def usable(self, broken: list[IleedError] | None = None) -> Iterator[tuple[str, _Thing]]:
-        """Every name with its thing, loaded one by one; errors of contributions are added to `broken`.
+    def usable(self, broken: list[IleedError] | None = None) -> Iterator[tuple[str, _Object]]:
+        """The names and objects that can be loaded; the errors of all others are added to `broken`.
 
-        One broken package must not break calls that do not need it.
+        A broken package must not break calls that do not need it.
         """
         for name in self:
             try:
@@ -92,4 +92,4 @@ class Registry(Mapping[str, _Thing]):
                 yield name, found
 
     def __len__(self) -> int:
-        return len(tuple(iter(self)))
+        return sum(1 for _ in self)

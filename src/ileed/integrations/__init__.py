@@ -1,1 +1,1 @@
-"""Integrations: the model inside other training programs."""
+"""Integrations with other programs: robomimic, experiment loggers, and the Hugging Face hub."""

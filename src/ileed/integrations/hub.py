@@ -1,4 +1,4 @@
-"""The Hugging Face hub: the model card of a fit, and run directories as repositories there."""
+"""The Hugging Face hub: the model card of a fit, and run directories as repositories."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from ileed.methods import Fitted, load
 __all__ = ["card", "from_pretrained", "push_to_hub"]
 
 _CARD = Path(__file__).with_name("card.md")
-_MOST_PEOPLE = 200  # in the table, best first
-_LONGEST_NAME = 200
+_MOST_DEMONSTRATORS = 200  # in the table, best first
 
 
 def card(fitted: Fitted, *, repo_id: str = "OWNER/NAME") -> str:
-    """The model card of a fit, in Markdown: data, expertise, costs, settings, how to load it, and what it is not for.
+    """The model card of a fit in Markdown: data, expertise, cost, settings, how to load it, and responsible use.
 
-    `repo_id` is the repository that the lines about loading name. Names are those of the fit.
+    `repo_id` is the repository in the example that loads the fit. The card names the demonstrators.
     """
     made, costs, parts = fitted.provenance, fitted.restarts.nats_per_action, fitted.joint.parts
     settings = {"method": runs.plain(fitted.method), "parts": runs.plain(parts), "seed": made["seed"]}
     return Template(_CARD.read_text(encoding="utf-8")).substitute(
-        people=counted(len(fitted.expertise.names), "demonstrator"),
+        demonstrators=counted(len(fitted.expertise.names), "demonstrator"),
         episodes=counted(made["data"]["episodes"], "episode"),
         steps=counted(made["data"]["steps"], "step"),
         expertise=_expertise(fitted),
@@ -45,37 +44,37 @@ def card(fitted: Fitted, *, repo_id: str = "OWNER/NAME") -> str:
 
 
 def _expertise(fitted: Fitted) -> str:
-    """A table of demonstrators, best first, with intervals where the fit has them, and a sentence on their order."""
+    """A table of demonstrators, best first, with intervals if the fit has them, and a sentence about their order."""
     ratings = fitted.expertise.ratings
     if not fitted.estimates_expertise:
-        return "Every demonstrator counts as an expert: this is behaviour cloning."
+        return "Behaviour cloning: all demonstrators are treated as experts."
     if ratings is None:
         head, note = ["demonstrator", "expertise"], "There are no intervals; compare ratios, not levels"
-        rows = [[_escape(name, _LONGEST_NAME), f"{value:.3f}"] for name, value in fitted.expertise.ranking()]
+        rows = [[_escape(name, most=200), f"{value:.3f}"] for name, value in fitted.expertise.ranking()]
     else:
-        interval = f"{100 * ratings.confidence_level:.0f} % interval"
+        interval = f"{100 * ratings.confidence_level:.0f}% interval"
         head = ["demonstrator", "expertise", interval, "rank", "episodes", "steps"]
         words = ("{expertise:.2f}", "{low:.2f} to {high:.2f}", "{rank_low} to {rank_high}", "{episodes:,}", "{steps:,}")
-        found = ratings.table().slice(0, _MOST_PEOPLE).to_pylist()
-        rows = [[_escape(row["demonstrator"], _LONGEST_NAME), *(each.format(**row) for each in words)] for row in found]
+        found = ratings.table().slice(0, _MOST_DEMONSTRATORS).to_pylist()
+        rows = [[_escape(row["demonstrator"], most=200), *(each.format(**row) for each in words)] for row in found]
         note = f"Expertise is divided by its mean over demonstrators: {ratings.sentence()}"
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows[:_MOST_PEOPLE]]
-    left_out = len(fitted.expertise.names) - _MOST_PEOPLE
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows[:_MOST_DEMONSTRATORS]]
+    left_out = len(fitted.expertise.names) - _MOST_DEMONSTRATORS
     more = f"{left_out:,} more.\n\n" if left_out > 0 else ""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{more}{_escape(note)}."
 
 
 def _escape(text: str, most: int | None = None) -> str:
-    """Text from outside as Markdown that shows it and does nothing else."""
+    """Text from outside, cut and escaped for Markdown."""
     return re.sub(r"([\\`*_{}\[\]<>#!|~$&@])", r"\\\1", printable(text, most))
 
 
 def push_to_hub(run: str | Path, repo_id: str, *, private: bool = True, anonymise: bool = False) -> str:
-    """Upload a run directory with its model card to a repository of the Hugging Face hub, and return the address.
+    """Upload a run directory with its model card to a repository of the Hugging Face hub, and return its address.
 
-    A repository that does not exist is made, private unless `private` is False, since a run names demonstrators. The
-    run and its card are uploaded, and no other file of the directory, such as a report. `anonymise` uploads pseudonyms
-    in place of names. Log in with `hf auth login` first, or set HF_TOKEN.
+    A new repository is private unless `private` is False, because a run names the demonstrators; `anonymise` uploads
+    pseudonyms instead. Other files in the directory, such as a report, are not uploaded. Log in with `hf auth login`
+    first, or set HF_TOKEN.
     """
     hub, fitted = require("huggingface_hub", extra="hub"), load(run)
     if anonymise:
@@ -90,14 +89,14 @@ def push_to_hub(run: str | Path, repo_id: str, *, private: bool = True, anonymis
 
 
 def from_pretrained(source: str | Path, *, revision: str | None = None) -> Fitted:
-    """The fit in a run directory, or in a repository of the Hugging Face hub, of which `revision` names a version.
+    """The fit in a run directory, or in a repository of the Hugging Face hub at a `revision`.
 
-    What a repository holds is checked as `ileed.load` checks any directory, and is never executed.
+    The content of a repository is checked like any run directory by `ileed.load`, and never executed.
     """
     if os.path.isdir(source):
         return load(source)
     hub = require("huggingface_hub", extra="hub")
-    # In a folder of its own: the hub's cache has links to files elsewhere, which `load` refuses.
+    # not from the hub's cache, which has links to other folders that `load` refuses
     with tempfile.TemporaryDirectory() as folder:
         with _one_sentence(source):
             hub.snapshot_download(str(source), revision=revision, local_dir=folder)
@@ -106,7 +105,7 @@ def from_pretrained(source: str | Path, *, revision: str | None = None) -> Fitte
 
 @contextmanager
 def _one_sentence(repo_id: object) -> Iterator[None]:
-    """Turn whatever the hub's library raises into one sentence."""
+    """Turn the exceptions of the hub's library into one sentence."""
     try:
         yield
     except IleedError:

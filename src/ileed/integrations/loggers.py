@@ -1,12 +1,13 @@
-"""Loggers: the progress and the results of a fit in TensorBoard, Weights & Biases or trackio, by name.
+"""Loggers: the progress and results of a fit in TensorBoard, Weights & Biases or trackio.
 
     with logger("tensorboard", "runs/mine") as log:
         fitted = ileed.Ileed().fit(data, seed=0, progress=log)
         log.result(fitted)
 
-The curve of each stage of the fit is `nats_per_action/STAGE`. The results are `nats_per_action` and, for each
-demonstrator, `expertise/NAME` relative to the mean, and where the fit has intervals `expertise_low/NAME` and
-`expertise_high/NAME`. Names are those of the data: fit to `data.anonymise()` where they must not leave the machine.
+The curve of each stage of the fit is logged as `nats_per_action/STAGE`. The results are `nats_per_action` and, for each
+demonstrator, `expertise/NAME` relative to the mean, with the interval from `expertise_low/NAME` to
+`expertise_high/NAME` if the fit has intervals. Names are those of the data: if they must not leave the machine, fit to
+`data.anonymise()`.
 """
 
 from __future__ import annotations
@@ -36,13 +37,12 @@ from ileed.methods import Fitted
 
 __all__ = ["Log", "check_logger", "logger"]
 
-_MOST_PEOPLE = 1_000  # whose expertise is logged, best first
-_LONGEST_NAME = 100
+_MOST_DEMONSTRATORS = 1_000  # whose expertise is logged, best first
 _PROJECT = "ileed"
 
 
 class _Tracker(NamedTuple):
-    """What logs metrics at a step, and is closed with whether all went well."""
+    """Functions of a logger: one logs metrics at a step, the other ends the run and is told whether it succeeded."""
 
     log: Callable[[Mapping[str, float], int], object]
     close: Callable[[bool], object]
@@ -61,11 +61,11 @@ def _tensorboard(run: Path, to: str | None, settings: Mapping[str, Any]) -> _Tra
 
 
 def _wandb(run: Path, to: str | None, settings: Mapping[str, Any]) -> _Tracker:
-    # With console="off" what is printed is not uploaded too, and progress bars work.
+    # with console="off", printed text is not uploaded, and progress bars work
     found = require("wandb", extra="wandb").init(
         project=to or _PROJECT, name=run.name, config=dict(settings), settings={"console": "off"}
     )
-    found.define_metric("step", hidden=True)  # wandb's own steps never decrease, and each stage begins at zero
+    found.define_metric("step", hidden=True)  # wandb's own steps cannot decrease, and each stage starts at zero
     found.define_metric("*", step_metric="step")
     return _Tracker(
         lambda metrics, step: found.log({**metrics, "step": step}),
@@ -80,14 +80,14 @@ def _trackio(run: Path, to: str | None, settings: Mapping[str, Any]) -> _Tracker
 
 
 _TRACKERS = {
-    "tensorboard": (_tensorboard, "tensorboardX", "choose a folder that can be written"),
+    "tensorboard": (_tensorboard, "tensorboardX", "choose a writable folder"),
     "wandb": (_wandb, "wandb", "run `wandb login`, or set WANDB_MODE=offline"),
     "trackio": (_trackio, "trackio", "choose another logger, or try trackio.init() by itself"),
 }
 
 
 def check_logger(name: str) -> None:
-    """Refuse a name that is not a logger's, and a logger whose package is not installed."""
+    """Refuse an unknown logger, and one whose package is not installed."""
     if name not in _TRACKERS:
         raise SettingsError(
             f"there is no logger {brief(name)}{did_you_mean(str(name), _TRACKERS)}: "
@@ -98,14 +98,14 @@ def check_logger(name: str) -> None:
 
 @final
 class Log:
-    """The progress callback of a fit that logs; `logger` makes it."""
+    """A progress callback that logs; `logger` creates it."""
 
     def __init__(self, tracker: _Tracker, then: Callable[[Progress], object] | None) -> None:
         self._tracker, self._then, self._last = tracker, then, 0
 
     def __call__(self, progress: Progress) -> None:
-        """Log where the fit is, and pass it on."""
-        if math.isfinite(progress.nats_per_action):  # a stage without a cost counts other steps
+        """Log the progress, and pass it on to the next callback."""
+        if math.isfinite(progress.nats_per_action):  # a stage without a cost has other steps
             (stage,) = _tags([progress.stage])
             self._log({f"nats_per_action/{stage}": progress.nats_per_action}, progress.step)
             self._last = progress.step
@@ -117,7 +117,7 @@ class Log:
         self._log({"nats_per_action": fitted.nats_per_action, **_expertise(fitted)}, self._last)
 
     def _log(self, metrics: Mapping[str, float], step: int) -> None:
-        with redirect_stdout(sys.stderr):  # what trackio prints does not belong in the output of a command
+        with redirect_stdout(sys.stderr):  # trackio prints messages that do not belong in the output of a command
             self._tracker.log({name: value for name, value in metrics.items() if math.isfinite(value)}, step)
 
 
@@ -130,11 +130,16 @@ def logger(
     settings: Mapping[str, Any] | None = None,
     then: Callable[[Progress], object] | None = None,
 ) -> Iterator[Log]:
-    """Log a fit to "tensorboard", "wandb" or "trackio": pass what this yields as `progress`, then call its `result`.
+    """Log a fit to "tensorboard", "wandb" or "trackio".
 
-    `run` is the run directory, whose last part names the run there. `to` is the folder of TensorBoard's files, RUN with
-    the ending .tensorboard by default, or the project, "ileed" by default. `settings` are logged as they are (JSON).
-    `then` is another progress callback, which is called after each report.
+    Pass the yielded object to `fit` as `progress`, and call its `result` with the fit.
+
+    Args:
+        name: The logger.
+        run: The run directory; its last component names the run in the logger.
+        to: The folder for TensorBoard's files (RUN.tensorboard by default), or the project ("ileed" by default).
+        settings: Settings to log, as JSON values.
+        then: Another progress callback, called after each report.
     """
     check_logger(name)
     callable_or_none("then", then, rule="pass a function of a `Progress`, or None")
@@ -145,8 +150,8 @@ def logger(
             tracker = start(place, to, settings or {})
     except IleedError:
         raise
-    except Exception as error:  # each package has failures of its own
-        raise RunError(f"{name} cannot be logged to ({brief(error)}): {advice}") from error
+    except Exception as error:  # each package raises its own exceptions
+        raise RunError(f"{name} cannot be used ({brief(error)}): {advice}") from error
     succeeded = False
     try:
         yield Log(tracker, then)
@@ -157,30 +162,29 @@ def logger(
 
 
 def _expertise(fitted: Fitted) -> dict[str, float]:
-    """The expertise of each demonstrator relative to the mean, with intervals where the fit has them."""
+    """The expertise of each demonstrator relative to the mean, with intervals if the fit has them."""
     if fitted.expertise.ratings is not None:
-        rows = fitted.expertise.table().slice(0, _MOST_PEOPLE).to_pylist()
-        tags = _tags([row["demonstrator"] for row in rows])
+        rows = fitted.expertise.table().slice(0, _MOST_DEMONSTRATORS).to_pylist()
+        tagged = zip(_tags([row["demonstrator"] for row in rows]), rows, strict=True)
         columns = {"expertise": "expertise", "low": "expertise_low", "high": "expertise_high"}
-        found = zip(tags, rows, strict=True)
-        return {f"{shown}/{tag}": row[column] for tag, row in found for column, shown in columns.items()}
+        return {f"{shown}/{tag}": row[column] for tag, row in tagged for column, shown in columns.items()}
     if not fitted.estimates_expertise:
         return {}
-    people = [(name, value) for name, value in fitted.expertise.ranking() if math.isfinite(value)]
-    mean = sum(value for _, value in people) / max(1, len(people))
-    tags = _tags([name for name, _ in people[:_MOST_PEOPLE]])
-    return {f"expertise/{tag}": value / mean for tag, (_, value) in zip(tags, people, strict=False)}
+    ranking = [(name, value) for name, value in fitted.expertise.ranking() if math.isfinite(value)]
+    mean = sum(value for _, value in ranking) / max(1, len(ranking))
+    tags = _tags([name for name, _ in ranking[:_MOST_DEMONSTRATORS]])
+    return {f"expertise/{tag}": value / mean for tag, (_, value) in zip(tags, ranking, strict=False)}
 
 
 def _tags(names: Sequence[str]) -> list[str]:
-    """Names with letters, digits, dots and dashes alone, which is what TensorBoard keeps; distinct ones stay distinct.
+    """Distinct tags for names, of letters, digits, dots, dashes and underscores, which TensorBoard leaves unchanged.
 
     >>> _tags(["ann b", "ann/b", "zoë"])
     ['ann_b', 'ann_b_2', 'zoë']
     """
     found: dict[str, None] = {}
     for name in names:
-        tag = base = re.sub(r"[^\w.-]", "_", printable(name, _LONGEST_NAME)) or "_"
+        tag = base = re.sub(r"[^\w.-]", "_", printable(name, most=100)) or "_"
         number = 1
         while tag in found:
             tag = f"{base}_{(number := number + 1)}"

@@ -2,8 +2,8 @@
 
     python -m ileed.integrations.robomimic --config ileed.json --dataset square.hdf5
 
-is robomimic's train script with one more algorithm. robomimic discovers none by itself, so a program of your own calls
-`register()` before it reads a config or a checkpoint that says `"algo_name": "ileed"`.
+runs robomimic's train script with this additional algorithm. robomimic does not discover algorithms, so other programs
+must call `register()` before they read a config or checkpoint with `"algo_name": "ileed"`.
 """
 
 from __future__ import annotations
@@ -32,42 +32,42 @@ _MODELS = ("signal", "variance")
 
 
 def register() -> None:
-    """Teach robomimic the algorithm `ileed`: its mixture policies, fitted jointly with one expertise for each operator.
+    """Register the algorithm `ileed` with robomimic: its mixture policies, fitted jointly with operators' expertise.
 
-    With `config.algo.rnn.enabled` (the default here) the policy is that of robomimic's BC_RNN_GMM, otherwise that of
+    The policy is that of robomimic's BC_RNN_GMM with `config.algo.rnn.enabled` (the default here), otherwise that of
     its BC_GMM. The loss is the mean negative log-likelihood of the actions under the demonstrator model, in nats.
-    Settings, in `config.algo.ileed`:
+    Settings in `config.algo.ileed`:
 
-    `demonstrators`: the operators' names, which the file's data set `demonstrator` indexes; empty takes the file's.
-    `demonstrator_model`: "signal" (`SignalScaling`, the default of `ileed.Ileed` too) or "variance"
-        (`VarianceScaling`, the paper's).
-    `centre`: the action about which gains scale; empty takes the mean action of the training episodes. Of "signal".
-    `scaled`: "variance" or "standard_deviation", what is divided by expertise. Of "variance".
-    `skill_learning_rate`: Adam's for w, gains and noise levels, 1e-4 as in the paper; the policy's is robomimic's own.
-    `exempt_actions`: dimensions that expertise does not scale, by default the last (the gripper is open or shut).
+    `demonstrators`: the names of the operators, indexed by the data set `demonstrator`; by default those of the file.
+    `demonstrator_model`: "signal" (`SignalScaling`, also the default of `ileed.Ileed`) or "variance"
+        (`VarianceScaling`, as in the paper).
+    `centre` (only "signal"): the fixed point of the gains; by default the mean action of the training episodes.
+    `scaled` (only "variance"): what expertise divides, "variance" or "standard_deviation".
+    `skill_learning_rate`: Adam's learning rate for w, gains and noise levels, by default 1e-4 as in the paper.
+    `exempt_actions`: dimensions that expertise does not scale, by default the last one (a binary gripper).
 
-    Each epoch's log has `Expertise/NAME`, which is rho_i = sigmoid(w_i); the checkpoint has w as `skill.logits`, and
-    log gains and log noise levels as `demonstrator.gain` and `demonstrator.precision`. Only ratios of expertise mean
-    anything. With "signal", rho_i is the operator's precision about the policy in units of the operator's gain,
-    g_i^2 sigma^2 / variance, as the geometric mean over the dimensions that are not exempt: an operator whose actions
+    The log of each epoch has `Expertise/NAME`, rho_i = sigmoid(w_i); the checkpoint has w as `skill.logits`, and log
+    gains and log noise levels as `demonstrator.gain` and `demonstrator.precision`. Only ratios of expertise are
+    meaningful. With "signal", rho_i is the operator's precision relative to the squared gain,
+    g_i^2 sigma^2 / variance, as a geometric mean over the dimensions that are not exempt: an operator whose actions
     and noise are both 0.3 times as large has the same rho_i. With "variance" it is the absolute precision,
-    sigma^2 / variance, which rewards small actions. Both are of single steps and in-sample. For ratings over a horizon,
-    with intervals and their reliability, run `ileed fit` on the same file.
+    sigma^2 / variance, which favours small actions. Both refer to single steps and are in-sample. For ratings over a
+    horizon, with intervals and reliability, run `ileed fit` on the same file.
     """
     try:
         algo: Any = import_module("robomimic.algo")
         config: Any = import_module("robomimic.config.bc_config")
     except ImportError as error:
         raise IleedError(
-            f"robomimic cannot be imported here ({error}): install it with --no-deps in an environment of its own; "
-            "docs/howto/robomimic.md says how"
+            f"robomimic cannot be imported here ({error}): install it with --no-deps in a separate environment; see "
+            "docs/howto/robomimic.md"
         ) from error
 
     class IleedConfig(_Settings, config.BCConfig):  # type: ignore[misc]
         ALGO_NAME = "ileed"  # robomimic knows a config by this name once its class is defined
 
     class Ileed(_JointlyWithExpertise, algo.BC_GMM):  # type: ignore[misc]
-        """robomimic's mixture policy, each step on its own."""
+        """robomimic's mixture policy of single steps."""
 
         def operators(self, batch: Batch) -> Tensor:
             return super().operators(batch)[:, 0]
@@ -80,13 +80,13 @@ def register() -> None:
         others = (settings.gaussian, settings.vae, settings.transformer)
         if not settings.gmm.enabled or any(other.enabled for other in others):
             raise SettingsError(
-                "ileed scales the means and variances of a mixture: set algo.gmm.enabled, with or without "
-                "algo.rnn.enabled, and neither gaussian, vae nor transformer"
+                "ileed needs a mixture policy: set algo.gmm.enabled, with or without algo.rnn.enabled, and none of "
+                "gaussian, vae and transformer"
             )
         return (IleedRnn if settings.rnn.enabled else Ileed), {}
 
 
-_Robomimic: Any = object  # what robomimic's classes are to a type checker that does not see them
+_Robomimic: Any = object  # stands for robomimic's classes, which a type checker does not see
 
 
 class _Settings(_Robomimic):  # type: ignore[misc]
@@ -110,13 +110,13 @@ class _Settings(_Robomimic):  # type: ignore[misc]
 
 
 class _JointlyWithExpertise(_Robomimic):  # type: ignore[misc]
-    """Adds expertise to one of robomimic's mixture policies: it overrides the hooks that robomimic's `BC` offers."""
+    """Adds expertise to a mixture policy by overriding the hooks of robomimic's `BC`."""
 
     def _create_networks(self) -> None:
         super()._create_networks()
         settings, train = self.algo_config.ileed, self.global_config.train
         has_gains = one_of("algo.ileed.demonstrator_model", settings.demonstrator_model, _MODELS) == "signal"
-        with self.global_config.values_unlocked():  # kept in the config, so that a checkpoint loads without the data
+        with self.global_config.values_unlocked():  # stored in the config, so that a checkpoint loads without the data
             if not settings.demonstrators:
                 settings.demonstrators = list(demonstrators_of(train.data))
             if has_gains and not settings.centre:
@@ -132,11 +132,11 @@ class _JointlyWithExpertise(_Robomimic):  # type: ignore[misc]
 
     @cached_property
     def training_steps(self) -> int:
-        """The number of steps in the training episodes, over which the prior is spread."""
+        """The number of steps in the training episodes, by which the prior is divided."""
         return len(actions_of(self.global_config.train.data, self.global_config.train.hdf5_filter_key))
 
     def expertise(self) -> Tensor:
-        """One expertise for each operator, rho_i = sigmoid(w_i), equal for all to begin with."""
+        """(operator,) expertise rho_i = sigmoid(w_i), initially equal."""
         found: Tensor = self.nets["skill"]["logits"].sigmoid()
         return found
 
@@ -150,25 +150,25 @@ class _JointlyWithExpertise(_Robomimic):  # type: ignore[misc]
         return {**super().process_batch_for_training(batch), "operator": self.operators(batch)}
 
     def operators(self, batch: Batch) -> Tensor:
-        """Who took each step of the batch, as robomimic's loader read it."""
+        """The operator of each step of the batch, from robomimic's loader."""
         found = batch.get("demonstrator")
-        if found is None or found.ndim != 2:  # the loader puts (batch, time, 1) zeros for what a file does not hold
+        if found is None or found.ndim != 2:  # missing keys are (batch, time, 1) zeros
             raise SettingsError(
-                "the batch does not say who demonstrated: keep 'demonstrator' in train.dataset_keys, and give a file "
-                "that has it (ileed.label_robomimic adds it)"
+                "the batch does not name the demonstrators: keep 'demonstrator' in train.dataset_keys, and use a file "
+                "that has this data set (ileed.label_robomimic adds it)"
             )
         names = self.algo_config.ileed.demonstrators
         if found.max() >= len(names):
             raise SettingsError(
-                f"the file has a demonstrator {int(found.max())} but algo.ileed.demonstrators names {len(names)}: "
-                "name them all (they count from 0), or leave it empty"
+                f"the file has a demonstrator {int(found.max())} but algo.ileed.demonstrators has {len(names)} names: "
+                "name all demonstrators from 0 on, or leave it empty"
             )
         return found.to(self.device).long()
 
     def _forward_training(self, batch: Batch) -> OrderedDict[str, Tensor]:
         policy = self.nets["policy"].forward_train(obs_dict=batch["obs"], goal_dict=batch["goal_obs"])
         shape, operator = policy.batch_shape, batch["operator"].flatten()
-        # one member, and all steps of all sequences as its rows
+        # one member, whose rows are the steps of all sequences
         rows = mixture(*(part.reshape(1, -1, *part.shape[len(shape) :]) for part in mixture_parts(policy)))
         context = Context(self.own_parameters, Pick.drawn(operator, len(self.algo_config.ileed.demonstrators)))
         observed = self.demonstrator_model.observed(rows, self.expertise()[operator][None], context)
@@ -178,7 +178,7 @@ class _JointlyWithExpertise(_Robomimic):  # type: ignore[misc]
         self.optimizers["skill"].zero_grad()
         own = self.own_parameters
         prior = None if own is None else self.demonstrator_model.log_prior(own)
-        if prior is not None:  # beside what is logged, which is the likelihood alone
+        if prior is not None:  # not part of the logged loss, which is the likelihood
             losses = {**losses, "action_loss": losses["action_loss"] - prior[0] / self.training_steps}
         info = super()._train_step(losses)
         self.optimizers["skill"].step()
@@ -200,7 +200,7 @@ def _demonstrator_model(settings: Any, sizes: Sizes) -> SignalScaling | Variance
     elif settings.scaled != "variance":
         raise SettingsError(
             f'algo.ileed.scaled is {settings.scaled!r} but algo.ileed.demonstrator_model is "signal", which always '
-            'scales the variance: set demonstrator_model to "variance", or leave scaled out'
+            'scales the variance: set demonstrator_model to "variance", or omit scaled'
         )
     else:
         model = SignalScaling(exempt=exempt, centre=tuple(settings.centre))
@@ -209,12 +209,12 @@ def _demonstrator_model(settings: Any, sizes: Sizes) -> SignalScaling | Variance
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """robomimic's train script, with `ileed` among its algorithms; 0 where training went through."""
+    """Run robomimic's train script with the algorithm `ileed`; returns 0 if training succeeded."""
     parser = argparse.ArgumentParser(prog="python -m ileed.integrations.robomimic", description=main.__doc__)
-    parser.add_argument("--config", help="settings as robomimic's JSON; without it the defaults of --algo")
-    parser.add_argument("--algo", default="ileed", help="the algorithm where no --config names one")
-    parser.add_argument("--dataset", help="the HDF5 file, in place of the one in the config")
-    parser.add_argument("--name", help="the experiment's name, in place of the one in the config")
+    parser.add_argument("--config", help="robomimic settings as JSON; by default those of --algo")
+    parser.add_argument("--algo", default="ileed", help="the algorithm without --config")
+    parser.add_argument("--dataset", help="the HDF5 file, instead of the one in the config")
+    parser.add_argument("--name", help="the experiment name, instead of the one in the config")
     parser.add_argument("--debug", action="store_true", help="robomimic's quick trial of a few steps")
     given = parser.parse_args(arguments)
     try:
@@ -223,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"ileed: {error}", file=sys.stderr)  # noqa: T201
         return 2
     script: Any = import_module("robomimic.scripts.train")
-    # robomimic's main prints what went wrong and returns as if nothing had: a shell must learn of it.
+    # robomimic's main prints errors of the training and returns normally, but the exit code must tell
     train, trained = script.train, []
 
     def train_and_note(*settings: Any, **named: Any) -> None:

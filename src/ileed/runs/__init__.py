@@ -12,9 +12,8 @@ import platform
 import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -31,8 +30,8 @@ from ileed.runs.files import (
     PARTIAL,
     REPLACEMENT,
     Ours,
-    alone_in,
     finish_replacement,
+    locked,
     parse_tensors,
     replace_folder,
     tensor_bytes,
@@ -55,7 +54,7 @@ FORMAT = 1
 _SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS = "settings.json", "provenance.json", "history.jsonl", "weights.safetensors"
 _FILES = (_SETTINGS, _PROVENANCE, _HISTORY, _WEIGHTS)
 _REPORT = "report.html"
-_MARK = {"ileed": "run directory"}  # the first entry of settings.json
+_KIND = "run directory"  # the first entry of settings.json, "ileed", says so
 PAGE_MARK = b'<meta name="generator" content="ileed">'
 
 
@@ -91,7 +90,7 @@ def write_run(path: Path, run: Run, *, overwrite: bool = False) -> None:
     path = _named_path(path)
     _check_replaceable(path, overwrite=overwrite)
     with replace_folder(path, _OURS if overwrite else None) as partial:
-        (partial / _SETTINGS).write_text(json.dumps({**_MARK, **run.settings}, indent=2) + "\n")
+        (partial / _SETTINGS).write_text(json.dumps({"ileed": _KIND, **run.settings}, indent=2) + "\n")
         (partial / _PROVENANCE).write_text(json.dumps(run.provenance, indent=2) + "\n")
         (partial / _HISTORY).write_text("".join(json.dumps(row) + "\n" for row in run.history))
         (partial / _WEIGHTS).write_bytes(tensor_bytes(run.weights, {"format": str(FORMAT)}))
@@ -105,9 +104,11 @@ def read_run(path: Path) -> Run:
     copy = stores.fetched(path)
     with stores.name_address_in_errors(path, copy):
         try:
-            with alone_in(copy):
-                finish_replacement(copy, _OURS)
-                content = {name: _regular_file(copy, name).read_bytes() for name in _FILES}
+            with ExitStack() as opened:
+                with locked(copy):  # only while files are opened, so that readers do not wait for each other
+                    finish_replacement(copy, _OURS)
+                    files = {name: opened.enter_context(_regular_file(copy, name).open("rb")) for name in _FILES}
+                content = {name: file.read() for name, file in files.items()}
             return _parse_files(copy, content)
         except IleedError:
             raise
@@ -143,7 +144,7 @@ def _parse_files(path: Path, content: Mapping[str, bytes]) -> Run:
     if written_as > FORMAT:
         release = brief(provenance.get("ileed")).strip("'")
         raise RunError(f"{path} was written by a newer ileed ({release}): upgrade to read it", code="newer-format")
-    settings = {name: value for name, value in settings.items() if name not in _MARK}
+    settings = {name: value for name, value in settings.items() if name != "ileed"}
     return Run(settings, provenance, history, parse_tensors(path / _WEIGHTS, content[_WEIGHTS])[0])
 
 
@@ -201,25 +202,17 @@ def _check_replaceable(path: Path, *, overwrite: bool) -> None:
     if not os.path.isdir(path):
         raise RunError(f"{refused} the file", code="not-a-run")
     try:
-        with alone_in(path):
+        with locked(path):
             finish_replacement(path, _OURS)
-            settings = _read_object(path / _SETTINGS)
+            is_run = f'"ileed": "{_KIND}"'.encode() in read_head(path / _SETTINGS)
             others = sorted(name for name in os.listdir(path) if not name.startswith(f".{REPLACEMENT}{PARTIAL}"))
     except OSError as error:
         raise RunError(f"{path} cannot be read ({error.strerror or error}): choose another place") from error
-    if _MARK.items() <= settings.items():
+    if is_run:
         if not overwrite:
             raise _holds_a_run(path)
     elif others:
         raise RunError(f"{refused} what it holds ({others[0]})", code="not-a-run")
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _is_our_page(path: Path) -> bool:
@@ -245,7 +238,7 @@ def _named_path(path: Path) -> Path:
 
 
 def plain(value: Any) -> Any:
-    """Settings as JSON: a dataclass becomes its `kind` and its fields, but for those whose metadata say otherwise."""
+    """Settings as JSON values: a dataclass becomes its `kind` and those of its fields that are to be saved."""
     if is_dataclass(value) and not isinstance(value, type):
         kept = [item.name for item in fields(value) if item.metadata.get("saved", True)]
         return {"kind": type(value).__name__} | {name: plain(getattr(value, name)) for name in kept}
@@ -253,7 +246,7 @@ def plain(value: Any) -> Any:
 
 
 def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
-    """Settings from JSON; an unknown kind or field is an error that names it."""
+    """Settings from JSON values; an unknown kind or field is an error that names it."""
     if isinstance(value, list):
         return tuple(rebuilt(item, kinds) for item in value)
     if not isinstance(value, Mapping) or "kind" not in value:
@@ -261,8 +254,8 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
     kind = kinds.get(str(value.get("kind")))
     if kind is None:
         raise SettingsError(
-            f"unknown kind {brief(value.get('kind'))} of settings, which no installed package provides: install the "
-            f"package that does; there are {sorted(kinds)}"
+            f"unknown kind {brief(value.get('kind'))} of settings: install the package that provides it; known are "
+            f"{sorted(kinds)}"
         )
     known = [item.name for item in fields(kind)]
     given = {name: rebuilt(item, kinds) for name, item in value.items() if name != "kind"}
@@ -279,7 +272,7 @@ def rebuilt(value: Any, kinds: Mapping[str, type]) -> Any:
 
 
 def is_a(value: Any, hint: Any) -> bool:
-    """Whether a value from JSON is of an annotated type; an int is also a float, as in Python."""
+    """Whether a value from JSON has an annotated type; an int is also a float, as in Python."""
     kind, inner = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
         return any(is_a(value, each) for each in inner)
@@ -300,18 +293,18 @@ def is_a(value: Any, hint: Any) -> bool:
 
 
 def type_name(hint: Any) -> str:
-    """An annotated type in words."""
+    """The name of an annotated type."""
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else re.sub(r"\w+\.", "", str(hint))
 
 
 def provenance() -> dict[str, Any]:
-    """What is needed to reproduce a result: versions, commit, machine and date."""
-    import torch  # here, since readers of data need nothing else of it
+    """Versions, commit, machine and date, which are needed to reproduce a result."""
+    import torch  # here, because readers of data do not need it
 
     return {
         "format": FORMAT,
         "ileed": _version(),
-        # ILEED_COMMIT is for copies without a history
+        # ILEED_COMMIT is for copies without a git history
         "commit": os.environ.get("ILEED_COMMIT") or _describe_checkout(Path(__file__).parents[1]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -322,7 +315,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _version() -> str:
-    """The version of the installed distribution, or `source` where the package runs without one."""
+    """The version of the installed distribution, or `source` if there is none."""
     try:
         return metadata.version("ileed")
     except metadata.PackageNotFoundError:
@@ -331,30 +324,26 @@ def _version() -> str:
 
 @cache
 def _describe_checkout(home: Path) -> str | None:
-    """What `git describe` prints for our checkout, once a process: a later commit is not the code that runs.
+    """The output of `git describe` for our checkout, once per process, because a later commit is not the running code.
 
     A package inside another repository, in an environment or as a copy, has no commit of its own. Changed files under
     results/ do not make the commit "-dirty": experiments write them, and no measurement depends on them.
     """
-    root = home.parent.parent
-    if not (root / ".git").exists() or not _is_our_project(root / "pyproject.toml"):
+    root = home.parents[1]
+    try:
+        is_ours = 'name = "ileed"\n' in (root / "pyproject.toml").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
         return None
-    if _git(root, "ls-files", "--error-unmatch", str(home / "__init__.py")) is None:
+    own = str(home / "__init__.py")
+    if not is_ours or not (root / ".git").exists() or _git(root, "ls-files", "--error-unmatch", own) is None:
         return None
     described = _git(root, "describe", "--always", "--abbrev=12")
     changes = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)results")
     return described if not described or changes == "" else f"{described}-dirty"
 
 
-def _is_our_project(file: Path) -> bool:
-    try:
-        return bool(tomllib.loads(file.read_text(encoding="utf-8"))["project"]["name"] == "ileed")
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
 def _git(root: Path, *words: str) -> str | None:
-    """The output of git for the repository at `root`, whatever the environment says; None where git fails."""
+    """The output of git for the repository at `root`, whatever the environment says; None if git fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"  # leave no lock behind, even on a full disk
     words = ("git", "-C", str(root), *words)

@@ -159,20 +159,19 @@ def csv_bytes(table: pa.Table) -> bytes:
 def _workspace(path: Path, shown: Path) -> Iterator[Path]:
     """A hidden folder beside `path`, locked while it is in use; leftovers of killed processes are removed."""
     check_local(path)
-    lock = -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_partial(path)
-        while lock < 0:  # unless another process took it for a leftover
-            workspace = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))
+        with ExitStack() as lock:
+            while True:
+                workspace = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=path.parent))
+                lock.enter_context(locked(workspace))
+                if workspace.is_dir():  # otherwise another process took it for a leftover
+                    break
             try:
-                lock = _lock(workspace)
-            except OSError:  # locks are not supported, and other processes leave the workspace alone
-                break
-        try:
-            yield workspace
-        finally:
-            shutil.rmtree(workspace, ignore_errors=True)
+                yield workspace
+            finally:
+                shutil.rmtree(workspace, ignore_errors=True)
     except OSError as error:
         raise RunError(
             f"{shown} cannot be written ({error.strerror or error}): free some space or choose another place; "
@@ -183,39 +182,29 @@ def _workspace(path: Path, shown: Path) -> Iterator[Path]:
         if os.fsencode(path).decode(errors="replace") == str(path):  # then it is about the content
             raise
         raise RunError(f"{str(shown)!a} cannot be written in this format: choose a path in UTF-8") from error
-    finally:
-        if lock >= 0:
-            os.close(lock)
 
 
-def _lock(folder: Path) -> int:
-    """A handle that locks a folder until it is closed; -1 if another process has locked or removed the folder."""
-    if fcntl is None:
-        raise OSError(errno.ENOTSUP, "no locks")
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return -1
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.isdir(folder):
-            return handle
-    except BlockingIOError:
-        pass
-    except OSError:
-        os.close(handle)
-        raise
-    os.close(handle)
-    return -1
+@contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Lock a folder against use by other processes; yields False where this fails or is not supported."""
+    with ExitStack() as handles:
+        is_locked = False
+        with suppress(OSError, AttributeError):  # no locks, no folder, or another process has the lock
+            while not is_locked:
+                handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                handles.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_locked = os.path.samestat(os.fstat(handle), os.stat(folder))  # else it was replaced meanwhile
+        yield is_locked
 
 
 def remove_partial(path: Path) -> None:
     """Remove what killed processes left of attempts to write `path`, and nothing that a live process uses."""
-    for found in glob.glob(glob.escape(f"{path.parent / f'.{path.name}{PARTIAL}'}") + "*"):
-        with suppress(OSError):  # locks are not supported: the process may be alive
-            if (lock := _lock(Path(found))) >= 0:
-                shutil.rmtree(found, ignore_errors=True)
-                os.close(lock)
+    for beginning in (path.parent / f".{path.name}{PARTIAL}", path / f".{REPLACEMENT}{PARTIAL}"):
+        for found in map(Path, glob.glob(glob.escape(str(beginning)) + "*")):
+            with locked(found, wait=False) as is_left:
+                if is_left:
+                    shutil.rmtree(found, ignore_errors=True)
 
 
 def remove_file(path: Path) -> None:
@@ -262,8 +251,7 @@ def replace_folder(path: Path, ours: Ours | None = None) -> Iterator[Path]:
     place = Path(os.path.realpath(path))  # a link stays one
     fixed = place.is_dir() and _is_fixed(place)
     target = place / REPLACEMENT if fixed else place
-    for left in (place, place / REPLACEMENT):
-        remove_partial(left)
+    remove_partial(place)
     with _workspace(target, path) as workspace:
         partial = workspace / target.name
         partial.mkdir()
@@ -318,7 +306,7 @@ def exchange(one: Path, other: Path) -> None:
 
 def _replace_existing(partial: Path, place: Path, ours: Ours, *, exchanges: bool) -> None:
     """Replace our files in a folder by those of a new one, at once if folders can be exchanged."""
-    with alone_in(place):
+    with locked(place):
         finish_replacement(place, ours)
         written = set(_entries(partial))
         others = _others(place, ours, written)
@@ -380,22 +368,8 @@ def _entries(folder: Path, inside: str = "") -> Iterator[str]:
             yield f"{inside}{name}"
 
 
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process replaces a folder, and keep others from it, where the system has locks."""
-    with ExitStack() as handles:
-        with suppress(OSError, AttributeError):  # no locks, or no folder
-            while True:
-                handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-                handles.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-                if os.path.samestat(os.fstat(handle), os.stat(folder)):  # else it was replaced meanwhile
-                    break
-        yield
-
-
 def finish_replacement(place: Path, ours: Ours) -> None:
-    """Move the files of a complete replacement out to their places; the caller is `alone_in` the folder."""
+    """Move the files of a complete replacement out to their places; the caller has `locked` the folder."""
     replacement = place / REPLACEMENT
     if os.path.islink(replacement) or not os.path.isdir(replacement):  # a link is not ours
         return

@@ -27,9 +27,8 @@ from urllib.parse import quote, unquote
 from ileed.errors import DemonstrationError, IleedError, RunError, brief, redact, require, user_information
 
 _NOT_READ = ("videos/*", "images/*", *(f"*.{ending}" for ending in ("mp4", "mkv", "avi", "webm", "png", "jpg", "jpeg")))
-_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/{1,2}(?P<place>[^/].*)", re.DOTALL)
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):(/*)(.*)", re.DOTALL)  # scheme, slashes, place
 _HUB = re.compile(r"hf:/{1,2}datasets/(?P<repo>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.*))?", re.DOTALL)
-_SCHEME = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<slashes>/*)")
 _KNOWN = ("s3", "gs", "gcs", "abfs", "abfss", "az", "memory")  # recognised even if a `Path` has removed both slashes
 _NO_STORES = ("file", "hf", "http", "https")  # the hub has its own client, and the web is not a store
 _RECENT_SECONDS = 10  # a file may still change within the second of its modification time
@@ -39,14 +38,13 @@ def address_of(path: Any) -> str | None:
     """The address in a store that a path or text names, or None; a scheme without a bucket is an error."""
     if not isinstance(path, str | os.PathLike):
         return None
-    alone = _SCHEME.fullmatch(str(path))
-    if alone and alone["scheme"] not in _NO_STORES and (alone["slashes"] or alone["scheme"] in _KNOWN):
-        scheme = alone["scheme"]
-        raise RunError(f"{scheme}:// names no bucket: write {scheme}://BUCKET/KEY")
-    found = _ADDRESS.fullmatch(str(path).rstrip("/"))
-    if found is None or found["scheme"] in _NO_STORES:
+    found = _ADDRESS.fullmatch(str(path))
+    if found is None or found[1] in _NO_STORES:
         return None
-    return f"{found['scheme']}://{found['place']}"
+    scheme, slashes, place = found.groups()
+    if not place and (slashes or scheme in _KNOWN):
+        raise RunError(f"{scheme}:// names no bucket: write {scheme}://BUCKET/KEY")
+    return f"{scheme}://{place.rstrip('/')}" if place and len(slashes) in (1, 2) else None
 
 
 def name_of(path: str | os.PathLike[str]) -> str:

@@ -1,32 +1,31 @@
-"""The application behind the live page: who may ask, and what each address answers.
+"""The application behind the live page: which requests are allowed, and how they are answered.
 
-Only this machine can ask: the server listens on the loopback address and refuses other names of it, which a page
-elsewhere could have pointed here. Only who has the token may ask. It stands in the address of the page, whose script
-sends it along with every request; a page of another origin never learns it, and its writes are refused besides.
+Only this machine can send requests: the server listens on the loopback address, and refuses requests to other host
+names, which a page elsewhere could have made resolve to it. Every request needs the token. It is part of the address
+of the page, whose script sends it with every request; pages of other origins never learn it, and their writes are
+refused in any case.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable
-from typing import Any, final
+from contextlib import suppress
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ileed.errors import IleedError
 from ileed.report.page import Page
 from ileed.serve.session import Session
 
 _LONGEST_BODY = 1_000  # bytes
-_READS = ("GET", "HEAD")
-_HEADERS = {
+HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -34,10 +33,11 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+"""Headers of every response, besides the content security policy of the page."""
 
 
 def application(session: Session, page: Page, *, token: str, port: int) -> ASGIApp:
-    """The application: the page, its data, marks and saving, behind the guard."""
+    """The page, its data, the marks and saving, for requests that are allowed."""
     html, playback, marked = page.html(), session.playback, session.marks
 
     def show(request: Request) -> Response:
@@ -49,15 +49,14 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
     def episode(request: Request) -> Response:
         number, start = _index(request.path_params["episode"]), _index(request.path_params["step"])
         if not 0 <= number < marked.episodes:
-            return _refusal(404, "there is no such episode: they are numbered from 0")
+            return _refusal(404, "there is no such episode: episodes are numbered from 0")
         if not 0 <= start < playback.steps(number):
             return _refusal(404, f"episode {number} has no such step: steps are numbered from 0")
         if request.url.path.startswith("/episodes"):
             return JSONResponse(playback.part(number, start))
-        image = playback.frame(number, start)
-        return (
-            _refusal(404, "observations are not images") if image is None else Response(image, media_type="image/png")
-        )
+        if (image := playback.frame(number, start)) is None:
+            return _refusal(404, "observations are not images")
+        return Response(image, media_type="image/png")
 
     def marks(request: Request) -> Response:
         found = marked.read()
@@ -65,20 +64,19 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
         return Response(status_code=204) if is_known else JSONResponse(found._asdict())
 
     async def mark(request: Request) -> Response:
-        asked = await _body(request)
-        number, word = asked.get("episode"), asked.get("mark")
+        body = await _body(request)
+        number, word = body.get("episode"), body.get("mark")
         if type(number) is not int or not 0 <= number < marked.episodes:
-            return _refusal(422, "there is no such episode to mark")
+            return _refusal(422, "there is no such episode")
         if word not in ("keep", "drop", None):
-            return _refusal(422, "a mark is keep, drop, or null for none")
+            return _refusal(422, "a mark must be keep, drop, or null")
         found = await run_in_threadpool(marked.put, number, word)
         return JSONResponse({"version": found.version})
 
     async def save(request: Request) -> Response:
-        asked = await _body(request)
-        replace = asked.get("replace", False)
+        replace = (await _body(request)).get("replace", False)
         if not isinstance(replace, bool | str):
-            return _refusal(422, "replace is true, false or the version of a folder that was saved")
+            return _refusal(422, "replace must be true, false or the version of a saved folder")
         return JSONResponse(await run_in_threadpool(lambda: session.save(replace=replace)))
 
     routes = [
@@ -92,13 +90,20 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
     ]
     refusals: dict[Any, Any] = {
         IleedError: lambda request, error: _refusal(409, str(error)),
-        ClientDisconnect: lambda request, error: Response(status_code=400),  # which no client receives
+        ClientDisconnect: lambda request, error: Response(status_code=400),  # nobody receives it
     }
-    return Guard(Starlette(routes=routes, exception_handlers=refusals), page.policy, token=token, port=port)
+    answers = Starlette(routes=routes, exception_handlers=refusals)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        reason = _reason_to_refuse(Request(scope), token, port)
+        answer: ASGIApp = PlainTextResponse(f"{reason}\n", status_code=403) if reason else answers
+        await answer(scope, receive, send)
+
+    return guarded
 
 
 def _index(text: str) -> int:
-    """The number of an episode or step in an address; -1 for other text, and for more digits than any number has."""
+    """The number of an episode or step in an address; -1 for other text and for very many digits."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else -1
 
 
@@ -107,52 +112,29 @@ def _refusal(status: int, sentence: str) -> Response:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request, which is short."""
+    """The JSON object in the body of a request."""
     content = b""
     async for part in request.stream():
         content += part
         if len(content) > _LONGEST_BODY:
             raise IleedError(f"the request is longer than {_LONGEST_BODY:,} bytes: send one mark at a time")
-    try:
-        found = json.loads(content or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise IleedError("the request is not JSON: send an object") from error
-    if not isinstance(found, dict):
-        raise IleedError("the request is not a JSON object: send one")
-    return found
+    with suppress(ValueError, RecursionError):
+        if isinstance(found := json.loads(content or b"{}"), dict):
+            return found
+    raise IleedError("the request is not JSON: send an object")
 
 
-@final
-class Guard:
-    """Lets a request through that names this server, has the token and, where it writes, comes from its own page."""
-
-    def __init__(self, inner: ASGIApp, policy: str, *, token: str, port: int) -> None:
-        self._inner, self._token = inner, token.encode()
-        self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
-        self._headers = {**_HEADERS, "Content-Security-Policy": f"{policy}; frame-ancestors 'none'"}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._headers)
-            await send(message)
-
-        reason = self.refuses(Request(scope))
-        answer: Callable[[Scope, Receive, Send], Awaitable[None]] = self._inner
-        if reason:
-            answer = PlainTextResponse(f"{reason}\n", status_code=403)
-        await answer(scope, receive, with_headers)
-
-    def refuses(self, request: Request) -> str:
-        """Why a request is refused; empty where it is not."""
-        host, origins = request.headers.get("host", ""), request.headers.getlist("origin")
-        if host not in self._hosts:
-            return "This server answers to 127.0.0.1 and localhost alone: use the address that the command printed."
-        if any(origin != f"http://{host}" for origin in origins) or (request.method not in _READS and not origins):
-            return "This request comes from another page: use the one that the command opened."
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if request.url.path == "/" and request.method in _READS:
-            kind, token = "Bearer", request.query_params.get("token", "")
-        if kind != "Bearer" or not secrets.compare_digest(token.encode(errors="replace"), self._token):
-            return "The token is missing or wrong: use the whole address that the command printed."
-        return ""
+def _reason_to_refuse(request: Request, token: str, port: int) -> str:
+    """Why a request is refused; empty if it names this server, has the token and, if it writes, is from the page."""
+    host, origins = request.headers.get("host", ""), request.headers.getlist("origin")
+    reads = request.method in ("GET", "HEAD")
+    if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):
+        return "This server only answers to 127.0.0.1 and localhost: use the address that the command printed."
+    if any(origin != f"http://{host}" for origin in origins) or (not reads and not origins):
+        return "This request comes from another page: use the one that the command opened."
+    kind, _, given = request.headers.get("authorization", "").partition(" ")
+    if request.url.path == "/" and reads:
+        kind, given = "Bearer", request.query_params.get("token", "")
+    if kind != "Bearer" or not secrets.compare_digest(given.encode(errors="replace"), token.encode()):
+        return "The token is missing or wrong: use the whole address that the command printed."
+    return ""

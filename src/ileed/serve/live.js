@@ -119,7 +119,7 @@ async function save(replace) {
 // --- the list
 
 const COLUMNS = [
-  ["mark", (e) => (markOf(e) || (data.keep[e] ? "z1" : "z2"))], ["episode", (e) => data.key[e]], ["demonstrator", (e) => data.person[e]],
+  ["mark", (e) => (markOf(e) || (data.keep[e] ? "z1" : "z2"))], ["episode", (e) => data.key[e]], ["demonstrator", (e) => data.demonstrator[e]],
   ["steps", (e) => data.steps[e]], ...SCORES.map((name) => [name, (e) => data.scores[name].estimate[e]]),
 ];
 const compare = (a, b) => (typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : (a ?? -1) - (b ?? -1));
@@ -128,7 +128,7 @@ function arrange() {
   const wanted = { all: () => true, none: (e) => !markOf(e), keep: (e) => markOf(e) === "keep", drop: (e) => markOf(e) === "drop",
     in: isKept, out: (e) => !isKept(e) }[which];
   state.rows = [...data.key.keys()].filter((e) => wanted(e) &&
-    (!words || data.key[e].toLowerCase().includes(words) || data.person[e].toLowerCase().includes(words)));
+    (!words || data.key[e].toLowerCase().includes(words) || data.demonstrator[e].toLowerCase().includes(words)));
   const column = COLUMNS.find(([name]) => name === state.by);
   if (column) state.rows.sort((a, b) => (state.falling ? -1 : 1) * compare(column[1](a), column[1](b)) || a - b);
   drawRows();
@@ -136,7 +136,7 @@ function arrange() {
 function drawRows() {
   const rows = state.rows.slice(0, state.shown).map((e) => {
     const row = element("tr", {}, element("td"), element("th", { scope: "row", title: data.key[e] }, element("button", { type: "button", tabIndex: -1, textContent: data.key[e] })),
-      element("td", { textContent: data.person[e], title: data.person[e] }), element("td", { className: "n", textContent: count(data.steps[e]) }));
+      element("td", { textContent: data.demonstrator[e], title: data.demonstrator[e] }), element("td", { className: "n", textContent: count(data.steps[e]) }));
     for (const name of SCORES) {
       const { estimate, low, high } = data.scores[name];
       row.append(element("td", { className: "n", textContent: number(estimate[e]), title: `${name}: ${number(low[e])} to ${number(high[e])} (95%)` }));
@@ -192,7 +192,7 @@ async function open(episode) {
     const { estimate, low, high } = data.scores[name];
     return `${name} ${number(estimate[episode])} (${number(low[episode])} to ${number(high[episode])})`;
   });
-  $("#about").textContent = `${data.person[episode].slice(0, 60)}; ${count(data.steps[episode])} steps; ${scores.join(", ")}`;
+  $("#about").textContent = `${data.demonstrator[episode].slice(0, 60)}; ${count(data.steps[episode])} steps; ${scores.join(", ")}`;
   $("#step").max = data.steps[episode] - 1;
   highlight(true);
   showMarks([]);

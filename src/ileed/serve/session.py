@@ -1,16 +1,14 @@
 """A session: a run, its episodes step by step, the marks that a user gives them, and where the result is written.
 
-Marks are one file, which is written whole at every mark and is the only state. Whoever marks reads it, changes one
-episode and writes it under a lock, so several windows and processes may mark at once: the last mark of an episode
-counts, and marks of others are never lost. In an object store only the windows of one process are kept apart.
+The only state is one file of marks, which is rewritten at every mark. A writer reads it, changes one episode and writes
+it under a lock, so that several windows and processes may mark at once: the last mark of an episode counts, and no
+other mark is lost. In an object store, this holds only for the windows of one process.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,29 +24,25 @@ from ileed.curation.scores import agreement_of_steps
 from ileed.data import Array, Demonstrations
 from ileed.errors import DemonstrationError, RunError, brief, printable
 from ileed.methods import Fitted
+from ileed.methods.policy import Policy
 from ileed.report.evidence import Plane, are_images, data_of_run, labels_of, png
 from ileed.report.page import Live, Page
 from ileed.report.sections import Content
 from ileed.runs import stores
-
-try:
-    import fcntl
-except ImportError:  # Windows: two processes that mark at the same moment are not kept apart there
-    fcntl = None  # type: ignore[assignment]
+from ileed.runs.files import locked
 
 Mark = Literal["keep", "drop"]
-_HEAD = {"ileed": "marks of episodes"}  # the first entry of the file
+_KIND = "marks of episodes"  # the first entry of the file says so
 _LARGEST = 64 << 20  # bytes
 PART = 1_000
-"""Steps that are sent at once; a longer episode is judged part by part, and a recurrent policy begins each anew."""
+"""Steps that are sent at once; a longer episode is rated in parts, and a recurrent policy is reset for each."""
 _LONGEST = 120  # characters of a name
-_FEATURES = 12  # of an observation that are drawn
-_CLOUD, _ENOUGH = 400, 20_000  # states behind a path, and states by which its plane is found
-_HOME = Path(__file__).parent
+_FEATURES = 12  # observation features that are drawn
+_CLOUD, _ENOUGH = 400, 20_000  # states drawn behind a path, and states from which its plane is computed
 
 
 class Marked(NamedTuple):
-    """Every mark by the number of its episode, and how many changes led to them."""
+    """Every mark by episode number, and how many changes were made so far."""
 
     version: int
     marks: Mapping[int, Mark]
@@ -62,56 +56,54 @@ class Marked(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """The marks of one data set in a file; `fingerprint` is that of the data, and other data have other files."""
+    """The marks of one data set in a file, whose name contains the fingerprint of the data."""
 
     path: Path
     fingerprint: str
     episodes: int
-    _alone: Lock = field(default_factory=Lock)
+    _lock: Lock = field(default_factory=Lock)
 
     @classmethod
     def of(cls, folder: Path, fingerprint: str, episodes: int) -> Marks:
-        """The marks of data in a folder; a file there that cannot be read is refused at once."""
+        """The marks of a data set in a folder; an unreadable file is refused at once."""
         marks = cls(folder / f"marks-{fingerprint[:12]}.json", fingerprint, episodes)
         marks.read()
         return marks
 
     def read(self) -> Marked:
-        """The marks of this moment."""
+        """The current marks."""
         if not stores.exists(self.path):
             return Marked(0, {})
-        stored = stores.read_head(self.path, _LARGEST + 1) if stores.address_of(self.path) else None
         try:
-            if (self.path.stat().st_size if stored is None else len(stored)) > _LARGEST:
+            content = stores.read_head(self.path, _LARGEST + 1)
+            if len(content) > _LARGEST:
                 raise ValueError("it is too large")
-            content = self.path.read_bytes() if stored is None else stored
             return self._parse(json.loads(content.decode("utf-8")))
         except OSError as error:
             raise runs.unreadable(self.path, error) from error
         except (ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
-            found = f"{stores.name_of(self.path)} holds no marks that can be read ({brief(error)})"
-            raise RunError(f"{found}: move it away") from error
+            found = f"{stores.name_of(self.path)} is not a readable file of marks ({brief(error)})"
+            raise RunError(f"{found}: move it away", code="marks-damaged") from error
 
-    def _parse(self, found: dict[str, object]) -> Marked:
+    def _parse(self, found: dict[str, Any]) -> Marked:
         version, marks = found["version"], found["marks"]
-        if found.get("ileed") != _HEAD["ileed"] or found["data"] != self.fingerprint or not runs.is_a(version, int):
-            raise ValueError("it is not a file of marks of these data")
-        assert isinstance(version, int)
+        if found.get("ileed") != _KIND or found["data"] != self.fingerprint or type(version) is not int:
+            raise ValueError("it belongs to other data")
         if not isinstance(marks, dict) or not all(mark in ("keep", "drop") for mark in marks.values()):
             raise ValueError("a mark is neither keep nor drop")
         by_number = {int(episode): mark for episode, mark in marks.items()}
         if any(not 0 <= episode < self.episodes for episode in by_number):
-            raise ValueError("an episode is marked that the data do not have")
+            raise ValueError("it marks an episode that does not exist")
         return Marked(version, by_number)
 
     def put(self, episode: int, mark: Mark | None) -> Marked:
-        """Mark one episode, or unmark it; on disk when this returns."""
-        with self._alone, _locked(self.path):
+        """Mark or unmark one episode; the mark is on disk when this returns."""
+        with self._lock, locked(self.path.parent):
             before = self.read()
             marks = {number: each for number, each in before.marks.items() if number != episode}
             after = Marked(before.version + 1, marks if mark is None else {**marks, episode: mark})
             content = {
-                **_HEAD,
+                "ileed": _KIND,
                 "data": self.fingerprint,
                 "version": after.version,
                 "marks": {str(number): after.marks[number] for number in sorted(after.marks)},
@@ -120,28 +112,10 @@ class Marks:
         return after
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes from writing the same file meanwhile, where the system can."""
-    if fcntl is None:
-        yield
-        return
-    lock = path.with_name(f".{path.name}.lock")
-    handle = -1
-    with suppress(OSError):  # the writer reports a folder that cannot be written
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        if handle >= 0:
-            os.close(handle)
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Playback:
-    """Every episode of scored data, as JSON can hold it; text from the data is made harmless to read, not to HTML."""
+    """The episodes of scored data as JSON values; text from the data is printable, but not escaped for HTML."""
 
     fitted: Fitted
     curated: Curated
@@ -155,11 +129,11 @@ class Playback:
         return self._data.episode_bounds
 
     def steps(self, episode: int) -> int:
-        """How many steps an episode has."""
+        """The number of steps of an episode."""
         return int(self._begins[episode + 1] - self._begins[episode])
 
     def listing(self) -> dict[str, Any]:
-        """One row for each episode, by columns, and what all episodes share."""
+        """Columns with one value per episode, and what all episodes share."""
         table = self.curated.episodes
         scores = {
             name: {part: _rounded(getattr(score, part)) for part in ("estimate", "low", "high")}
@@ -169,7 +143,7 @@ class Playback:
             "rule": printable(self.curated.sentence),
             "by": self.curated.rule.by,
             "key": [_label(key) for key in table["key"].to_pylist()],
-            "person": [_label(name) for name in table["demonstrator"].to_pylist()],
+            "demonstrator": [_label(name) for name in table["demonstrator"].to_pylist()],
             "steps": table["steps"].to_pylist(),
             "keep": table["keep"].to_pylist(),
             "scores": scores,
@@ -179,19 +153,17 @@ class Playback:
         }
 
     def part(self, episode: int, start: int) -> dict[str, Any]:
-        """The steps of an episode from `start` on, `PART` at most."""
+        """The steps of an episode from `start` on, at most `PART` of them."""
         first, end = self._begins[episode] + start, min(self._begins[episode] + start + PART, self._begins[episode + 1])
-        steps = np.arange(first, end)
-        within = np.zeros(len(self._data), dtype=bool)
-        within[steps] = True
-        part = self._data.select(within)
+        every = np.arange(len(self._data))
+        part = self._data.select((first <= every) & (every < end))
         is_image, plane = are_images(part.observations), self._plane
         return {
             "start": start,
-            **_choices(self.fitted, part),
+            **_choices(self.fitted.policy, part),
             "agreement": _rounded(agreement_of_steps(self.fitted, part)),
             "expected": self._expected(part),
-            "stretches": self._stretches(steps),
+            "stretches": self._segments(np.arange(first, end)),
             "rewards": None if part.rewards is None else _rounded(part.rewards),
             "features": [] if is_image else self._features(part),
             "feature_count": self._data.observation_size,
@@ -200,7 +172,7 @@ class Playback:
         }
 
     def frame(self, episode: int, step: int) -> bytes | None:
-        """The image that was seen at a step, as PNG; None where observations are not images."""
+        """The observed image at a step as PNG; None if observations are not images."""
         if not are_images(self._data.observations):
             return None
         return png(self._data.observations[self._begins[episode] + step])
@@ -218,7 +190,7 @@ class Playback:
         return np.asarray(some.reshape(len(some), -1).astype(np.float64).std(0))
 
     def _features(self, part: Demonstrations) -> list[dict[str, Any]]:
-        """The features of the observations that vary most in these steps, compared with all steps."""
+        """The observation features that vary most within these steps, relative to their variation in all steps."""
         values = part.observations.reshape(len(part), -1).astype(np.float64)
         varies = np.ptp(values, axis=0) / np.where(self._deviation > 0, self._deviation, np.inf)
         chosen = np.sort(np.argsort(-varies, kind="stable")[:_FEATURES])
@@ -227,20 +199,20 @@ class Playback:
         return [{"name": _label(name), "values": _rounded(values[:, k])} for k, name in names.items()]
 
     def _expected(self, part: Demonstrations) -> list[Any] | None:
-        """The demonstrator's expertise at each state by the model, over its mean over demonstrators; None for none."""
-        known, name = self.fitted.expertise, part.names[int(part.demonstrator[0])]
-        if not self.fitted.estimates_expertise or name not in known.names or known.skill_names:
+        """The modelled expertise of the demonstrator at each state, relative to the mean over demonstrators, if any."""
+        expertise, name = self.fitted.expertise, part.names[int(part.demonstrator[0])]
+        if not self.fitted.estimates_expertise or name not in expertise.names or expertise.skill_names:
             return None
-        mean = np.nanmean([*known.by_demonstrator().values()])
-        return _rounded(known(part.observations, name) / mean)
+        mean = np.nanmean([*expertise.by_demonstrator().values()])
+        return _rounded(expertise(part.observations, name) / mean)
 
-    def _stretches(self, steps: Array) -> list[dict[str, Any]]:
-        """The segments of these steps, with their expertise and interval; steps are counted within the episode."""
-        cut, score = self.curated.stretches, self.curated.stretch_scores["expertise"]
-        found = np.unique(cut.of_step[steps])
+    def _segments(self, steps: Array) -> list[dict[str, Any]]:
+        """The segments that contain these steps, with their expertise and interval; numbered within the episode."""
+        segments, score = self.curated.stretches, self.curated.stretch_scores["expertise"]
+        found = np.unique(segments.of_step[steps])
         columns = {
-            "start": cut.start[found].tolist(),
-            "end": (cut.start + cut.steps)[found].tolist(),
+            "start": segments.start[found].tolist(),
+            "end": (segments.start + segments.steps)[found].tolist(),
             "estimate": _rounded(score.estimate[found]),
             "low": _rounded(score.low[found]),
             "high": _rounded(score.high[found]),
@@ -248,18 +220,23 @@ class Playback:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _choices(fitted: Fitted, part: Demonstrations) -> dict[str, Any]:
-    """The action taken at each step and the policy's most likely one; if discrete, also their probabilities."""
-    policy = fitted.policy
+def _choices(policy: Policy, part: Demonstrations) -> dict[str, Any]:
+    """The action taken at each step and the policy's most likely one; with probabilities if actions are discrete."""
     if part.action_size:
         chosen = _in_turn(policy.predict, part, 1 if policy.recurrent else len(part))
         return {"taken": _rounded(part.actions), "chosen": _rounded(chosen)}
+
+    def probabilities(observations: Array, state: Any) -> tuple[Array, Any]:
+        distribution: Any
+        distribution, after = policy.next_distribution(observations, state)
+        return np.asarray(distribution.probs), after
+
     if policy.recurrent:
-        chances = _in_turn(lambda *seen: _probabilities(*policy.next_distribution(*seen)), part, 1)
+        chances = _in_turn(probabilities, part, 1)
+        chances = chances if part.legal is None else np.where(part.legal, chances, 0)
     else:
-        chances, _ = _probabilities(policy.distribution(part.observations, legal=part.legal), None)
-    if part.legal is not None:
-        chances = np.where(part.legal, chances, 0)
+        distribution: Any = policy.distribution(part.observations, legal=part.legal)
+        chances = np.asarray(distribution.probs)
     rows, chosen = np.arange(len(part)), chances.argmax(1)
     return {
         "taken": part.actions.tolist(),
@@ -269,12 +246,8 @@ def _choices(fitted: Fitted, part: Demonstrations) -> dict[str, Any]:
     }
 
 
-def _probabilities(distribution: Any, state: Any) -> tuple[Array, Any]:
-    return np.asarray(distribution.probs), state
-
-
 def _in_turn(answer: Any, part: Demonstrations, at_once: int) -> Array:
-    """(step, ...) the answers of a policy to some steps at a time; the hidden state is passed on."""
+    """(step, ...) what a policy answers to `at_once` steps at a time, passing on its hidden state."""
     state, found = None, []
     for first in range(0, len(part), at_once):
         rows, state = answer(part.observations[first : first + at_once], state)
@@ -287,7 +260,7 @@ def _label(text: str) -> str:
 
 
 def _rounded(values: Any) -> list[Any]:
-    """Numbers with five digits; None in place of what is not finite."""
+    """Numbers with five significant digits; None for those that are not finite."""
     array = np.asarray(values, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.where(np.isfinite(array) & (array != 0), np.floor(np.log10(np.abs(array))), 0)
@@ -300,7 +273,7 @@ def _rounded(values: Any) -> list[Any]:
 @final
 @dataclass(frozen=True)
 class Destination:
-    """Where the result is written and for which trainer, as `Curated.write` takes it."""
+    """Where the result is written and in which format: the arguments of `Curated.write`."""
 
     out: Path
     format: str | None = None
@@ -311,7 +284,7 @@ class Destination:
 @final
 @dataclass(frozen=True, eq=False)
 class Session:
-    """A run, its scored episodes, the marks that the user gives them, and where the result goes."""
+    """A run, its scored episodes, their marks, and where the result is written."""
 
     run: Path
     fitted: Fitted
@@ -326,21 +299,22 @@ class Session:
         return Playback(self.fitted, self.curated)
 
     def page(self) -> Page:
-        """The report of the run with the browser of episodes; without the data where they are not those of the run."""
+        """The report of the run with the episode browser; it uses the data only if the run was fitted to them."""
         data: Demonstrations | None
         try:
             data = data_of_run(self.fitted, self.curated.data)
         except DemonstrationError:
             data = None
         title = f"Demonstrator report: {labels_of([stores.base_name(self.run)])[0]}"
-        live = Live(*((_HOME / f"live.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")))
+        home = Path(__file__).parent
+        live = Live(*((home / f"live.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")))
         return Content(self.fitted, {}, {}, data).page(title, live=live)
 
     def save(self, *, replace: bool | str = False) -> Mapping[str, Any]:
-        """Write what is kept by the rule and the marks of this moment, as `ileed curate` does.
+        """Write the episodes that the rule and the current marks keep, as `ileed curate` does.
 
-        A folder of curated episodes that exists is replaced if `replace` is True, or if it is still the version of
-        that name, which an earlier call returned.
+        An existing folder of curated episodes is replaced if `replace` is True, or if its content is still the
+        version `replace` that an earlier call returned.
         """
         to = self.destination
         with self._saving:
