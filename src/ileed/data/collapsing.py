@@ -435,8 +435,10 @@ class UniqueRows:
     def numbers(self, rows: Array) -> Array:
         """(row,) the number of the distinct row that each row equals; new rows are added."""
         first, kind = distinct_rows(rows)
-        known = self._numbers
-        found = (known.setdefault(row.tobytes(), len(known)) for row in rows[first])
+        distinct, known = np.ascontiguousarray(rows[first]), self._numbers
+        size = distinct.itemsize * distinct.shape[1]
+        contents: list[Any] = distinct.view(np.dtype((np.void, size))).ravel().tolist() if size else [b""]
+        found = (known.setdefault(content, len(known)) for content in contents)
         return np.fromiter(found, np.int64, len(first))[kind]
 
     def rows(self, width: int, dtype: npt.DTypeLike) -> Array:

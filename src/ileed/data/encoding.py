@@ -340,12 +340,12 @@ def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | 
 def _recorded_columns(episode: Any, number: int) -> tuple[dict[str, Array], tuple[str, ...]]:
     """The (step, ...) columns of an episode, and the names of the inputs if observations are a mapping."""
     found, inputs = dict[str, Array](), tuple[str, ...]()
-    get = episode.get if isinstance(episode, Mapping) else lambda name: getattr(episode, name, None)
     for column, names in _RECORDED.items():
-        name = next((each for each in names if get(each) is not None), None)
+        has = episode if isinstance(episode, Mapping) else {each: getattr(episode, each, None) for each in names}
+        name = next((each for each in names if has.get(each) is not None), None)
         if name is None:
             continue
-        values, about = get(name), f"the {name} of episode {number}"
+        values, about = has[name], f"the {name} of episode {number}"
         if not _is_mapping(values):
             found[column] = as_array(about, values)
         elif column == "observations":
