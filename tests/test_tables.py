@@ -120,13 +120,6 @@ def semicolons(table: pa.Table, path: Any) -> Any:
     return path / "table.csv"
 
 
-class Interchange:
-    """A DataFrame that speaks the older protocol alone."""
-
-    def __init__(self, frame: Any) -> None:
-        self.__dataframe__ = frame.__dataframe__
-
-
 KINDS = {
     "CSV": csv_of,
     "CSV with semicolons": semicolons,
@@ -141,7 +134,6 @@ KINDS = {
     "Arrow": lambda table, path: table,
     "an Arrow batch": lambda table, path: table.to_batches()[0],
     "an Arrow stream": lambda table, path: table.to_reader(),
-    "the interchange protocol": lambda table, path: Interchange(table),
     "a mapping of columns": lambda table, path: table.to_pydict(),
 }
 

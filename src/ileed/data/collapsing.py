@@ -70,19 +70,6 @@ class Collapsed:
     context: Mapping[str, Array]  # (count, ...) columns of `StepContext`
     find_counts: Callable[[], Array]
 
-    @classmethod
-    def of(cls, apart: Uncollapsed, rows: Array, **columns: Any) -> Self:
-        """Make it from (unique observation, input + skill + action) rows and the other columns."""
-        inputs, skills = len(apart.varying), len(apart.skill_names)
-        return cls(
-            observations=np.ascontiguousarray(rows[:, :inputs]),
-            varying=apart.varying,
-            skills=rows[:, inputs : inputs + skills].astype(np.float32) if skills else None,
-            skill_names=apart.skill_names,
-            legal=None if apart.data.legal is None else rows[:, inputs + skills :].astype(bool),
-            **columns,
-        )
-
     @property
     def dtype(self) -> npt.DTypeLike:
         """The type of the inputs before they are standardised."""
@@ -151,6 +138,18 @@ class Uncollapsed:
             parts.append(self.data.legal[steps].astype(np.float32))
         return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
+    def collapsed(self, rows: Array, **columns: Any) -> Collapsed:
+        """The same data as counts, from the `rows` of unique observations and the other columns."""
+        inputs, skills = len(self.varying), len(self.skill_names)
+        return Collapsed(
+            observations=np.ascontiguousarray(rows[:, :inputs]),
+            varying=self.varying,
+            skills=rows[:, inputs : inputs + skills].astype(np.float32) if skills else None,
+            skill_names=self.skill_names,
+            legal=None if self.data.legal is None else rows[:, inputs + skills :].astype(bool),
+            **columns,
+        )
+
     @property
     def observations(self) -> Array:
         """None, since the data did not collapse."""
@@ -175,8 +174,7 @@ class Uncollapsed:
             seen += np.bincount(who, minlength=people)
         steps = np.concatenate(chosen)
         number = np.arange(len(steps))
-        return Collapsed.of(
-            self,
+        return self.collapsed(
             self.rows(steps),
             observation_index=number,
             action=data.actions[steps],
@@ -193,12 +191,12 @@ def collapse(
 ) -> Collapsed | Uncollapsed:
     """Count a data set; see `Demonstrations.collapsed`."""
     if data.store.is_on_disk:
-        apart = Uncollapsed.of(data, skill)
-        return apart if by_step else _collapse_blocks(apart, context)
+        uncollapsed = Uncollapsed.of(data, skill)
+        return uncollapsed if by_step else _collapse_blocks(uncollapsed, context)
     if by_step:
         return data.collapsed(skill, context)
-    apart = Uncollapsed.of(data, skill)
-    rows = apart.rows(slice(None))
+    uncollapsed = Uncollapsed.of(data, skill)
+    rows = uncollapsed.rows(slice(None))
     first, observation_index = distinct_rows(rows)
     columns = StepContext(data, context)(np.arange(len(data)))
     if data.action_count:
@@ -206,8 +204,7 @@ def collapse(
     else:  # every step is a count of its own
         step = np.lexsort((data.demonstrator, observation_index))
         count_index = np.argsort(step)
-    return Collapsed.of(
-        apart,
+    return uncollapsed.collapsed(
         rows[first],
         observation_index=observation_index[step],
         action=data.actions[step],
@@ -231,17 +228,17 @@ def _discrete_counts(
     return count_index, step
 
 
-def _collapse_blocks(apart: Uncollapsed, context: Sequence[str]) -> Collapsed | Uncollapsed:
+def _collapse_blocks(uncollapsed: Uncollapsed, context: Sequence[str]) -> Collapsed | Uncollapsed:
     """The same for columns on disk, or the steps themselves; see the module's docstring."""
-    data, table_bytes = apart.data, apart.data.store.memory_bytes // _TABLE_SHARE
-    width = len(apart.varying) + len(apart.skill_names) + (0 if data.legal is None else data.legal.shape[1])
-    row_bytes = np.dtype(apart.dtype).itemsize * width + _ROW_OVERHEAD
+    data, table_bytes = uncollapsed.data, uncollapsed.data.store.memory_bytes // _TABLE_SHARE
+    width = len(uncollapsed.varying) + len(uncollapsed.skill_names) + (0 if data.legal is None else data.legal.shape[1])
+    row_bytes = np.dtype(uncollapsed.dtype).itemsize * width + _ROW_OVERHEAD
     most = min(len(data) // 2 if len(data) > FEW_STEPS else len(data), table_bytes // row_bytes)
     radices = {"first_step": 2, "previous_action": data.action_count + 1}
     radices["episode_number"] = int(data.episode_numbers.max()) + 1
     shape = (data.action_count, max(1, most), len(data.names), *(radices[name] for name in context))
     if not data.action_count or math.prod(shape) >= 1 << 63:
-        return apart
+        return uncollapsed
     shifts = {name: 1 if name == "previous_action" else 0 for name in context}  # -1 at an episode's first step
     context_at = StepContext(data, context)
 
@@ -254,9 +251,9 @@ def _collapse_blocks(apart: Uncollapsed, context: Sequence[str]) -> Collapsed | 
 
     unique, counts, file = UniqueRows(), Counts(table_bytes // 32), ColumnFile(data.store)
     for block in blocks_of(data, row_bytes=128 + 12 * (data.observation_size + width)):
-        number = unique.numbers(apart.rows(block))
+        number = unique.numbers(uncollapsed.rows(block))
         if len(unique) > most or not counts.add(keys_at(block, number)):
-            return apart
+            return uncollapsed
         file.append(number)
     keys, count = counts.merged()
     action, observation_index, demonstrator, *before = np.unravel_index(keys, shape)
@@ -266,9 +263,8 @@ def _collapse_blocks(apart: Uncollapsed, context: Sequence[str]) -> Collapsed | 
         blocks = blocks_of(data, row_bytes=128)
         return data.store.written((np.searchsorted(keys, keys_at(block, index[block])) for block in blocks), np.int64)
 
-    return Collapsed.of(
-        apart,
-        unique.rows(width, apart.dtype),
+    return uncollapsed.collapsed(
+        unique.rows(width, uncollapsed.dtype),
         observation_index=observation_index,
         action=action,
         demonstrator=demonstrator,
@@ -357,18 +353,18 @@ def moments(blocks: Iterable[Array]) -> tuple[Array, Array]:
     for block in blocks:
         rows = block.astype(np.float64)
         own = rows.mean(axis=0)
-        apart, total = own - mean, count + len(rows)
-        squares = squares + np.square(rows - own).sum(axis=0) + np.square(apart) * (count * len(rows) / total)
-        mean = mean + apart * (len(rows) / total)
+        shift, total = own - mean, count + len(rows)
+        squares = squares + np.square(rows - own).sum(axis=0) + np.square(shift) * (count * len(rows) / total)
+        mean = mean + shift * (len(rows) / total)
         count = total
     return mean, np.sqrt(squares / count)
 
 
-def input_moments_of(apart: Uncollapsed) -> tuple[Array, Array]:
+def input_moments_of(uncollapsed: Uncollapsed) -> tuple[Array, Array]:
     """The mean and standard deviation of each varying input over steps."""
-    data = apart.data
+    data = uncollapsed.data
     blocks = blocks_of(data, row_bytes=64 + 24 * data.observation_size)
-    return moments(inputs_at(data, block, apart.varying, apart.dtype) for block in blocks)
+    return moments(inputs_at(data, block, uncollapsed.varying, uncollapsed.dtype) for block in blocks)
 
 
 def unscaled_inputs(data: Demonstrations, collapsed: Collapsed | Uncollapsed, *, codes: bool = True) -> Array:
@@ -439,8 +435,10 @@ class UniqueRows:
     def numbers(self, rows: Array) -> Array:
         """(row,) the number of the distinct row that each row equals; new rows are added."""
         first, kind = distinct_rows(rows)
-        known = self._numbers
-        found = (known.setdefault(row.tobytes(), len(known)) for row in rows[first])
+        distinct, known = np.ascontiguousarray(rows[first]), self._numbers
+        size = distinct.itemsize * distinct.shape[1]
+        contents: list[Any] = distinct.view(np.dtype((np.void, size))).ravel().tolist() if size else [b""]
+        found = (known.setdefault(content, len(known)) for content in contents)
         return np.fromiter(found, np.int64, len(first))[kind]
 
     def rows(self, width: int, dtype: npt.DTypeLike) -> Array:

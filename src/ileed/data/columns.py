@@ -38,12 +38,8 @@ def as_table(table: Any) -> pa.Table:
             found = pa.Table.from_pandas(table, preserve_index=False)
         elif isinstance(table, Mapping):
             found = pa.table({str(name): values for name, values in table.items()})
-        elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
-            found = pa.table(table)
         else:
-            from pyarrow.interchange import from_dataframe
-
-            found = from_dataframe(table)
+            found = pa.table(table)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = "; ".join(str(part).partition("\n")[0] for part in error.args)
         raise DemonstrationError(

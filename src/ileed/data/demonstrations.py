@@ -235,9 +235,9 @@ class Demonstrations:
         number, episode = self.episode_numbers[columns["episode"]], columns["episode"]
         columns["episode"] = np.cumsum(np.append(False, episode[1:] != episode[:-1]), dtype=np.int64)
         skills = {name: rules.read_only(values[steps]) for name, values in self.skills.items()}
-        found = self.with_columns(**columns | {"episode_number": None}, skills=skills, store=IN_MEMORY)
-        is_ordered = np.array_equal(number, found.own_episode_number)
-        return found if is_ordered else found.with_columns(episode_number=number)
+        selected = self.with_columns(**columns | {"episode_number": None}, skills=skills, store=IN_MEMORY)
+        is_ordered = np.array_equal(number, selected.own_episode_number)
+        return selected if is_ordered else selected.with_columns(episode_number=number)
 
     def with_columns(self, **columns: Any) -> Demonstrations:
         """The same data with other columns, which are not checked again."""

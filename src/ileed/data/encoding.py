@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import pairwise
 from math import isfinite
 from typing import TYPE_CHECKING, Any, final
 
@@ -122,6 +121,12 @@ class Encoding:
         return tuple(name for feature in self.features for name in feature.inputs)
 
     @property
+    def input_keys(self) -> list[tuple[str, str | int | None]]:
+        """The feature of each input, with its category, or 0 for a number and 1 for the indicator of missing ones."""
+        kinds = ((0, 1)[: len(each.inputs)] if each.categories is None else each.categories for each in self.features)
+        return [(each.name, key) for each, keys in zip(self.features, kinds, strict=True) for key in keys]
+
+    @property
     def words(self) -> dict[str, list[str]]:
         """The texts of every column (its name, categories and labels), by a description of the column."""
         found = {
@@ -134,8 +139,7 @@ class Encoding:
     @property
     def indicators(self) -> Array:
         """(input,) which inputs are zero or one by construction, and thus not standardised."""
-        kinds = [one.categories is not None or place > 0 for one in self.features for place in range(len(one.inputs))]
-        return np.array(kinds, dtype=bool)
+        return np.array([key != 0 for _, key in self.input_keys])
 
     @property
     def is_plain(self) -> bool:
@@ -220,7 +224,9 @@ def join_arrays(values: Mapping[str, Any]) -> tuple[Array, Arrays]:
         columns[name] = found
     counts = {name: len(column) for name, column in columns.items()}
     if len(set(counts.values())) > 1:
-        raise DemonstrationError(f"observations have {counts} steps: pass as many of each", code="observation-lengths")
+        raise DemonstrationError(
+            f"observations have {counts} steps: pass equally many of each", code="observation-lengths"
+        )
     arrays = tuple(NamedArray(name, column.shape[1:], str(column.dtype)) for name, column in columns.items())
     flat = [column.reshape(len(column), each.size) for column, each in zip(columns.values(), arrays, strict=True)]
     return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1), arrays
@@ -334,19 +340,19 @@ def join_parts(name: str, parts: Mapping[str, Array], episodes: int) -> Array | 
 def _recorded_columns(episode: Any, number: int) -> tuple[dict[str, Array], tuple[str, ...]]:
     """The (step, ...) columns of an episode, and the names of the inputs if observations are a mapping."""
     found, inputs = dict[str, Array](), tuple[str, ...]()
-    get = episode.get if isinstance(episode, Mapping) else lambda name: getattr(episode, name, None)
     for column, names in _RECORDED.items():
-        name = next((each for each in names if get(each) is not None), None)
+        has = episode if isinstance(episode, Mapping) else {each: getattr(episode, each, None) for each in names}
+        name = next((each for each in names if has.get(each) is not None), None)
         if name is None:
             continue
-        values, about = get(name), f"the {name} of episode {number}"
+        values, about = has[name], f"the {name} of episode {number}"
         if not _is_mapping(values):
             found[column] = as_array(about, values)
         elif column == "observations":
-            entries = _entries(values, about)
-            sizes = {path: math.prod(part.shape[1:]) for path, part in entries.items()}
-            inputs = tuple(each for path, size in sizes.items() for each in numbered_names(path, size))
-            flat = [part.reshape(len(part), sizes[path]) for path, part in entries.items()]
+            paths, parts = zip(*_entries(values, about), strict=True)
+            flat = [part.reshape(len(part), math.prod(part.shape[1:])) for part in parts]
+            sizes = [part.shape[1] for part in flat]
+            inputs = tuple(each for path, size in zip(paths, sizes, strict=True) for each in numbered_names(path, size))
             found[column] = np.concatenate(flat, axis=1)
         else:
             raise DemonstrationError(f"{about} are a mapping: pass one array of numbers")
@@ -367,23 +373,24 @@ def _is_mapping(value: Any) -> bool:
     return callable(getattr(value, "items", None))
 
 
-def _entries(value: Any, about: str, path: str = "") -> dict[str, Array]:
-    """(step, ...) arrays of a nested mapping, by path, in the order of sorted names."""
-    found = dict[str, Array]()
+def _entries(value: Any, about: str, path: str = "") -> list[tuple[str, Array]]:
+    """The paths and (step, ...) arrays of a nested mapping, in the order of sorted names."""
+    found = list[tuple[str, Array]]()
     for name, entry in sorted(value.items(), key=lambda item: str(item[0])):
         here, place = f"{about}, entry {name!r},", f"{path}/{name}".removeprefix("/")
         if _is_mapping(entry):
-            found |= _entries(entry, here, place)
+            found += _entries(entry, here, place)
             continue
-        found[place] = array = as_array(here, entry)
+        array = as_array(here, entry)
+        found.append((place, array))
         if array.dtype.kind not in "biuf" or array.ndim == 0:
             kind = "a single value" if array.ndim == 0 else f"{array.dtype}, not numbers"
             raise DemonstrationError(f"{here} are {kind}: leave the entry out, or pass numbers for each step")
     if not found:
         raise DemonstrationError(f"{about} are an empty mapping: pass at least one array")
-    lengths = {name: len(part) for name, part in found.items()}
-    if len(set(lengths.values())) > 1:
-        raise DemonstrationError(f"{about} have entries of different lengths {lengths}: pass equally many rows of each")
+    if len(lengths := {len(part) for _, part in found}) > 1:
+        rule = "pass equally many rows of each"
+        raise DemonstrationError(f"{about} have entries of different lengths {sorted(lengths)}: {rule}")
     return found
 
 
@@ -472,59 +479,37 @@ _Change = Callable[[Array], Array]
 
 def _matched_inputs(own: Encoding, known: Encoding) -> _Change:
     """A conversion of (row, input) observations from one encoding to another."""
-    ends = np.cumsum([0, *(len(feature.inputs) for feature in own.features)])
-    places = {one.name: (one, slice(*span)) for one, span in zip(own.features, pairwise(ends), strict=True)}
-    for feature in known.features:
-        if feature.name not in places:
-            meant = did_you_mean(feature.name, places)
-            there = listed([*places], most=20)
-            raise DemonstrationError(f"feature {feature.name!r} of the fit is missing{meant}: the data have {there}")
-        if (feature.categories is None) != (places[feature.name][0].categories is None):
-            kinds = ("categories", "numbers")
-            is_number = feature.categories is None
+    features, fitted = ({each.name: each for each in encoding.features} for encoding in (own, known))
+    for name, feature in fitted.items():
+        if name not in features:
+            meant, there = did_you_mean(name, features), listed([*features], most=20)
+            raise DemonstrationError(f"feature {name!r} of the fit is missing{meant}: the data have {there}")
+        kinds = ["numbers" if each.categories is None else "categories" for each in (features[name], feature)]
+        if kinds[0] != kinds[1]:
             raise DemonstrationError(
-                f"feature {feature.name!r} holds {kinds[not is_number]} and in the fit {kinds[is_number]}: convert it, "
-                "or read the table with from_table(..., encoding=fitted.policy.encoding)"
+                f"feature {name!r} holds {kinds[0]} and in the fit {kinds[1]}: convert it, or read the table with "
+                "from_table(..., encoding=fitted.policy.encoding)"
             )
+    given, wanted = own.input_keys, known.input_keys
+    columns = [given.index(key) if key in given else len(given) for key in wanted]  # the last column is zero
+    unknown = [place for place, key in enumerate(given) if key[0] in fitted and key not in wanted]
 
     def change(rows: Array) -> Array:
-        parts = []
-        for feature in known.features:
-            one, span = places[feature.name]
-            parts.append((_numbers if feature.categories is None else _categories)(rows[:, span], one, feature))
-        return np.concatenate(parts, axis=1).astype(rows.dtype)
+        for place in unknown:
+            if count := int(rows[:, place].sum()):
+                (name, value), categories = given[place], fitted[given[place][0]].categories
+                if categories is None:
+                    found = f"feature {name!r} has {counted(count, 'missing value')}, which the fit has not seen"
+                    raise DemonstrationError(f"{found}: fill or drop those rows")
+                found = f"feature {name!r} is {value!r} in {counted(count, 'row')}, which the fit has not seen"
+                raise DemonstrationError(f"{found}: it knows {listed(categories, most=20)}")
+        converted = np.concatenate([rows, np.zeros_like(rows[:, :1])], axis=1)[:, columns]
+        for place, (name, value) in enumerate(wanted):
+            if value == 1 and (fill := fitted[name].fill) is not None:
+                converted[:, place - 1] = np.where(converted[:, place] > 0, fill, converted[:, place - 1])
+        return converted
 
     return change
-
-
-def _numbers(rows: Array, own: Feature, known: Feature) -> Array:
-    """A column of numbers, whose missing values are filled and indicated as in the fit."""
-    values, missing = rows[:, :1], np.zeros_like(rows[:, :1]) if own.fill is None else rows[:, 1:]
-    if known.fill is not None:
-        return np.concatenate([np.where(missing > 0, known.fill, values), missing], axis=1)
-    if missing.any():
-        raise DemonstrationError(
-            f"feature {own.name!r} has {counted(int(missing.sum()), 'missing value')}, which the fit has not seen: "
-            "fill or drop those rows"
-        )
-    return values
-
-
-def _categories(rows: Array, own: Feature, known: Feature) -> Array:
-    """One-hot categories in the order of the fit."""
-    assert own.categories is not None
-    assert known.categories is not None
-    place = {category: number for number, category in enumerate(known.categories)}
-    found = np.zeros((len(rows), len(place)), dtype=rows.dtype)
-    for number, category in enumerate(own.categories):
-        if category in place:
-            found[:, place[category]] = rows[:, number]
-        elif count := int(rows[:, number].sum()):
-            raise DemonstrationError(
-                f"feature {own.name!r} is {category!r} in {counted(count, 'row')}, which the fit has not seen: it "
-                f"knows {listed(known.categories, most=20)}"
-            )
-    return found
 
 
 def _matched_actions(own: Encoding, known: Encoding) -> tuple[_Change, _Change]:

@@ -69,9 +69,9 @@ def findings(data: Demonstrations) -> list[Finding]:
     found = [
         *suspicions(data),
         *lost_values(data, collapsed.varying, _preprocessing(data, collapsed)),
-        *_of_demonstrators(data),
-        *_of_observations(data, collapsed),
-        *_of_actions(data),
+        *_check_demonstrators(data),
+        *_check_observations(data, collapsed),
+        *_check_actions(data),
     ]
     copies = np.flatnonzero(first_copies(data) != np.arange(data.episode_count)).tolist()
     if copies:
@@ -80,7 +80,7 @@ def findings(data: Demonstrations) -> list[Finding]:
     return sorted(found, key=lambda finding: not finding.serious)
 
 
-def _of_demonstrators(data: Demonstrations) -> Iterator[Finding]:
+def _check_demonstrators(data: Demonstrations) -> Iterator[Finding]:
     if len(data.names) == 1:
         yield Finding("demonstrators", "there is one: nothing to compare, so only behaviour cloning applies")
     steps, episodes = data.steps_each, np.bincount(data.episode_demonstrator, minlength=len(data.names))
@@ -88,16 +88,16 @@ def _of_demonstrators(data: Demonstrations) -> Iterator[Finding]:
     def step_count(count: int) -> str:
         return counted(count, "step")
 
-    yield from _of_some(data, steps == 0, steps, step_count, "have no steps", "their expertise cannot be known")
+    yield from _about_some(data, steps == 0, steps, step_count, "have no steps", "their expertise cannot be known")
     thin, why = (steps > 0) & (steps < _ENOUGH_STEPS), "expertise will be poorly determined"
     if 0 < thin.sum() <= _FEW_DEMONSTRATORS:
         why += f", to within {0.98 * steps[thin].max() ** -0.5:.2f} at best"
-    yield from _of_some(data, thin, steps, step_count, f"have fewer than {_ENOUGH_STEPS} steps each", why)
+    yield from _about_some(data, thin, steps, step_count, f"have fewer than {_ENOUGH_STEPS} steps each", why)
     single, why = (steps >= _ENOUGH_STEPS) & (episodes == 1), "no episode can be held out"
-    yield from _of_some(data, single, episodes, lambda count: "1 episode", "have one episode each", why)
+    yield from _about_some(data, single, episodes, lambda count: "1 episode", "have one episode each", why)
 
 
-def _of_some(
+def _about_some(
     data: Demonstrations, who: Array, values: Array, show: Callable[[Any], str], many: str, why: str
 ) -> Iterator[Finding]:
     """A finding about some demonstrators, lowest value first: one for each of a few, or one about all of them."""
@@ -110,7 +110,7 @@ def _of_some(
     yield Finding("demonstrators", f"{len(chosen):,} of {len(data.names):,} {many}: {why} (fewest: {fewest})")
 
 
-def _of_observations(data: Demonstrations, collapsed: Collapsed | Uncollapsed) -> Iterator[Finding]:
+def _check_observations(data: Demonstrations, collapsed: Collapsed | Uncollapsed) -> Iterator[Finding]:
     if says := unpredicted_ends(data):
         yield Finding("observations", says)
     if constant := data.observation_size - len(collapsed.varying):
@@ -128,7 +128,9 @@ def _of_observations(data: Demonstrations, collapsed: Collapsed | Uncollapsed) -
         share = np.bincount(collapsed.demonstrator, shared, len(data.names)) / np.maximum(data.steps_each, 1)
         alone, why = (share < 0.5) & (data.steps_each > 0), "the comparison rests on how the networks generalise"
         many = "take less than half of their steps at observations that other demonstrators visit"
-        yield from _of_some(data, alone, share, lambda one: f"{one:.0%} of the steps at shared observations", many, why)
+        yield from _about_some(
+            data, alone, share, lambda one: f"{one:.0%} of the steps at shared observations", many, why
+        )
 
 
 def visited_by_several(demonstrator: Array, observation: Array) -> Array:
@@ -138,7 +140,7 @@ def visited_by_several(demonstrator: Array, observation: Array) -> Array:
     return np.bincount(pairs // count)[observation] > 1
 
 
-def _of_actions(data: Demonstrations) -> Iterator[Finding]:
+def _check_actions(data: Demonstrations) -> Iterator[Finding]:
     if data.action_count:
         taken = distinct_values(data, data.actions)
         first = np.arange(min(data.action_count, len(taken) + 8))  # enough to name eight that do not occur
@@ -209,13 +211,13 @@ def unpredicted_ends(data: Demonstrations) -> str:
 
 def suspicions(data: Demonstrations) -> list[Finding]:
     """Names, rows and features that cannot be right, or that a policy should not read."""
-    found = [*_of_spelling(data), *_of_headers(data)]
+    found = [*_check_spelling(data), *_check_headers(data)]
     if data.observation_size <= _MOST_FEATURES:
-        found += _of_features(data)
-    return [*found, *_of_lost_actions(data)]
+        found += _check_features(data)
+    return [*found, *_check_lost_actions(data)]
 
 
-def _of_spelling(data: Demonstrations) -> Iterator[Finding]:
+def _check_spelling(data: Demonstrations) -> Iterator[Finding]:
     alike: dict[str, list[str]] = {}
     for name in data.names:
         alike.setdefault(" ".join(unicodedata.normalize("NFKC", name).casefold().split()), []).append(name)
@@ -225,7 +227,7 @@ def _of_spelling(data: Demonstrations) -> Iterator[Finding]:
         yield Finding("demonstrators", f"{listed(same, _NAMED, show=str)} {why}", serious=True)
 
 
-def _of_headers(data: Demonstrations) -> Iterator[Finding]:
+def _check_headers(data: Demonstrations) -> Iterator[Finding]:
     """Rows of a table that hold the names of its columns, as `cat a.csv b.csv` leaves them."""
     encoding = data.encoding
     if encoding is None:
@@ -247,7 +249,7 @@ def _of_headers(data: Demonstrations) -> Iterator[Finding]:
         yield Finding(listed(names, show=printable), says, serious=True)
 
 
-def _of_features(data: Demonstrations) -> Iterator[Finding]:
+def _check_features(data: Demonstrations) -> Iterator[Finding]:
     """Features that give away what a policy must not know; tried on a sample before all steps, or a million."""
     if data.encoding is None:
         columns = [(input_name(data, place), 1, False) for place in range(data.observation_size)]
@@ -427,33 +429,30 @@ def lost_values(data: Demonstrations, varying: Array, preprocess: Callable[[Arra
     size = min(_BLOCK_STEPS, max(1, _NUMBERS_AT_ONCE // _BLOCKS // max(1, len(varying))))
     observations = data.observations[_some_steps(data, _BLOCKS, size)]
     given = observations.reshape(-1, data.observation_size)[:, varying]
-    before, after = _distinct_counts(given), _distinct_counts(preprocess(observations))
-    for place in np.flatnonzero((2 * after < np.maximum(before, 3)) & (before > 1)).tolist():
-        values = given[:, place]
-        says = f"{before[place]:,} distinct values become {after[place]:,} in preprocessing"
+    for place, counts in _lost(given, preprocess(observations)):
+        name, values = printable(input_name(data, int(varying[place]))), given[:, place]
         ends = f"they lie between {values.min():.6g} and {values.max():.6g}"
         advice = "repair outliers and placeholders for missing values, or rescale the column"
-        yield Finding(printable(input_name(data, int(varying[place]))), f"{says} ({ends}): {advice}", serious=True)
+        yield Finding(name, f"{counts} in preprocessing ({ends}): {advice}", serious=True)
 
 
-def _of_lost_actions(data: Demonstrations) -> Iterator[Finding]:
+def _check_lost_actions(data: Demonstrations) -> Iterator[Finding]:
     """Dimensions of continuous actions that keep fewer than half of their distinct values in single precision."""
-    if data.discrete:
-        return
     given = data.actions[_some_steps(data, _BLOCKS, _BLOCK_STEPS)]
-    before, after = _distinct_counts(given), _distinct_counts(given.astype(np.float32))
-    for axis in np.flatnonzero(2 * after < before).tolist():
-        says = f"{before[axis]:,} distinct values become {after[axis]:,} in single precision"
-        yield Finding(_action_name(data, axis), f"{says}: subtract a constant from this dimension", serious=True)
+    for axis, counts in _lost(given, given.astype(np.float32)) if data.action_size else ():
+        says = f"{counts} in single precision: subtract a constant from this dimension"
+        yield Finding(_action_name(data, axis), says, serious=True)
+
+
+def _lost(given: Array, converted: Array) -> Iterator[tuple[int, str]]:
+    """Columns that keep fewer than half of their distinct values, with both counts in words."""
+    before, after = ((np.diff(np.sort(rows, axis=0), axis=0) != 0).sum(axis=0) + 1 for rows in (given, converted))
+    for place in np.flatnonzero((2 * after < np.maximum(before, 3)) & (before > 1)).tolist():
+        yield place, f"{before[place]:,} distinct values become {after[place]:,}"
 
 
 def _action_name(data: Demonstrations, axis: int) -> str:
     return f"actions[{axis}]" if data.encoding is None else printable(data.encoding.action[axis])
-
-
-def _distinct_counts(rows: Array) -> Array:
-    """(column,) the number of distinct values in each column."""
-    return np.asarray((np.diff(np.sort(rows, axis=0), axis=0) != 0).sum(axis=0) + 1)
 
 
 def _preprocessing(data: Demonstrations, collapsed: Collapsed | Uncollapsed) -> Callable[[Array], Array]:

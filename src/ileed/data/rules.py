@@ -357,5 +357,4 @@ def _single_holds(values: Array) -> bool:
 
 def is_table(value: object) -> bool:
     """Whether a value has named columns: a mapping, a DataFrame, or an object with one of Arrow's protocols."""
-    kinds = ("__arrow_c_stream__", "__arrow_c_array__", "__dataframe__")
-    return isinstance(value, Mapping) or any(hasattr(value, kind) for kind in kinds)
+    return isinstance(value, Mapping) or hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")

@@ -77,7 +77,7 @@ def _states(path: Path) -> dict[Path, tuple[int, ...]]:
     for folder, inner, names in os.walk(path):
         inner[:] = [name for name in inner if name not in _NOT_READ]
         files += [Path(folder, name) for name in names]
-    found = {}
+    found = dict[Path, tuple[int, ...]]()
     for file in files:
         try:
             state = file.stat()

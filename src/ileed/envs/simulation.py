@@ -170,7 +170,8 @@ def _actor(
     """
     table, differ = torch.tensor(skills, dtype=torch.float64), any(len(set(own)) > 1 for own in skills)
     after = getattr(noise, "after", None)
-    episodes, previous = np.empty(0, dtype=np.int64), np.empty(0)
+    episodes: Array = np.empty(0, dtype=np.int64)
+    previous: Array = episodes
 
     def act(observations: Array, starts: Flags) -> Array:
         nonlocal episodes, previous
