@@ -262,7 +262,7 @@ class Fitted:
         known = self.evidence.settings
         if better is not None and better != known.better:
             raise SettingsError(f"better is {brief(better)}, and {known.better!r} in the fit: leave it out")
-        found = EpisodeOutcomes.read(outcome, known.better, data)
+        found = EpisodeOutcomes.of(outcome, known.better, data, allow_constant=True)
         if known.binary and not found.is_binary:
             other = next(value for value in found.values[found.is_known].tolist() if value not in (0, 1))
             raise SettingsError(
