@@ -131,8 +131,8 @@ class LearningCurves:
     @classmethod
     def of_tensors(cls, names: tuple[str, ...], episodes: int, tensors: Mapping[str, Tensor]) -> LearningCurves:
         """Curves as a run directory keeps them."""
-        values = (tensors[f"curve_{name}"].numpy() for name in ("numbers", "draws", "alone", "population"))
-        return cls(names, episodes, *values)
+        fields = ("numbers", "draws", "alone", "population")
+        return cls(names, episodes, **{name: tensors[f"curve_{name}"].numpy() for name in fields})
 
     @staticmethod
     def empty_tensors(demonstrators: int) -> dict[str, Tensor]:

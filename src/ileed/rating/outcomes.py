@@ -206,7 +206,8 @@ def _values(outcome: Outcome, data: Demonstrations, spans: Spans) -> Array:
 def _numbers(values: Any) -> Array:
     """Numbers in double precision, NaN for None and masked values; refuses text and infinite ones."""
     if np.ma.isMaskedArray(values):
-        values = np.where(np.ma.getmaskarray(values), None, np.ma.getdata(values).astype(object))
+        values, masked = np.ma.getdata(values).astype(object), np.ma.getmaskarray(values)
+        values[masked] = None
     try:
         array = np.asarray(values)
         each = [np.nan if value is None else value for value in array.ravel().tolist()]

@@ -579,8 +579,8 @@ def boundaries(shares: Array, probability: float) -> tuple[Array, Array]:
         if min(len(better), len(worse)) * len(ordered) > _PAIRS:
             least[place] = 0.0
             continue
-        parts = [slice(first, first + _ROWS) for first in range(0, max(len(better), len(worse)), _ROWS)]
-        least[place] = min(above(better[one], worse[other]).min(initial=1.0) for one in parts for other in parts)
+        rows = [slice(first, first + _ROWS) for first in range(0, max(len(better), len(worse)), _ROWS)]
+        least[place] = min(above(better[one], worse[other]).min(initial=1.0) for one in rows for other in rows)
     return order, least
 
 
