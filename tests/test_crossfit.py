@@ -14,7 +14,7 @@ from ileed.model.distributions import mixture
 from ileed.model.nets import members
 from ileed.rating.posterior import draws, mean_and_interval, posterior
 from ileed.rating.step_likelihood import free_scales
-from ileed.selection.comparison import deal_episodes, fold_weights
+from ileed.selection import deal_episodes, fold_weights
 from ileed_lab.calibration.designs import DESIGNS, DEVELOPMENT_SEED
 
 FEW = {"restarts": 2, "steps": 300, "learning_rate": 0.01}

@@ -11,8 +11,7 @@ import torch
 import ileed
 from ileed import CategoricalMLP, Constant, Demonstrations, Ileed, MixtureLSTM, SettingsError
 from ileed.fitting.stages import Stages
-from ileed.selection import LADDER, Folds, ModelComparison, to_try, wider_than, widths
-from ileed.selection.comparison import sample_episodes
+from ileed.selection import LADDER, Folds, ModelComparison, sample_episodes, to_try, wider_than, widths
 
 NARROW = CategoricalMLP(hidden=(4, 4))
 TRYING_8 = "trying CategoricalMLP(hidden=(8, 8)) (2 of 4)"
@@ -252,7 +251,7 @@ def test_of_many_steps_some_episodes_are_compared_by(monkeypatch):
     data = rings(2400)
     _, held_out_of_all, sources = sample_episodes(data, seed=0)
     np.testing.assert_array_equal(sources, np.arange(data.episode_count))
-    monkeypatch.setattr("ileed.selection.comparison._MOST_STEPS", 500)
+    monkeypatch.setattr("ileed.selection._MOST_STEPS", 500)
     part, held_out, sources = sample_episodes(data, seed=0)
     assert 300 < len(part) < 700
     for number, source in enumerate(sources):

@@ -263,7 +263,7 @@ class Fitted:
         if better is not None and better != known.better:
             message = f"better is {brief(better)}, but the fit has {known.better!r}: leave it out"
             raise SettingsError(message, code="better-differs")
-        found = EpisodeOutcomes.read(outcome, known.better, data)
+        found = EpisodeOutcomes.of(outcome, known.better, data, allow_constant=True)
         if known.binary and not found.is_binary:
             other = next(value for value in found.values[found.is_known].tolist() if value not in (0, 1))
             message = f"outcome contains {other:g}, but outcomes of the fit are successes and failures: pass 1 and 0"

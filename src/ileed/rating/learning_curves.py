@@ -131,8 +131,10 @@ class LearningCurves:
     @classmethod
     def of_tensors(cls, names: tuple[str, ...], episodes: int, tensors: Mapping[str, Tensor]) -> LearningCurves:
         """Curves as a run directory keeps them."""
-        values = (tensors[f"curve_{name}"].numpy() for name in ("numbers", "draws", "alone", "population"))
-        return cls(names, episodes, *values)
+        numbers, draws, alone, population = (
+            tensors[f"curve_{name}"].numpy() for name in ("numbers", "draws", "alone", "population")
+        )
+        return cls(names, episodes, numbers, draws, alone, population)
 
     @staticmethod
     def empty_tensors(demonstrators: int) -> dict[str, Tensor]:

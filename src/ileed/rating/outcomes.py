@@ -127,26 +127,6 @@ class EpisodeOutcomes:
 
     @classmethod
     def of(
-        cls, outcome: Outcome, better: str | None, data: Demonstrations, *, name: str = "outcome"
-    ) -> EpisodeOutcomes:
-        """The outcomes that the arguments `outcome` and `better` of a fit state; refuses those that are all equal.
-
-        "success" is whether any reward of an episode is above zero, "reward" their sum, and "duration" the number of
-        steps, or seconds where the data have `fps`. Any other word names a skill column that is constant within
-        episodes. `better` defaults to "higher", but is required with "duration": short is not always good.
-        """
-        found = cls.read(outcome, better, data, name=name)
-        if found.is_constant:
-            known = found.values[found.is_known]
-            raise SettingsError(
-                f"outcome is {known[0]:g} in all {len(known):,} episodes that have one, so it cannot tell "
-                "demonstrators apart: leave it out",
-                code="outcome-constant",
-            )
-        return found
-
-    @classmethod
-    def read(
         cls,
         outcome: Outcome,
         better: str | None,
@@ -154,24 +134,36 @@ class EpisodeOutcomes:
         *,
         by: str | None = None,
         name: str = "outcome",
+        allow_constant: bool = False,
     ) -> EpisodeOutcomes:
-        """The same where all outcomes may be equal, for episodes or, with `by`, for their steps of each label.
+        """The outcomes that the arguments `outcome` and `better` state, of episodes or, with `by`, of their labels.
 
-        With `by`, an array has one value for each step, which like a column is constant within an episode and label,
-        and the keys of a mapping are pairs.
+        "success" is whether any reward of an episode is above zero, "reward" their sum, and "duration" the number of
+        steps, or seconds where the data have `fps`. Any other word names a skill column that is constant within
+        episodes. `better` defaults to "higher", but is required with "duration": short is not always good.
+
+        With a skill column `by`, each label of an episode has an outcome: an array has one value for each step,
+        constant within an episode and label, and the keys of a mapping are pairs.
         """
         if better is not None:
             one_of("better", better, ("higher", "lower"))
-        name = outcome if isinstance(outcome, str) else name
-        if name == "duration" and isinstance(outcome, str) and better is None:
+        elif isinstance(outcome, str) and outcome == "duration":
             raise SettingsError(
                 'outcome is "duration" and better is not given: pass better="lower" or better="higher"',
                 code="better-missing",
             )
+        name = outcome if isinstance(outcome, str) else name
         found = cls(_values(outcome, data, Spans.of(data, by)), "lower" if better == "lower" else "higher", name)
-        if not found.is_known.any():
+        known = found.values[found.is_known]
+        if not len(known):
             raise SettingsError(
                 f"outcome has no value for any of the {data.episode_count:,} episodes: {_RULE}", code="outcome-empty"
+            )
+        if found.is_constant and not allow_constant:
+            raise SettingsError(
+                f"outcome is {known[0]:g} in all {len(known):,} episodes that have one, so it cannot tell "
+                "demonstrators apart: leave it out",
+                code="outcome-constant",
             )
         return found
 
@@ -214,7 +206,8 @@ def _values(outcome: Outcome, data: Demonstrations, spans: Spans) -> Array:
 def _numbers(values: Any) -> Array:
     """Numbers in double precision, NaN for None and masked values; refuses text and infinite ones."""
     if np.ma.isMaskedArray(values):
-        values = np.where(np.ma.getmaskarray(values), None, np.ma.getdata(values).astype(object))
+        values, masked = np.ma.getdata(values).astype(object), np.ma.getmaskarray(values)
+        values[masked] = None
     try:
         array = np.asarray(values)
         each = [np.nan if value is None else value for value in array.ravel().tolist()]
@@ -912,7 +905,7 @@ class Segments(NamedTuple):
         data.store.check_in_memory("outcomes of segments need the steps in memory, not a folder: select episodes first")
         units = Units.of(data, by)
         assert units is not None
-        outcomes = EpisodeOutcomes.read(outcome, better, data, by=by)
+        outcomes = EpisodeOutcomes.of(outcome, better, data, by=by, allow_constant=True)
         return cls(outcomes, units.of_step[Spans.of(data, by).first_step])
 
     @default_errors()

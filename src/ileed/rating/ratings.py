@@ -451,13 +451,19 @@ class Ratings:
 
     def _separated(self, probability: float) -> list[tuple[tuple[str, ...], float]]:
         """Groups, best first, with the probability that the worst of each is better than the best after it."""
-        order, least = boundaries(self.posterior, probability)
-        ends = [] if self.not_identified else (np.flatnonzero(least >= probability) + 1).tolist()
-        names = [self.names[who] for who in order]
-        return [
-            (tuple(names[first:end]), float(least[end - 1]) if end < len(names) else 1.0)
-            for first, end in pairwise([0, *ends, len(names)])
-        ]
+        if probability not in self._known_groups:
+            order, least = boundaries(self.posterior, probability)
+            ends = [] if self.not_identified else (np.flatnonzero(least >= probability) + 1).tolist()
+            names = [self.names[who] for who in order]
+            self._known_groups[probability] = [
+                (tuple(names[first:end]), float(least[end - 1]) if end < len(names) else 1.0)
+                for first, end in pairwise([0, *ends, len(names)])
+            ]
+        return self._known_groups[probability]
+
+    @cached_property
+    def _known_groups(self) -> dict[float, list[tuple[tuple[str, ...], float]]]:
+        return {}
 
     @default_errors()
     def sentence(self, probability: float = 0.95) -> str:
@@ -465,20 +471,22 @@ class Ratings:
 
         It also says where duration and speed explain most of the order, and what continuous actions alone cannot tell.
         """
-        groups = self._separated(checked_level(probability, "probability"))
-        if self._are_many and not self.not_identified:
-            order = self._compared_with_mean(probability)
-        elif len(self.names) == 1:
-            order = "there is one demonstrator"
-        elif len(groups) > 1:
-            order = self._best_groups(groups)
-        elif why := self.not_identified:
-            order = f"the order of the {len(self.names)} demonstrators is not identified: {why}"
-        else:
-            order = f"the {len(self.names)} demonstrators cannot be told apart"
-        if not self.by.orders_by_skill and len(groups) > 1:
+        order = self._order_in_words(checked_level(probability, "probability"))
+        if not self.by.orders_by_skill and len(self._separated(probability)) > 1:
             order += "; only outcomes tell whether that is skill"
         return f"{order}; but {self.by.explained}" if self.by.explained else order
+
+    def _order_in_words(self, probability: float) -> str:
+        if self._are_many and not self.not_identified:
+            return self._compared_with_mean(probability)
+        groups = self._separated(probability)
+        if len(self.names) == 1:
+            return "there is one demonstrator"
+        if len(groups) > 1:
+            return self._best_groups(groups)
+        if why := self.not_identified:
+            return f"the order of the {len(self.names)} demonstrators is not identified: {why}"
+        return f"the {len(self.names)} demonstrators cannot be told apart"
 
     def _best_groups(self, groups: list[tuple[tuple[str, ...], float]]) -> str:
         parts: list[str] = []
@@ -571,8 +579,8 @@ def boundaries(shares: Array, probability: float) -> tuple[Array, Array]:
         if min(len(better), len(worse)) * len(ordered) > _PAIRS:
             least[place] = 0.0
             continue
-        parts = [slice(first, first + _ROWS) for first in range(0, max(len(better), len(worse)), _ROWS)]
-        least[place] = min(above(better[one], worse[other]).min(initial=1.0) for one in parts for other in parts)
+        rows = [slice(first, first + _ROWS) for first in range(0, max(len(better), len(worse)), _ROWS)]
+        least[place] = min(above(better[one], worse[other]).min(initial=1.0) for one in rows for other in rows)
     return order, least
 
 
