@@ -76,7 +76,7 @@ def test_who_is_weak_in_a_kind_of_state_is_told_to_train_there(found, fitted):
     episodes = Episodes.of(found, people)
     advice = dict(next_steps(fitted, people, by_cluster, episodes))
     assert advice["Train"].startswith("cat in “narrow”")
-    assert advice["Look"].startswith(f"at episode {BAD_EPISODE} (dan)")
+    assert advice["Look"].startswith(f"at episodes {BAD_EPISODE} (dan)")
 
 
 def test_everybody_is_weak_where_one_of_four_guesses(found, fitted):

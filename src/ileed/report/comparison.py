@@ -73,7 +73,7 @@ def comparison_page(
         title or f"Comparison of two runs: {first} and {second}",
         _top(one, other, changes, first, second),
         tiles,
-        f"{say('compare_introduction', first=first, second=second)} {say('caution')}",
+        " ".join([say("compare_introduction", first=first, second=second), say("caution")]),
         [*shared, _costs(runs, cost), _differences(one, other, first, second)],
         both,
     )

@@ -128,7 +128,8 @@ class Content:
 
     @cached_property
     def sections(self) -> list[Section]:
-        return [section for made in SECTIONS for section in made(self)]
+        makers = SECTIONS if self.fitted.estimates_expertise else (cloning, rewards, health)
+        return [section for maker in makers for section in maker(self)]
 
     @property
     def verdict(self) -> str:
@@ -181,7 +182,7 @@ class Content:
         introduction = say("cloning_introduction")
         if fitted.estimates_expertise:
             introduction = say("introduction" if fitted.evidence is None else "introduction_outcomes")
-            introduction = f"{introduction} {say('caution')}"
+            introduction += " " + say("caution")
         small_print = settings_of(fitted, command)
         return Page(title, self.top, list(tiles.items()), introduction, self.sections, small_print, live)
 
@@ -261,12 +262,17 @@ def quality(fitted: Fitted, demonstrators: Sequence[Demonstrator], data: Demonst
     return [*told, *(found[:_FINDINGS] or [say("quality_good")]), *more]
 
 
+_RANKING = "Who follows the learned policy most closely"
+
+
+def cloning(_: Content) -> list[Section]:
+    """For behaviour cloning: why there is no ranking."""
+    return [Section("ranking", _RANKING, [say("cloning_who")])]
+
+
 def ranking(content: Content) -> list[Section]:
-    """The ranking, with notes on its basis; for behaviour cloning, that there is none."""
+    """The ranking, with notes on its basis."""
     fitted, everyone = content.fitted, content.demonstrators
-    heading = "Who follows the learned policy most closely"
-    if not fitted.estimates_expertise:
-        return [Section("ranking", heading, [say("cloning_who")])]
     parts, ratings = fitted.joint.parts, fitted.expertise.ratings
     is_rated = any(each.is_rated for each in everyone)
     steps = fitted.provenance["data"]["steps"] / len(everyone)
@@ -288,7 +294,7 @@ def ranking(content: Content) -> list[Section]:
     charts = [_histogram(everyone, is_rated)] if left else []
     zero = parts.demonstrator.at_expertise_zero(fitted.joint.sizes)
     text = [say("ranking_rated") if is_rated else say("ranking", zero=zero)]
-    return [Section("ranking", heading, text, [_ranking_table(everyone, is_rated), *charts], notes)]
+    return [Section("ranking", _RANKING, text, [_ranking_table(everyone, is_rated), *charts], notes)]
 
 
 def _ranking_table(everyone: Sequence[Demonstrator], is_rated: bool) -> Table:
@@ -355,7 +361,7 @@ def _known_skill(everyone: Sequence[Demonstrator]) -> str:
 def drift(content: Content) -> list[Section]:
     """Which demonstrators improve and which tire, for fits in which expertise changes from episode to episode."""
     ratings, names = content.fitted.expertise.ratings, content.fitted.expertise.names
-    if not content.fitted.estimates_expertise or ratings is None or ratings.curves is None:
+    if ratings is None or ratings.curves is None:
         return []
     by_name = {names[each.index]: each for each in content.shown}
     rows = [row for row in ratings.drift(confidence_level=0.95).to_pylist() if row["demonstrator"] in by_name]
@@ -419,8 +425,6 @@ def _drift_charts(
 def states(content: Content) -> list[Section]:
     """Expertise by state cluster; without the data, by the skills of the fit."""
     fitted, found, heading = content.fitted, content.by_cluster, "Who is good where"
-    if not fitted.estimates_expertise:
-        return []
     if found is not None:
         column = found.evidence.clusters.column
         source = say("clusters_given", column=short(column)) if column else say("clusters_found")
@@ -601,8 +605,6 @@ def rewards(content: Content) -> list[Section]:
 def learned(content: Content) -> list[Section]:
     """What the demonstrator model reports; nothing if it learned nothing and was not compared."""
     fitted, ranked = content.fitted, [each for each in content.shown if each.is_ranked]
-    if not fitted.estimates_expertise:
-        return []
     found = fitted.learned
     text, blocks = list(found.sentences), []
     if fitted.comparison is not None:
