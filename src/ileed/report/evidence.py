@@ -246,7 +246,7 @@ def _divided(found: Estimates, by: float) -> Estimates:
     return Estimates(*(each / by for each in found))
 
 
-def row(found: Estimates, number: int) -> Interval:
+def estimate_of(found: Estimates, number: int) -> Interval:
     """One of several estimates."""
     value, low, high = (float(each[number]) for each in found)
     return value, low, high
@@ -421,7 +421,7 @@ class ByCluster:
             Gap(
                 self.demonstrators[who],
                 self.evidence.clusters.phrase(cluster),
-                row(self.found, who * count + cluster),
+                estimate_of(self.found, who * count + cluster),
                 float(best[cluster]),
                 int(self.steps[who, cluster]),
             )

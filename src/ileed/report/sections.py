@@ -34,9 +34,9 @@ from ileed.report.evidence import (
     Segment,
     are_images,
     demonstrators_of,
+    estimate_of,
     labels_of,
     png,
-    row,
     shown_of,
     worst_segment,
 )
@@ -69,6 +69,7 @@ from ileed.report.page import (
 )
 
 SCALE = "expertise divided by its mean over demonstrators"
+DEMONSTRATOR = Column("demonstrator", lambda each: name_cell(each.label))
 _LEARNED = 200  # the largest number of rows of learned parameters in the page
 _DRIFTS, _DRIFT_CHARTS = 60, 6  # the largest numbers of rows of the table of drift, and of its curves
 _BARS = 40  # of a histogram
@@ -333,9 +334,6 @@ def _ranks(each: Demonstrator) -> Cell:
     return Cell(f"{low:,}" if low == high else f"{low:,} to {high:,}", low, each.ranks, "n")
 
 
-DEMONSTRATOR = Column("demonstrator", lambda each: name_cell(each.label))
-
-
 def _histogram(everyone: Sequence[Demonstrator], is_rated: bool) -> Chart:
     """The number of demonstrators by expertise."""
     values = np.array([each.estimate[0] for each in everyone if each.is_ranked])
@@ -453,7 +451,9 @@ def _clusters_table(found: ByCluster) -> Table:
 
     columns = [
         Column("cluster", lambda each: words(clusters.names[each])),
-        estimate_column("expertise", lambda each: row(found.of_all, each), about="of all steps together; 95% interval"),
+        estimate_column(
+            "expertise", lambda each: estimate_of(found.of_all, each), about="of all steps together; 95% interval"
+        ),
         Column("distinguishing features", lambda each: words(clusters.descriptions[each], wide=True), ("description",)),
         Column("steps", lambda each: Cell(f"{share[each]:.0%}", share[each], (share[each],), "n"), ("share_of_steps",)),
         Column("examples", examples, about="episode:step"),
@@ -461,7 +461,7 @@ def _clusters_table(found: ByCluster) -> Table:
     drawing = interval_rows(
         "kinds",
         "Expertise by state cluster",
-        [(clusters.names[each], row(found.of_all, each)) for each in order],
+        [(clusters.names[each], estimate_of(found.of_all, each)) for each in order],
         reference=1.0,
         title="expertise of all demonstrators (1 is all states together)",
         legend=[("one", "expertise with 95% interval"), ("reference", "all states together")],
@@ -478,7 +478,7 @@ def _by_cluster_table(found: ByCluster) -> Table:
             steps = int(found.steps[who, cluster])
             if steps < ENOUGH_STEPS:
                 return Cell("·", -1.0, (None, None, None, steps), "n none")
-            estimate = row(found.found, who * count + cluster)
+            estimate = estimate_of(found.found, who * count + cluster)
             shown = rated(estimate, heat=_shade(estimate[0], top))
             return shown._replace(values=(*shown.values, steps))
 
@@ -543,7 +543,7 @@ def _episodes_table(found: Episodes) -> Table:
 
     columns = [
         Column("episode", number),
-        estimate_column("expertise", lambda each: row(found.found, each), about=f"{SCALE}; 95% interval"),
+        estimate_column("expertise", lambda each: estimate_of(found.found, each), about=f"{SCALE}; 95% interval"),
         Column("demonstrator", lambda each: words(found.demonstrators[each].label)),
         Column("steps", lambda each: whole(found.steps(each).stop - found.steps(each).start)),
         Column("note", note),
@@ -553,7 +553,7 @@ def _episodes_table(found: Episodes) -> Table:
     drawing = interval_rows(
         "episodes",
         "Expertise of episodes",
-        [(found.label(each), row(found.found, each)) for each in order[:_LISTED]],
+        [(found.label(each), estimate_of(found.found, each)) for each in order[:_LISTED]],
         reference=found.good * HALF,
         title=SCALE,
         legend=[("one", "expertise with 95% interval"), ("reference", "half of the top quartile")],
@@ -567,7 +567,7 @@ def _along(found: Episodes, episode: int, by_step: np.ndarray[Any, Any]) -> list
     segment, last = worst_segment(windows, expected), len(by_step) - 1
     y, values = Scale.of([0.0, expected, *windows.high.tolist()]), [each.tolist() for each in windows]
     where = "no segment is below" if segment is None else f"lowest in steps {segment.first} to {segment.last}"
-    told = f"Episode {found.label(episode)}: {in_words(row(found.found, episode))}; {where}"
+    told = f"Episode {found.label(episode)}: {in_words(estimate_of(found.found, episode))}; {where}"
     body = band(range(last + 1), values, expected, y, across="step of the episode", segment=segment)
     chart = Chart(f"episode-{found.number(episode)}", told, body, 166)
     observations, number, steps = found.evidence.data.observations, found.number(episode), found.steps(episode)
