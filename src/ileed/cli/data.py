@@ -135,12 +135,12 @@ def names_withheld(place: str) -> Iterator[None]:
     """Withhold errors and warnings of a reader, which may quote names from the file."""
     found = f"{place} {{}}, which may contain names: `ileed inspect` without --anonymise shows {{}}"
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
     except DemonstrationError:
         raise DemonstrationError(found.format("cannot be read for a reason", "it")) from None
-    if told:
+    if caught:
         warnings.warn(found.format("was read with warnings", "them"), stacklevel=1)
 
 

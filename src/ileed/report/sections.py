@@ -247,20 +247,20 @@ def _ask_for_more(fitted: Fitted, demonstrators: Sequence[Demonstrator]) -> list
 def quality(fitted: Fitted, demonstrators: Sequence[Demonstrator], data: Demonstrations | None) -> list[str]:
     """Findings about the data: those of `check`, or what the run knows without the data."""
     steps = [each.steps for each in demonstrators if each.steps is not None]
-    told = []
+    findings = []
     if steps:
         span = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
-        told.append(say("quality_steps", span=span))
+        findings.append(say("quality_steps", span=span))
     unranked = [each.name for each in demonstrators if not each.is_ranked]
     if unranked and fitted.estimates_expertise:
-        told.append(say("quality_unranked", who=enumerated(unranked)))
+        findings.append(say("quality_unranked", who=enumerated(unranked)))
     if data is None:
-        return [*told, say("quality_no_data")]
+        return [*findings, say("quality_no_data")]
     if data.fingerprint != fitted.provenance["data"].get("fingerprint"):
-        told.append(say("quality_other_data"))
+        findings.append(say("quality_other_data"))
     found = [f"{printable(short(each.about, 40))}: {printable(each.says)}." for each in data.check()]
     more = [say("quality_more", count=len(found) - _FINDINGS)] if len(found) > _FINDINGS else []
-    return [*told, *(found[:_FINDINGS] or [say("quality_good")]), *more]
+    return [*findings, *(found[:_FINDINGS] or [say("quality_good")]), *more]
 
 
 _RANKING = "Who follows the learned policy most closely"
@@ -339,9 +339,9 @@ def _histogram(everyone: Sequence[Demonstrator], is_rated: bool) -> Chart:
     values = np.array([each.estimate[0] for each in everyone if each.is_ranked])
     counts, edges = np.histogram(values, bins=_BARS, range=(0.0, max(1.0, float(values.max(initial=1.0)))))
     low, high = (decimal(float(each)) for each in np.quantile(values, (0.25, 0.75)))
-    told = f"Number of demonstrators by expertise: half of {len(values):,} are between {low} and {high}"
+    description = f"Number of demonstrators by expertise: half of {len(values):,} are between {low} and {high}"
     across = f"{SCALE if is_rated else 'expertise'}; height is demonstrators"
-    return Chart("people", told, bars(edges.tolist(), counts.tolist(), height=180, across=across), 226)
+    return Chart("demonstrators", description, bars(edges.tolist(), counts.tolist(), height=180, across=across), 226)
 
 
 def _known_skill(everyone: Sequence[Demonstrator]) -> str:
@@ -414,9 +414,9 @@ def _drift_charts(
         number = [point["episode"] + 1 for point in curve]
         values = [[point[name] for point in curve] for name in ("expertise", "low", "high")]
         change = in_words((each["change"], each["change_low"], each["change_high"]))
-        told = f"{who.name}: {each['verdict']}; change {change}"
+        description = f"{who.name}: {each['verdict']}; change {change}"
         body = band(number, values, 1.0, y, across="the demonstrator's own episode")
-        charts.append(Chart(f"curve-{who.rank}", told, body, 166))
+        charts.append(Chart(f"curve-{who.rank}", description, body, 166))
     return charts
 
 
@@ -567,9 +567,9 @@ def _along(found: Episodes, episode: int, by_step: np.ndarray[Any, Any]) -> list
     segment, last = worst_segment(windows, expected), len(by_step) - 1
     y, values = Scale.of([0.0, expected, *windows.high.tolist()]), [each.tolist() for each in windows]
     where = "no segment is below" if segment is None else f"lowest in steps {segment.first} to {segment.last}"
-    told = f"Episode {found.label(episode)}: {in_words(estimate_of(found.found, episode))}; {where}"
+    description = f"Episode {found.label(episode)}: {in_words(estimate_of(found.found, episode))}; {where}"
     body = band(range(last + 1), values, expected, y, across="step of the episode", segment=segment)
-    chart = Chart(f"episode-{found.number(episode)}", told, body, 166)
+    chart = Chart(f"episode-{found.number(episode)}", description, body, 166)
     observations, number, steps = found.evidence.data.observations, found.number(episode), found.steps(episode)
     if are_images(observations):
         ends = segment or Segment(0, last)
@@ -667,10 +667,10 @@ def health(content: Content) -> list[Section]:
     late = [cost for curve in curves for at, cost in curve.points if at >= step[-1] / 20]
     x, y = Scale(step[0], max(step[-1], step[0] + 1)), Scale.of(late, zero=False)
     body = lines(curves, x, y, height=180, across="optimisation step; height is nats per action")
-    told = f"Learning curves; the kept restart ends at {fitted.nats_per_action:.4f} nats per action"
+    description = f"Learning curves; the kept restart ends at {fitted.nats_per_action:.4f} nats per action"
     marks = [("two", "kept"), ("dashed", "kept, on held-out episodes"), ("other", "other restarts")]
     kinds = {curve.kind for curve in curves}
-    chart = Chart("learning", told, body, 226, [mark for mark in marks if mark[0] in kinds])
+    chart = Chart("learning", description, body, 226, [mark for mark in marks if mark[0] in kinds])
     notes = [
         say("learning"),
         say_if(history.held_out is not None, "held_out"),
