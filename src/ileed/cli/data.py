@@ -82,7 +82,7 @@ else:
 class OfData:
     """A command that reads a data set."""
 
-    data: Positional[Path]
+    data: Annotated[Positional[Path], arg(metavar="DATA")]
     """A file (.parquet, .hdf5, .h5, .npz), a folder, with --action a table (.csv, .tsv), or --repo-id OWNER/NAME."""
     naming: OmitArgPrefixes[Naming] = Naming()
     """Where the data set names its demonstrators."""
