@@ -76,7 +76,7 @@ def test_a_demonstrator_who_is_weak_in_a_state_cluster_is_advised_to_train_there
     episodes = Episodes.of(found, people)
     advice = dict(next_steps(fitted, people, by_cluster, episodes))
     assert advice["Train"].startswith("cat in “narrow”")
-    assert advice["Look"].startswith(f"at episode {BAD_EPISODE} (dan)")
+    assert advice["Look"].startswith(f"at episodes {BAD_EPISODE} (dan)")
 
 
 def test_a_cluster_is_weak_for_all_where_one_of_four_guesses(found, fitted):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-from tyro.conf import Positional
 
 from ileed.cli.console import Output
+from ileed.cli.parsing import RunPath
 
 
 @dataclass(frozen=True)
 class Card:
     """Print the model card of a run, in Markdown."""
 
-    run: Positional[Path]
-    """A run directory of `ileed fit`."""
+    run: RunPath
     anonymise: bool = False
     """Show pseudonyms instead of names."""
 

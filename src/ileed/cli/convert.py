@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ileed.cli.console import Output, bar, print_json
 from ileed.cli.data import OfData, Writing, given_options
@@ -22,7 +23,7 @@ class Convert(OfData):
     The data set itself is never changed. An existing output is refused, or replaced with --overwrite.
     """
 
-    out: Positional[Path] = field(kw_only=True)
+    out: Annotated[Positional[Path], arg(metavar="OUT")] = field(kw_only=True)
     """The file or folder to write; its ending or --format determines the format."""
     format: str | None = None
     """The name of the format: parquet, robomimic, lerobot, or one of another package."""

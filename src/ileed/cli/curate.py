@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rich.table import Table
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes
 
 from ileed.cli.console import Output, bar, numbers, plain, print_json
 from ileed.cli.data import OfData
+from ileed.cli.parsing import RunPath
 from ileed.curation import Curated, Rule, curate
 from ileed.curation.outputs import check_destination, summary
 from ileed.methods import Fitted, load
@@ -36,8 +37,7 @@ class Scored(NamedTuple):
 class OfCuration:
     """A command that scores episodes by a run."""
 
-    run: Positional[Path]
-    """A run directory of `ileed fit`."""
+    run: RunPath
     episodes: OmitArgPrefixes[OfData]
     """The data to curate: those of the run, or others."""
     rule: OmitArgPrefixes[Rule] = Rule()  # noqa: RUF009 (frozen)

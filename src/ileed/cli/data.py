@@ -82,7 +82,7 @@ else:
 class OfData:
     """A command that reads a data set."""
 
-    data: Positional[Path]
+    data: Annotated[Positional[Path], arg(metavar="DATA")]
     """A file (.parquet, .hdf5, .h5, .npz), a folder, with --action a table (.csv, .tsv), or --repo-id OWNER/NAME."""
     naming: OmitArgPrefixes[Naming] = Naming()
     """Where the data set names its demonstrators."""
@@ -135,12 +135,12 @@ def names_withheld(place: str) -> Iterator[None]:
     """Withhold errors and warnings of a reader, which may quote names from the file."""
     found = f"{place} {{}}, which may contain names: `ileed inspect` without --anonymise shows {{}}"
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
     except DemonstrationError:
         raise DemonstrationError(found.format("cannot be read for a reason", "it")) from None
-    if told:
+    if caught:
         warnings.warn(found.format("was read with warnings", "them"), stacklevel=1)
 
 

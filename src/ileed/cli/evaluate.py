@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-from tyro.conf import Positional
 
 from ileed.cli.console import Output, bar, print_json
+from ileed.cli.parsing import RunPath
 from ileed.errors import SettingsError, at_least_one
 
 
@@ -15,8 +13,7 @@ from ileed.errors import SettingsError, at_least_one
 class Evaluate:
     """Evaluate a fitted policy in a task or a gymnasium environment: mean reward with a 95% interval."""
 
-    run: Positional[Path]
-    """A run directory of `ileed fit`."""
+    run: RunPath
     task: str | None = None
     """The name of a task, such as minigrid/obstacles; either this or --env is required."""
     env: str | None = None

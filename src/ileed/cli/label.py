@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rich.table import Table
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from ileed.cli.console import Output, bar, plain, print_json
 from ileed.cli.data import names_withheld
@@ -29,7 +29,7 @@ class Label:
     --out writes the tables labels, workers and confusion to a new folder, all or none.
     """
 
-    table: Positional[Path]
+    table: Annotated[Positional[Path], arg(metavar="TABLE")]
     """A CSV or parquet file with the columns task, worker and label, or a folder with answer.csv."""
     out: Path | None = None
     """The folder to write; it must not exist yet."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 from tyro.constructors import ConstructorRegistry
@@ -17,6 +17,9 @@ from tyro.constructors import PrimitiveConstructorSpec as OptionSpec
 from tyro.constructors import PrimitiveTypeInfo as OptionType
 
 from ileed.errors import IleedError, SettingsError, did_you_mean
+
+RunPath = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN", help="A run directory of `ileed fit`.")]
+"""The argument of a command that takes a run."""
 
 _REGISTRY = ConstructorRegistry()
 _PHRASES = {  # of tyro, and our wording

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes
 
 from ileed.cli.console import (
     Output,
@@ -18,6 +17,7 @@ from ileed.cli.console import (
     say_ratings,
 )
 from ileed.cli.data import OfData
+from ileed.cli.parsing import RunPath
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class Rate:
     by actions, as far as these predict outcomes, and with --outcome also by their own outcomes.
     """
 
-    run: Positional[Path]
-    """A run directory of `ileed fit`."""
+    run: RunPath
     episodes: OmitArgPrefixes[OfData]
     """The data of the demonstrators to rate."""
     outcome: str | None = None

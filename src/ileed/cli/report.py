@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from tyro.conf import OmitArgPrefixes, Positional
+from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from ileed.cli.console import Output, bar
 from ileed.cli.data import Naming, OfData, Reading
+from ileed.cli.parsing import RunPath
 from ileed.errors import SettingsError
 from ileed.runs import stores
 
@@ -22,9 +23,8 @@ class Report:
     problems of the data.
     """
 
-    run: Positional[Path]
-    """A run directory of `ileed fit`."""
-    other: Positional[Path | None] = None
+    run: RunPath
+    other: Annotated[Positional[Path | None], arg(metavar="[OTHER]")] = None
     """Another run directory, to compare the two."""
     data: Path | None = None
     """The data that the run was fitted to; the options below are those of `ileed fit`."""

@@ -73,7 +73,7 @@ def comparison_page(
         title or f"Comparison of two runs: {first} and {second}",
         _top(one, other, changes, first, second),
         tiles,
-        f"{say('compare_introduction', first=first, second=second)} {say('caution')}",
+        " ".join([say("compare_introduction", first=first, second=second), say("caution")]),
         [*shared, _costs(runs, cost), _differences(one, other, first, second)],
         both,
     )
@@ -118,10 +118,10 @@ def _top(one: Fitted, other: Fitted, changes: Sequence[Change], first: str, seco
     if len(changes) < 2:
         verdict = say("compare_none", count=len(changes))
     else:
-        told = "compare_order_alone"
+        name = "compare_order_alone"
         if have_intervals:
-            told = "compare_order" if clear else "compare_order_alike"
-        verdict = say(told, percent=100 * _agreement(changes), count=len(clear), all=len(changes))
+            name = "compare_order" if clear else "compare_order_alike"
+        verdict = say(name, percent=100 * _agreement(changes), count=len(clear), all=len(changes))
     up = [change.one.name for change in clear if change.estimate[0] > 0]
     down = [change.one.name for change in reversed(clear) if change.estimate[0] < 0]
     same_data = one.provenance["data"].get("fingerprint") == other.provenance["data"].get("fingerprint")
@@ -173,10 +173,10 @@ def _demonstrators(changes: Sequence[Change], first: str, second: str) -> Sectio
         title=SCALE,
         legend=[("one", first), ("two-square", second), ("reference", "mean over demonstrators")],
     )
-    table = Table("people", f"Demonstrators, in the order of {first}", columns, changes, drawing, shown)
+    table = Table("demonstrators", f"Demonstrators, in the order of {first}", columns, changes, drawing, shown)
     text = say("compare_demonstrators", second=second, first=first)
     notes = [say_if(len(shown) < len(changes), "compare_shown", count=len(shown))]
-    return Section("people", "Demonstrators in both runs", [text], [table], notes)
+    return Section("demonstrators", "Demonstrators in both runs", [text], [table], notes)
 
 
 def cost_change(one: Fitted, other: Fitted, data: Demonstrations) -> Interval:

@@ -246,7 +246,7 @@ def _divided(found: Estimates, by: float) -> Estimates:
     return Estimates(*(each / by for each in found))
 
 
-def row(found: Estimates, number: int) -> Interval:
+def estimate_of(found: Estimates, number: int) -> Interval:
     """One of several estimates."""
     value, low, high = (float(each[number]) for each in found)
     return value, low, high
@@ -306,8 +306,8 @@ def clusters_of(fitted: Fitted, data: Demonstrations) -> Clusters:
             label = weights.argmax(1)
             typical = [np.flatnonzero(label == each) for each in range(len(names))]
             middle = [steps[len(steps) // 4 :: max(1, len(steps) // 4)][:3] for steps in typical]
-            told = tuple(f"{short(column)} is {short(name)}" for name in names)
-            return Clusters(names, told, tuple(_places(data, steps) for steps in middle), label, column)
+            descriptions = tuple(f"{short(column)} is {short(name)}" for name in names)
+            return Clusters(names, descriptions, tuple(_places(data, steps) for steps in middle), label, column)
     seen = fitted.normaliser(as_tensor(data.observations)).T.double().numpy()
     deviation = seen.std(0)
     scaled = (seen - seen.mean(0)) / np.where(deviation > 0, deviation, 1)
@@ -317,8 +317,8 @@ def clusters_of(fitted: Fitted, data: Demonstrations) -> Clusters:
     examples = tuple(_typical(data, distance[:, old], nearest == old) for old in order)
     features = _feature_names(fitted, data)
     values = data.observations.reshape(len(data), -1)[:, fitted.normaliser.kept.numpy()].astype(np.float64)
-    told = tuple(_description(scaled, values, features, nearest == old) for old in order)
-    return Clusters(tuple(ascii_uppercase[: len(order)]), told, examples, np.argsort(order)[nearest], None)
+    descriptions = tuple(_description(scaled, values, features, nearest == old) for old in order)
+    return Clusters(tuple(ascii_uppercase[: len(order)]), descriptions, examples, np.argsort(order)[nearest], None)
 
 
 def _typical(data: Demonstrations, distance: Array, own: Array) -> list[tuple[int, int]]:
@@ -345,8 +345,8 @@ def _description(scaled: Array, values: Array, names: Sequence[str], own: Array)
     """The two most distinguishing features of these steps, in words."""
     apart = scaled[own].mean(0)  # in standard deviations from the mean over all steps
     places = [place for place in np.argsort(-np.abs(apart))[:2] if abs(apart[place]) >= _APART]
-    told = [_feature(names[place], values[:, place], own, apart[place]) for place in places]
-    return ", ".join(told) or "near the middle in every feature"
+    descriptions = [_feature(names[place], values[:, place], own, apart[place]) for place in places]
+    return ", ".join(descriptions) or "near the middle in every feature"
 
 
 def _feature(name: str, values: Array, own: Array, apart: float) -> str:
@@ -421,7 +421,7 @@ class ByCluster:
             Gap(
                 self.demonstrators[who],
                 self.evidence.clusters.phrase(cluster),
-                row(self.found, who * count + cluster),
+                estimate_of(self.found, who * count + cluster),
                 float(best[cluster]),
                 int(self.steps[who, cluster]),
             )

@@ -34,9 +34,9 @@ from ileed.report.evidence import (
     Segment,
     are_images,
     demonstrators_of,
+    estimate_of,
     labels_of,
     png,
-    row,
     shown_of,
     worst_segment,
 )
@@ -69,6 +69,7 @@ from ileed.report.page import (
 )
 
 SCALE = "expertise divided by its mean over demonstrators"
+DEMONSTRATOR = Column("demonstrator", lambda each: name_cell(each.label))
 _LEARNED = 200  # the largest number of rows of learned parameters in the page
 _DRIFTS, _DRIFT_CHARTS = 60, 6  # the largest numbers of rows of the table of drift, and of its curves
 _BARS = 40  # of a histogram
@@ -128,7 +129,8 @@ class Content:
 
     @cached_property
     def sections(self) -> list[Section]:
-        return [section for made in SECTIONS for section in made(self)]
+        makers = SECTIONS if self.fitted.estimates_expertise else (cloning, rewards, health)
+        return [section for maker in makers for section in maker(self)]
 
     @property
     def verdict(self) -> str:
@@ -181,7 +183,7 @@ class Content:
         introduction = say("cloning_introduction")
         if fitted.estimates_expertise:
             introduction = say("introduction" if fitted.evidence is None else "introduction_outcomes")
-            introduction = f"{introduction} {say('caution')}"
+            introduction += " " + say("caution")
         small_print = settings_of(fitted, command)
         return Page(title, self.top, list(tiles.items()), introduction, self.sections, small_print, live)
 
@@ -245,28 +247,33 @@ def _ask_for_more(fitted: Fitted, demonstrators: Sequence[Demonstrator]) -> list
 def quality(fitted: Fitted, demonstrators: Sequence[Demonstrator], data: Demonstrations | None) -> list[str]:
     """Findings about the data: those of `check`, or what the run knows without the data."""
     steps = [each.steps for each in demonstrators if each.steps is not None]
-    told = []
+    findings = []
     if steps:
         span = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
-        told.append(say("quality_steps", span=span))
+        findings.append(say("quality_steps", span=span))
     unranked = [each.name for each in demonstrators if not each.is_ranked]
     if unranked and fitted.estimates_expertise:
-        told.append(say("quality_unranked", who=enumerated(unranked)))
+        findings.append(say("quality_unranked", who=enumerated(unranked)))
     if data is None:
-        return [*told, say("quality_no_data")]
+        return [*findings, say("quality_no_data")]
     if data.fingerprint != fitted.provenance["data"].get("fingerprint"):
-        told.append(say("quality_other_data"))
+        findings.append(say("quality_other_data"))
     found = [f"{printable(short(each.about, 40))}: {printable(each.says)}." for each in data.check()]
     more = [say("quality_more", count=len(found) - _FINDINGS)] if len(found) > _FINDINGS else []
-    return [*told, *(found[:_FINDINGS] or [say("quality_good")]), *more]
+    return [*findings, *(found[:_FINDINGS] or [say("quality_good")]), *more]
+
+
+_RANKING = "Who follows the learned policy most closely"
+
+
+def cloning(_: Content) -> list[Section]:
+    """For behaviour cloning: why there is no ranking."""
+    return [Section("ranking", _RANKING, [say("cloning_who")])]
 
 
 def ranking(content: Content) -> list[Section]:
-    """The ranking, with notes on its basis; for behaviour cloning, that there is none."""
+    """The ranking, with notes on its basis."""
     fitted, everyone = content.fitted, content.demonstrators
-    heading = "Who follows the learned policy most closely"
-    if not fitted.estimates_expertise:
-        return [Section("ranking", heading, [say("cloning_who")])]
     parts, ratings = fitted.joint.parts, fitted.expertise.ratings
     is_rated = any(each.is_rated for each in everyone)
     steps = fitted.provenance["data"]["steps"] / len(everyone)
@@ -288,7 +295,7 @@ def ranking(content: Content) -> list[Section]:
     charts = [_histogram(everyone, is_rated)] if left else []
     zero = parts.demonstrator.at_expertise_zero(fitted.joint.sizes)
     text = [say("ranking_rated") if is_rated else say("ranking", zero=zero)]
-    return [Section("ranking", heading, text, [_ranking_table(everyone, is_rated), *charts], notes)]
+    return [Section("ranking", _RANKING, text, [_ranking_table(everyone, is_rated), *charts], notes)]
 
 
 def _ranking_table(everyone: Sequence[Demonstrator], is_rated: bool) -> Table:
@@ -327,17 +334,14 @@ def _ranks(each: Demonstrator) -> Cell:
     return Cell(f"{low:,}" if low == high else f"{low:,} to {high:,}", low, each.ranks, "n")
 
 
-DEMONSTRATOR = Column("demonstrator", lambda each: name_cell(each.label))
-
-
 def _histogram(everyone: Sequence[Demonstrator], is_rated: bool) -> Chart:
     """The number of demonstrators by expertise."""
     values = np.array([each.estimate[0] for each in everyone if each.is_ranked])
     counts, edges = np.histogram(values, bins=_BARS, range=(0.0, max(1.0, float(values.max(initial=1.0)))))
     low, high = (decimal(float(each)) for each in np.quantile(values, (0.25, 0.75)))
-    told = f"Number of demonstrators by expertise: half of {len(values):,} are between {low} and {high}"
+    description = f"Number of demonstrators by expertise: half of {len(values):,} are between {low} and {high}"
     across = f"{SCALE if is_rated else 'expertise'}; height is demonstrators"
-    return Chart("people", told, bars(edges.tolist(), counts.tolist(), height=180, across=across), 226)
+    return Chart("demonstrators", description, bars(edges.tolist(), counts.tolist(), height=180, across=across), 226)
 
 
 def _known_skill(everyone: Sequence[Demonstrator]) -> str:
@@ -355,7 +359,7 @@ def _known_skill(everyone: Sequence[Demonstrator]) -> str:
 def drift(content: Content) -> list[Section]:
     """Which demonstrators improve and which tire, for fits in which expertise changes from episode to episode."""
     ratings, names = content.fitted.expertise.ratings, content.fitted.expertise.names
-    if not content.fitted.estimates_expertise or ratings is None or ratings.curves is None:
+    if ratings is None or ratings.curves is None:
         return []
     by_name = {names[each.index]: each for each in content.shown}
     rows = [row for row in ratings.drift(confidence_level=0.95).to_pylist() if row["demonstrator"] in by_name]
@@ -410,17 +414,15 @@ def _drift_charts(
         number = [point["episode"] + 1 for point in curve]
         values = [[point[name] for point in curve] for name in ("expertise", "low", "high")]
         change = in_words((each["change"], each["change_low"], each["change_high"]))
-        told = f"{who.name}: {each['verdict']}; change {change}"
+        description = f"{who.name}: {each['verdict']}; change {change}"
         body = band(number, values, 1.0, y, across="the demonstrator's own episode")
-        charts.append(Chart(f"curve-{who.rank}", told, body, 166))
+        charts.append(Chart(f"curve-{who.rank}", description, body, 166))
     return charts
 
 
 def states(content: Content) -> list[Section]:
     """Expertise by state cluster; without the data, by the skills of the fit."""
     fitted, found, heading = content.fitted, content.by_cluster, "Who is good where"
-    if not fitted.estimates_expertise:
-        return []
     if found is not None:
         column = found.evidence.clusters.column
         source = say("clusters_given", column=short(column)) if column else say("clusters_found")
@@ -449,7 +451,9 @@ def _clusters_table(found: ByCluster) -> Table:
 
     columns = [
         Column("cluster", lambda each: words(clusters.names[each])),
-        estimate_column("expertise", lambda each: row(found.of_all, each), about="of all steps together; 95% interval"),
+        estimate_column(
+            "expertise", lambda each: estimate_of(found.of_all, each), about="of all steps together; 95% interval"
+        ),
         Column("distinguishing features", lambda each: words(clusters.descriptions[each], wide=True), ("description",)),
         Column("steps", lambda each: Cell(f"{share[each]:.0%}", share[each], (share[each],), "n"), ("share_of_steps",)),
         Column("examples", examples, about="episode:step"),
@@ -457,7 +461,7 @@ def _clusters_table(found: ByCluster) -> Table:
     drawing = interval_rows(
         "kinds",
         "Expertise by state cluster",
-        [(clusters.names[each], row(found.of_all, each)) for each in order],
+        [(clusters.names[each], estimate_of(found.of_all, each)) for each in order],
         reference=1.0,
         title="expertise of all demonstrators (1 is all states together)",
         legend=[("one", "expertise with 95% interval"), ("reference", "all states together")],
@@ -474,7 +478,7 @@ def _by_cluster_table(found: ByCluster) -> Table:
             steps = int(found.steps[who, cluster])
             if steps < ENOUGH_STEPS:
                 return Cell("·", -1.0, (None, None, None, steps), "n none")
-            estimate = row(found.found, who * count + cluster)
+            estimate = estimate_of(found.found, who * count + cluster)
             shown = rated(estimate, heat=_shade(estimate[0], top))
             return shown._replace(values=(*shown.values, steps))
 
@@ -539,7 +543,7 @@ def _episodes_table(found: Episodes) -> Table:
 
     columns = [
         Column("episode", number),
-        estimate_column("expertise", lambda each: row(found.found, each), about=f"{SCALE}; 95% interval"),
+        estimate_column("expertise", lambda each: estimate_of(found.found, each), about=f"{SCALE}; 95% interval"),
         Column("demonstrator", lambda each: words(found.demonstrators[each].label)),
         Column("steps", lambda each: whole(found.steps(each).stop - found.steps(each).start)),
         Column("note", note),
@@ -549,7 +553,7 @@ def _episodes_table(found: Episodes) -> Table:
     drawing = interval_rows(
         "episodes",
         "Expertise of episodes",
-        [(found.label(each), row(found.found, each)) for each in order[:_LISTED]],
+        [(found.label(each), estimate_of(found.found, each)) for each in order[:_LISTED]],
         reference=found.good * HALF,
         title=SCALE,
         legend=[("one", "expertise with 95% interval"), ("reference", "half of the top quartile")],
@@ -563,9 +567,9 @@ def _along(found: Episodes, episode: int, by_step: np.ndarray[Any, Any]) -> list
     segment, last = worst_segment(windows, expected), len(by_step) - 1
     y, values = Scale.of([0.0, expected, *windows.high.tolist()]), [each.tolist() for each in windows]
     where = "no segment is below" if segment is None else f"lowest in steps {segment.first} to {segment.last}"
-    told = f"Episode {found.label(episode)}: {in_words(row(found.found, episode))}; {where}"
+    description = f"Episode {found.label(episode)}: {in_words(estimate_of(found.found, episode))}; {where}"
     body = band(range(last + 1), values, expected, y, across="step of the episode", segment=segment)
-    chart = Chart(f"episode-{found.number(episode)}", told, body, 166)
+    chart = Chart(f"episode-{found.number(episode)}", description, body, 166)
     observations, number, steps = found.evidence.data.observations, found.number(episode), found.steps(episode)
     if are_images(observations):
         ends = segment or Segment(0, last)
@@ -601,8 +605,6 @@ def rewards(content: Content) -> list[Section]:
 def learned(content: Content) -> list[Section]:
     """What the demonstrator model reports; nothing if it learned nothing and was not compared."""
     fitted, ranked = content.fitted, [each for each in content.shown if each.is_ranked]
-    if not fitted.estimates_expertise:
-        return []
     found = fitted.learned
     text, blocks = list(found.sentences), []
     if fitted.comparison is not None:
@@ -665,10 +667,10 @@ def health(content: Content) -> list[Section]:
     late = [cost for curve in curves for at, cost in curve.points if at >= step[-1] / 20]
     x, y = Scale(step[0], max(step[-1], step[0] + 1)), Scale.of(late, zero=False)
     body = lines(curves, x, y, height=180, across="optimisation step; height is nats per action")
-    told = f"Learning curves; the kept restart ends at {fitted.nats_per_action:.4f} nats per action"
+    description = f"Learning curves; the kept restart ends at {fitted.nats_per_action:.4f} nats per action"
     marks = [("two", "kept"), ("dashed", "kept, on held-out episodes"), ("other", "other restarts")]
     kinds = {curve.kind for curve in curves}
-    chart = Chart("learning", told, body, 226, [mark for mark in marks if mark[0] in kinds])
+    chart = Chart("learning", description, body, 226, [mark for mark in marks if mark[0] in kinds])
     notes = [
         say("learning"),
         say_if(history.held_out is not None, "held_out"),
