@@ -35,8 +35,10 @@ from ileed.rating.ratings import RatedBy, Ratings
 from ileed.rating.signal import Rater, RaterSettings
 from ileed.selection import ModelComparison
 
-_KINDS = (ModulePolicy, Parts, Sizes, Encoding, Feature, NamedArray, ModelComparison)
-_KINDS += (RatedBy, RaterSettings, EvidenceSettings)
+_KINDS: tuple[type, ...] = (
+    *(ModulePolicy, Parts, Sizes, Encoding, Feature, NamedArray),
+    *(ModelComparison, RatedBy, RaterSettings, EvidenceSettings),
+)
 _Costs = tuple[float | None, ...]  # None for a restart whose cost became NaN or infinite
 _SETTINGS = {
     "method": Any,
@@ -352,7 +354,11 @@ def _expected(
             learned_from=torch.empty(len(settings["kept"]), people, dtype=torch.bool),
             last_episode=torch.empty(people, dtype=torch.int64) if joint.parts.expertise.depends_on_episode else None,
         )
-        groups = {"joint": joint.state_dict(), "lens": normaliser("lens").state_dict(), "survey": vars(summary)}
+        groups: dict[str, Mapping[str, Tensor | None]] = {
+            "joint": joint.state_dict(),
+            "lens": normaliser("lens").state_dict(),
+            "survey": vars(summary),
+        }
         if rated_by is not None:
             points = weights["ratings.shares"].shape[-1]
             groups["ratings"] = Ratings.empty_tensors(people, rated_by, points)
