@@ -552,8 +552,8 @@ class Ileed:
         parts = self.parts(data)
         horizons = parts.demonstrator.horizons(data) if _defaults(data).has_rater else ()
         # recurrent policies take long, and a rater of very many demonstrators gigabytes
-        is_rated = parts.policy.length == 1 or (horizons and not data.has_many_people)
-        count = min(self.folds or (FOLDS if is_rated else 0), data.episode_count)
+        is_default = parts.policy.length == 1 or (horizons and not data.has_many_people)
+        count = min(self.folds or (FOLDS if is_default else 0), data.episode_count)
         by_episode = np.ones(data.episode_count) if weights is None else weights
         has_ratings = parts.expertise.estimates_expertise and not parts.demonstrator.defines_expertise
         if count < 2 or by_episode.ndim > 1 or not has_ratings or (data.steps_each == 0).any():
@@ -562,29 +562,33 @@ class Ileed:
         folds = Folds.deal(data, count, seed=stages.seed, weight=by_episode, members=members)
         if not folds.is_complete:
             return None
-        fold, each = folds.fold, folds.weights
-        method, stage = replace(self, restarts=len(each), ensemble=1), stages.stage("cross-fitting", "folds")
-        assumed = None if stages.known is None else stages.known.assumed_of_gold(data)
+        stage = stages.stage("cross-fitting", "folds")
+        assumed = None if stage.known is None else stage.known.assumed_of_gold(data)
+        method = replace(self, restarts=len(folds.weights), ensemble=1)
         if not horizons:
             method._check_memory(data, stage.device)
-            return FoldPolicies(method.fit_members(data, each, stage), fold, assumed)
+            return FoldPolicies(method.fit_members(data, folds.weights, stage), folds.fold, assumed)
+        method, ahead = method._rater(parts, horizons, data), actions_ahead(data, horizons)
+        method._check_memory(ahead, stage.device)
+        known = stage.known and replace(stage.known, answers=None)  # which are actions of one step
+        found = method.fit_members(ahead, folds.weights * _equal_weights(data), replace(stage, known=known))
+        model: Any = parts.demonstrator
+        return SignalFolds(found, data, folds.fold, horizons, model, parts.expertise.practice_episodes, assumed)
+
+    def _rater(self, parts: Parts, horizons: Sequence[int], data: Demonstrations) -> Ileed:
+        """The settings of policies that predict mean actions over horizons, to rate demonstrators by them."""
         model: Any = parts.demonstrator
         size = data.actions.shape[1]
         exempt = tuple(dimension + place * size for place in range(len(horizons)) for dimension in model.exempt)
         hidden = parts.policy.hidden if self.policy is not None and parts.policy.compares_widths else RATER_HIDDEN
-        method = replace(
-            method,
+        return replace(
+            self,
             policy=parts.policy.rater(len(horizons)) or MixtureMLP(hidden=hidden, modes=1),
             demonstrator=replace(model, exempt=exempt, centre=None, spread=None),
             expertise=Constant(),
             dynamics=None,
             batch_size=self.batch_size or RATER_BATCH,
         )
-        known = stage.known and replace(stage.known, answers=None)  # which are actions of one step
-        ahead = actions_ahead(data, horizons)
-        method._check_memory(ahead, stage.device)
-        found = method.fit_members(ahead, each * _equal_weights(data), replace(stage, known=known))
-        return SignalFolds(found, data, fold, horizons, model, parts.expertise.practice_episodes, assumed)
 
     def fit_members(self, data: Demonstrations, weights: Array | None, stages: Stages) -> Ensemble:
         """Optimise all restarts, with a checkpoint."""

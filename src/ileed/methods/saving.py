@@ -34,8 +34,10 @@ from ileed.rating.ratings import RatedBy, Ratings
 from ileed.rating.signal import Rater, RaterSettings
 from ileed.selection import ModelComparison
 
-_KINDS = (ModulePolicy, Parts, Sizes, Encoding, Feature, NamedArray, ModelComparison)
-_KINDS += (RatedBy, RaterSettings, EvidenceSettings)
+_KINDS: tuple[type, ...] = (
+    *(ModulePolicy, Parts, Sizes, Encoding, Feature, NamedArray),
+    *(ModelComparison, RatedBy, RaterSettings, EvidenceSettings),
+)
 _Costs = tuple[float | None, ...]  # None for a restart whose cost became NaN or infinite
 _SETTINGS = {
     "method": Any,
@@ -351,7 +353,11 @@ def _expected(
             learned_from=torch.empty(len(settings["kept"]), people, dtype=torch.bool),
             last_episode=torch.empty(people, dtype=torch.int64) if joint.parts.expertise.depends_on_episode else None,
         )
-        groups = {"joint": joint.state_dict(), "lens": normaliser("lens").state_dict(), "survey": vars(summary)}
+        groups: dict[str, Mapping[str, Tensor | None]] = {
+            "joint": joint.state_dict(),
+            "lens": normaliser("lens").state_dict(),
+            "survey": vars(summary),
+        }
         if rated_by is not None:
             points = weights["ratings.shares"].shape[-1]
             groups["ratings"] = Ratings.empty_tensors(people, rated_by, points)
@@ -386,29 +392,34 @@ _SHARES |= {"evidence.actions", "evidence.outcomes"}
 
 def _check_range(name: str, found: Tensor, numbers: int) -> None:
     """Refuse values out of range; an observation has this many numbers, and expertise is NaN where there is none."""
+
+    def expect(holds: Tensor | bool, rule: str) -> None:
+        if not bool(torch.as_tensor(holds).all()):
+            raise ValueError(f"values of {name} must be {rule}")
+
     own = name.removeprefix("rater.")
     if own == "lens.kept":
-        are_indices = bool(((found >= 0) & (found < numbers)).all()) and len(found.unique()) == len(found)
-        _expect(are_indices, name, found.tolist(), f"distinct indices into an observation of {numbers} numbers")
+        are_distinct = len(found.unique()) == len(found)
+        rule = f"distinct indices into an observation of {numbers} numbers"
+        expect((found >= 0) & (found < numbers) & are_distinct, rule)
     elif own in _COUNTS:
-        are_counts = bool(((found >= 0) & (found < _MOST_VISITS // max(1, found.numel()))).all())
-        _expect(are_counts, name, "outside that", "counts, zero or more")
+        expect((found >= 0) & (found < _MOST_VISITS // max(1, found.numel())), "counts, zero or more")
     elif own == "ratings.counts":
-        _expect(bool(((found > 0) & (found < _MOST_VISITS)).all()), name, "outside that", "counts above zero")
+        expect((found > 0) & (found < _MOST_VISITS), "counts above zero")
     elif own == "ratings.curve_draws":
-        _expect(bool((found.abs() < _LARGEST_LOGIT).all()), name, "outside that", "logits")
+        expect(found.abs() < _LARGEST_LOGIT, "logits")
     elif own in _SHARES:
-        is_share = bool((found >= 0).all()) and torch.allclose(found.sum(-1), torch.ones(()).double(), atol=1e-6)
-        _expect(is_share, name, "outside that", "shares, zero or more, whose sum is 1")
+        expect(found >= 0, "shares, zero or more")
+        expect(torch.allclose(found.sum(-1), torch.ones(()).double(), atol=1e-6), "shares whose sum is 1")
     elif own.startswith(("survey.", "ratings.")):
         value = found.nan_to_num(0.5, posinf=2.0, neginf=-1.0)
-        _expect(bool(((value >= -1e-6) & (value <= 1 + 1e-6)).all()), name, "outside that", "from 0 to 1")
+        expect((value >= -1e-6) & (value <= 1 + 1e-6), "from 0 to 1")
     elif not own.startswith("joint.policy.fixed."):  # buffers of a module, in which a mask may be infinite
-        _expect(bool(found.isfinite().all()), name, "NaN or infinite in places", "finite")
+        expect(found.isfinite(), "finite, not NaN or infinite")
         if own == "lens.scale":
-            _expect(bool((found > 0).all()), name, found.tolist(), "above zero")
+            expect(found > 0, "above zero")
         if own.endswith(("action_scale", "action_reach")):
-            _expect(bool((found >= 0).all()), name, found.tolist(), "zero or more")
+            expect(found >= 0, "zero or more")
 
 
 def _evidence(kept: EvidenceSettings, both: Ratings | None, found: Mapping[str, Tensor]) -> SkillEvidence:
@@ -418,8 +429,8 @@ def _evidence(kept: EvidenceSettings, both: Ratings | None, found: Mapping[str, 
     rated, total = found["rated"], int(found["rated"].sum())
     _expect(both.by.outcomes > 0, "outcomes of the ratings", both.by.outcomes, "above zero where there is evidence")
     _expect(total == both.by.outcomes, "the sum of evidence.rated", total, f"{both.by.outcomes}, as the ratings state")
-    sound = bool(((found["variance"] > 0) | (rated == 0)).all())
-    _expect(sound, "evidence.variance", "outside that", "above zero where there are outcomes")
+    if not bool(((found["variance"] > 0) | (rated == 0)).all()):
+        raise ValueError("values of evidence.variance must be above zero where there are outcomes")
     return SkillEvidence.of_tensors(kept, both, found)
 
 

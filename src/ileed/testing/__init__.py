@@ -198,7 +198,7 @@ def check_policy(policy: Any, demonstrations: Demonstrations, *, seed: int = 0) 
     _check_net(head, net, sizes, seen, seed)
 
     def answers(observations: Tensor) -> Sequence[Tensor]:
-        return net.parameters_of(net(observations, None))  # type: ignore[no-any-return]
+        return net.parameters_of(net(observations, None))
 
     first, numbers = seen.unflatten(1, (head.length, _ROWS))[:, :, :2].flatten(1), answers(seen)
     for found, one, again in zip(numbers, answers(first), answers(seen), strict=True):
