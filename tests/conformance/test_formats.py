@@ -185,15 +185,12 @@ def write_lines(path: Path) -> Path:
     return path
 
 
-def test_a_further_format_is_one_module_and_its_name(tmp_path, monkeypatch):
-    (tmp_path / "lines.py").write_text(LINES)
-    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
-    monkeypatch.setattr(formats, "_OURS", (*formats._OURS, "lines"))
-    monkeypatch.delitem(sys.modules, "ileed.formats.lines", raising=False)
+def test_a_further_format_is_one_module_and_one_line(tmp_path, monkeypatch):
+    namespace: dict[str, object] = {}
+    exec(LINES, namespace)
+    monkeypatch.setattr(formats, "_OURS", (*formats._OURS, namespace["FORMAT"]))
     data = ileed.read(write_lines(tmp_path / "steps.jsonl"), limit=4)
     assert (len(data), data.names) == (4, ("a", "b"))
-    monkeypatch.delitem(sys.modules, "ileed.formats.lines")
-    monkeypatch.delattr(formats, "lines")
 
 
 @pytest.fixture
