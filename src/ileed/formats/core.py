@@ -29,7 +29,7 @@ from ileed.errors import (
     texts_or_none,
     whole_number,
 )
-from ileed.formats.files import check_there, noted_encoding, shape_as_noted
+from ileed.formats.files import check_there, noted_arrays, noted_encoding, shape_as_noted
 
 # --- who demonstrated
 
@@ -196,34 +196,33 @@ def episode_tables(folder: Path) -> list[Candidate]:
     return found
 
 
-def candidates(kind: str, labels: Mapping[str, Collection[Any]]) -> list[Candidate]:
-    """The candidates among places of one kind, each with the label of every episode that has one."""
+def candidates(kind: str, episodes: Iterable[Mapping[str, Any]]) -> list[Candidate]:
+    """The candidates of one kind: the entries of episodes that hold names or whole numbers."""
+    found: dict[str, list[str | int]] = {}
+    for values in episodes:
+        for name, value in values.items():
+            if (label := plain_label(value)) is not None:
+                found.setdefault(name, []).append(label)
     return [
-        Candidate(kind.format(name), len(set(each)), len(each), f"--demonstrator {name}")
-        for name, each in labels.items()
-        if len(each)
+        Candidate(kind.format(name), len(set(labels)), len(labels), f"--demonstrator {name}")
+        for name, labels in sorted(found.items())
     ]
 
 
 def labels_of(
     labeller: Labeller | None, episodes: Sequence[str], *lookups: type[Labeller], title: str
 ) -> list[str] | None:
-    """The labels that a labeller knows itself, or None if the data set has to be asked.
+    """The labels that a labeller knows itself, or None if it is one of the `lookups` in the data set."""
+    labels = None if labeller is None else labeller.labels(episodes)
+    if labels is None:
+        check_lookup(labeller, *lookups, title=title)
+    return labels
 
-    `lookups` are the labellers by which the format, called `title`, can be asked; others are refused.
-    """
-    if labeller is None or ((known := labeller.labels(episodes)) is None and isinstance(labeller, lookups)):
-        return None
-    if known is None:
+
+def check_lookup(labeller: Labeller | None, *lookups: type[Labeller], title: str) -> None:
+    """Refuse a labeller that the format called `title` cannot look up."""
+    if labeller is not None and not isinstance(labeller, lookups):
         message = f"{labeller!r} does not apply to {title}: use {_ways(lookups)}"
-        raise DemonstrationError(message, code="labeller-unsupported")
-    return known
-
-
-def check_column(labeller: Labeller | None, title: str) -> None:
-    """Refuse a labeller other than `by_column`."""
-    if labeller is not None and not isinstance(labeller, by_column):
-        message = f"{labeller!r} does not apply to {title}: use {_ways((by_column,))}"
         raise DemonstrationError(message, code="labeller-unsupported")
 
 
@@ -270,7 +269,7 @@ def join_observations(
     inputs: Sequence[str] = (),
     action: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The observations under several keys side by side, and the encoding that names their numbers.
+    """The observations under several keys side by side, and their names, as `Demonstrations` takes them.
 
     Args:
         parts: (step, ...) the observations under each key.
@@ -283,7 +282,8 @@ def join_observations(
     flat = [values.reshape(len(values), -1) for values in parts.values()]
     joined = np.concatenate(flat, axis=1)
     if [*parts] == notes.get("observations"):
-        return {"observations": shape_as_noted(joined, notes, place), "encoding": noted_encoding(notes)}
+        joined = shape_as_noted(joined, notes, place)
+        return {"observations": joined, "encoding": noted_encoding(notes), "arrays": noted_arrays(notes)}
     if not inputs:
         widths = zip(parts, flat, strict=True)
         inputs = [name for key, part in widths for name in numbered_names(key, part.shape[1])]

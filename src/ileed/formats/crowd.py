@@ -20,7 +20,7 @@ from ileed.data.columns import Column
 from ileed.data.rules import listed
 from ileed.errors import DemonstrationError, instance_of
 from ileed.formats import core
-from ileed.formats.core import AbstractFormat, Labeller
+from ileed.formats.core import AbstractFormat, Labeller, by_column
 from ileed.formats.files import check_there, file_in
 from ileed.formats.tables import from_table, open_table
 
@@ -134,7 +134,7 @@ def _gold(gold: Any, task: str, tasks: Sequence[str]) -> Array:
 
 def read_folder(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
     """Read a folder of answer.csv (question, worker, answer) and, optionally, truth.csv (question, truth)."""
-    core.check_column(demonstrator, "crowd tables")
+    core.check_lookup(demonstrator, by_column, title="crowd tables")
     worker = None if demonstrator is None else demonstrator.place
     gold = file_in(Path(path), _TRUTH) if (Path(path) / _TRUTH).exists() else None
     return from_answers(file_in(Path(path), ANSWERS), worker=worker, gold=gold)

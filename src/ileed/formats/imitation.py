@@ -55,7 +55,8 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
     if not found.episodes:
         raise DemonstrationError(f"{path} holds no trajectories: choose one that has some")
     names, labels = _who(path, found, demonstrator)
-    columns = join_episodes(found.episodes, labels) | {"encoding": files.noted_encoding(found.notes)}
+    columns = join_episodes(found.episodes, labels)
+    columns |= {"encoding": files.noted_encoding(found.notes), "arrays": files.noted_arrays(found.notes)}
     if "terminals" in found.notes.get("absent", ()):
         columns["terminals"] = None
     return Demonstrations(
@@ -200,12 +201,13 @@ def _from_infos(found: _Trajectories) -> dict[str, Any]:
 
 def _candidates(path: Path) -> list[Candidate]:
     """Keys of the infos that hold one name or whole number in each trajectory."""
-    found: dict[str, list[str | int]] = {}
+    constant = []
     for infos in (_read_folder(path).infos or ()) if path.is_dir() else ():
-        for key in dict.fromkeys(name for info in infos for name in info):
-            values = {core.plain_label(info[key]) for info in infos if key in info}
-            found.setdefault(key, []).extend(value for value in values if value is not None and len(values) == 1)
-    return core.candidates("key {} of the infos", dict(sorted(found.items())))
+        labels: dict[str, set[Any]] = {}
+        for key, value in (entry for info in infos for entry in info.items()):
+            labels.setdefault(key, set()).add(core.plain_label(value))
+        constant.append({key: next(iter(each)) for key, each in labels.items() if len(each) == 1})
+    return core.candidates("key {} of the infos", constant)
 
 
 # --- writing

@@ -79,6 +79,7 @@ def read_lerobot(
     actions, parts = _as_rows(frames["action"]), {key: frames[key] for key in keys}
     inputs, dimensions = folder.input_names(parts), actions.shape[1] if actions.ndim == 2 else 0
     named = {"inputs": inputs, "action": folder.names_of("action", dimensions)}
+    present: dict[str, Any] = {_OPTIONAL[name]: frames[name] for name in optional}
     labels, noted = _labels(folder, who, frames, counts), folder.notes.get("names", ())
     is_noted = labels.dtype.kind == "U" and set(noted) >= set(np.unique(labels).tolist())
     return Demonstrations(
@@ -87,7 +88,7 @@ def read_lerobot(
         demonstrator=labels,
         episode=frames["episode_index"],
         names=tuple(noted) if is_noted else (),
-        **{_OPTIONAL[name]: frames[name] for name in optional},
+        **present,
         skills={name.removeprefix(SKILL): _as_rows(frames[name]) for name in skills} | folder.tasks(frames),
         action_count=folder.notes.get("action_count", 0),
         fps=folder.fps,
@@ -238,7 +239,7 @@ class _Folder:
         if not kinds <= {str, int} or len({type(label) for label in labels}) > 1 or len({*numbers}) < len(numbers):
             rule = "it must hold a name or a whole number for each episode, in one row"
             raise DemonstrationError(f"{column!r} of meta/episodes in {self.path} cannot name demonstrators: {rule}")
-        return dict(zip(numbers, labels, strict=True))  # type: ignore[arg-type]  # checked above
+        return dict(zip(numbers, labels, strict=True))
 
     def tasks(self, frames: Mapping[str, Array]) -> dict[str, Array]:
         """The skill column of tasks, if our writer noted it, or if another folder has several tasks."""
@@ -300,17 +301,17 @@ def _labeller(folder: _Folder, labeller: Labeller | None) -> Labeller:
 
 def _labels(folder: _Folder, labeller: Labeller, frames: Mapping[str, Array], counts: Array) -> Array:
     """The demonstrator of each frame."""
-    if labeller.place in frames:
-        return frames[labeller.place]
-    episodes = range(len(counts))
+    episodes, place = range(len(counts)), str(labeller.place)
     labels: Sequence[str | int] | None = core.labels_of(
         labeller, [str(number) for number in episodes], by_column, title="LeRobot folders"
     )
+    if labels is None and place in frames:
+        return frames[place]
     if labels is None:
-        found = folder.episode_labels(str(labeller.place))
+        found = folder.episode_labels(place)
         if found.keys() != {*episodes}:
             raise DemonstrationError(
-                f"{labeller.place!r} of meta/episodes has {len(found):,} values and there are {len(counts):,} "
+                f"{place!r} of meta/episodes has {len(found):,} values and there are {len(counts):,} "
                 "episodes: each needs one"
             )
         labels = [found[number] for number in episodes]
@@ -328,11 +329,12 @@ def _candidates(path: Path) -> list[Candidate]:
     frames = folder.frames(["episode_index", *names])
     counts = _check_episodes(path, frames["episode_index"])
     first = {name: frames[name][np.cumsum(counts) - counts] for name in names}
-    constant = {name: each for name, each in first.items() if (frames[name] == np.repeat(each, counts)).all()}
-    about: dict[str, list[str | int]] = {}
+    same = [name for name in names if (frames[name] == np.repeat(first[name], counts)).all()]
+    constant = [{name: first[name][episode] for name in same} for episode in range(len(counts))]
+    about = []
     for name in folder.episode_columns:
         with suppress(DemonstrationError):  # not a column of names or whole numbers
-            about[name] = [*folder.episode_labels(name).values()]
+            about += [{name: label} for label in folder.episode_labels(name).values()]
     tables = [*core.episode_tables(path), *core.episode_tables(path / "meta")]
     return [*core.candidates("feature {}", constant), *core.candidates("meta/episodes {}", about), *tables]
 
@@ -480,7 +482,7 @@ def _write_v3(
             for episode in np.flatnonzero(begins == begin).tolist():
                 start, stop = bounds[episode : episode + 2].tolist()
                 writer.write_table(table.slice(start, stop - start))
-                row = {"data/chunk_index": chunk, "data/file_index": place}
+                row: dict[str, Any] = {"data/chunk_index": chunk, "data/file_index": place}
                 row |= {"dataset_from_index": start, "dataset_to_index": stop} | episodes[episode]
                 for name, found in _statistics(columns, slice(start, stop), quantiles=True).items():
                     row |= {f"stats/{name}/{kind}": each for kind, each in found.items()}

@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 from ileed import _memory
-from ileed.data import Array, Demonstrations, Encoding, Source
+from ileed.data import Array, Demonstrations, Source
 from ileed.data.columns import is_list
-from ileed.data.encoding import join_episodes, join_parts, numbered_names
-from ileed.data.rules import listed
+from ileed.data.encoding import join_parts
+from ileed.data.rules import as_array, listed
 from ileed.errors import DemonstrationError, brief, path_of, refuse_damage, whole_number
 from ileed.formats import core, files
 from ileed.formats.core import AbstractFormat, Candidate, Labeller, by_column, by_episode_metadata
@@ -77,37 +77,47 @@ def read_minari(
         kept = [name for name, to in _OPTIONAL.items() if name in there and to not in notes.get("absent", ())]
         wanted = [*seen, "actions", *ours, *kept]
         _memory.check_fits(folder, sum(storage.decoded_bytes(each, wanted) for each in storage.episodes))
-        episodes = [storage.read(each, wanted) for each in storage.episodes]
-        numbers = np.array(storage.episodes)
-    shapes = [_entry(_space(about, "observation_space"), name).get("shape") for name in seen]
-    for episode in episodes:
-        parts = [_reshape(episode.pop(name), shape) for name, shape in zip(seen, shapes, strict=True)]
-        episode["observations"] = parts[0] if seen == ["observations"] else _side_by_side(parts)
-        episode["actions"] = _actions(episode["actions"], space)
+        episodes = {each: storage.read(each, wanted) for each in storage.episodes}
+    steps = [len(each["actions"]) for each in episodes.values()]
+    columns = {name: _join(name, episodes) for name in wanted}
+    observation_space, actions = _space(about, "observation_space"), _actions(columns["actions"], space)
     action_count = notes.get("action_count", space["n"] if space.get("type") == "Discrete" else 0)
-    columns = join_episodes(episodes, labels)
-    if notes:
-        columns["encoding"] = files.noted_encoding(notes)
-    elif seen != ["observations"]:
-        entries = [(name.removeprefix("observations/"), part) for name, part in zip(seen, parts, strict=True)]
-        inputs = [each for name, part in entries for each in numbered_names(name, math.prod(part.shape[1:]))]
-        columns["encoding"] = Encoding.of_numbers(inputs, columns["actions"], action_count=action_count)
-    extra: dict[str, Any] = {}
-    for name in ours:  # the row after the last action is left out
-        each = {f"episode {number}": each[name][: len(each["actions"])] for number, each in enumerate(episodes)}
-        extra[name] = join_parts(repr(name), each, len(episodes))
-    skills = {name.removeprefix(SKILL): values for name, values in extra.items() if name.startswith(SKILL)}
+    if seen == ["observations"]:
+        shape, encoding = observation_space.get("shape"), files.noted_encoding(notes)
+        joined: dict[str, Any] = {"observations": _reshape(columns["observations"], shape), "encoding": encoding}
+        joined["arrays"] = files.noted_arrays(notes)
+    else:
+        parts = {name: _reshape(columns[name], _entry(observation_space, name).get("shape")) for name in seen}
+        named = {name.removeprefix("observations/"): part for name, part in parts.items()}
+        joined = core.join_observations(named, actions, {"action_count": action_count}, "")
+    skills = {name.removeprefix(SKILL): columns[name] for name in ours if name.startswith(SKILL)}
     return Demonstrations(
-        **columns,
-        source_episode=numbers[columns["episode"]],
+        **joined,
+        actions=actions,
+        demonstrator=np.repeat(as_array("demonstrator", labels), steps),
+        episode=np.repeat(np.arange(len(steps)), steps),
+        source_episode=np.repeat([*episodes], steps),
         names=names,
-        legal=extra.get(LEGAL),
+        **{_OPTIONAL[name]: columns[name] for name in kept},
+        legal=columns.get(LEGAL),
         skills=files.skills_as_noted(skills, notes),
         action_count=action_count,
         fps=notes.get("fps"),
-        timestamps=extra.get(TIMESTAMPS),
+        timestamps=columns.get(TIMESTAMPS),
         source=source,
     )
+
+
+def _join(name: str, episodes: Mapping[int, Mapping[str, Array]]) -> Any:
+    """A column of all episodes end to end, without the row after an episode's last action."""
+    parts = {}
+    for number, columns in episodes.items():
+        rows, steps = len(columns[name]), len(columns["actions"])
+        if rows not in (steps, steps + 1):
+            found = f"episode {number} has {rows:,} {name} and {steps:,} actions"
+            raise DemonstrationError(f"{found}: it must have as many of each, or one more", code="episode-lengths")
+        parts[f"episode {number}"] = columns[name][:steps]
+    return join_parts(repr(name), parts, len(episodes))
 
 
 def _data_folder(path: Path) -> Path:
@@ -192,12 +202,6 @@ def _reshape(values: Array, shape: Any) -> Array:
     return values[:, None] if values.ndim == 1 else values
 
 
-def _side_by_side(parts: Sequence[Array]) -> Array:
-    if len({len(part) for part in parts}) > 1:
-        raise DemonstrationError("entries of the observations have different numbers of rows: give as many of each")
-    return np.concatenate([part.reshape(len(part), math.prod(part.shape[1:])) for part in parts], axis=1)
-
-
 def _actions(values: Array, space: Mapping[str, Any]) -> Array:
     """(step,) discrete actions counted from zero, or (step, dimension) continuous ones."""
     if space.get("type") == "Discrete" and values.dtype.kind in "iu":
@@ -254,21 +258,19 @@ def _label(value: Any, name: str, episode: int) -> str | int:
 
 def _candidates(path: Path) -> list[Candidate]:
     """Metadata of episodes, and infos that are constant in each, which hold a name or a whole number."""
-    found: dict[str, list[str | int]] = {}
+    found = []
     with _opened(path) as (_, storage):
         places = storage.places(storage.episodes[0]) if storage.episodes else {}
-        infos = [name for name in places if name.startswith("infos/") and not name.startswith(SKILL)]
+        others = [name for name in places if name not in (LEGAL, TIMESTAMPS) and not name.startswith(SKILL)]
+        infos = [name for name in others if name.startswith("infos/")]
         for episode in storage.episodes:
-            values = {name: each for name, each in storage.metadata(episode).items() if name not in _BOOKKEEPING}
+            values: dict[str, Any] = {}
             for place in infos:
-                name = place.removeprefix("infos/")
-                if name not in values and place not in (LEGAL, TIMESTAMPS):
-                    with suppress(DemonstrationError):  # absent from this episode, not constant, or not a label
-                        values[name] = _constant(storage, episode, place)
-            for name, value in values.items():
-                if (label := core.plain_label(value)) is not None:
-                    found.setdefault(name, []).append(label)
-    return core.candidates("episode metadata {}", dict(sorted(found.items())))
+                with suppress(DemonstrationError):  # absent from this episode, not constant, or not numbers or words
+                    values[place.removeprefix("infos/")] = _constant(storage, episode, place)
+            about = storage.metadata(episode)
+            found.append(values | {name: about[name] for name in about if name not in _BOOKKEEPING})
+    return core.candidates("episode metadata {}", found)
 
 
 # --- storage of episodes: groups of one HDF5 file, or one Arrow or parquet file each

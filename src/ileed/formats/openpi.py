@@ -43,7 +43,8 @@ def _ranges(key: str, ranges: Any) -> Ranges:
     """The checked ranges of an episode, sorted, and joined where they touch."""
     rule = "a range is (start, end) with whole numbers 0 <= start < end; the end is exclusive"
     found: Ranges = []
-    for each in ranges if _is_list(ranges) else [None]:
+    listed: Sequence[Any] = ranges if _is_list(ranges) else [None]
+    for each in listed:
         if not _is_list(each) or len(each) != 2:
             raise DemonstrationError(f"the ranges of {brief(key)} are {brief(ranges)}: {rule}", code="range-invalid")
         start = whole_number(f"the start of {brief(key)}", each[0], least=0, rule=rule, error=DemonstrationError)

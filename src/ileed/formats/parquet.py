@@ -42,7 +42,7 @@ from ileed.data.columns import is_list, is_text
 from ileed.data.store import ColumnFile, Store
 from ileed.errors import DemonstrationError, callable_or_none, number, path_of, refuse_damage, whole_number
 from ileed.formats import core, files
-from ileed.formats.core import AbstractFormat, Labeller, Option
+from ileed.formats.core import AbstractFormat, Labeller, Option, by_column
 
 _NEEDED = {"observation": "observations", "action": "actions", "demonstrator": "demonstrator", "episode": "episode"}
 _OPTIONAL = {
@@ -55,7 +55,6 @@ _OPTIONAL = {
 _COLUMNS = _NEEDED | _OPTIONAL  # as Demonstrations calls them
 SKILL = "skill."
 _SUFFIXES = (".parquet", ".arrow", ".feather")
-_LEAST_GIB, _MOST_GIB = 0.01, 1_000_000
 _MEMORY_GIB = 2.0
 _STEPS_OF_A_FILE = 1 << 20
 
@@ -100,7 +99,7 @@ def _columns_to_read(
 
     A column `timestamp` is ours where the notes state `fps`, and otherwise one of the user's own.
     """
-    core.check_column(demonstrator, "parquet files")
+    core.check_lookup(demonstrator, by_column, title="parquet files")
     who = "demonstrator" if demonstrator is None else str(demonstrator.place)
     if "observation" not in present:
         raise core.flat_table(path, present)
@@ -151,9 +150,9 @@ def read_parts(
         progress: Called with the number of bytes read, of the files as they are on disk, and their total.
     """
     callable_or_none("progress", progress, rule="pass a function of the number done and the total, or None")
-    rule = f"pass a number of GiB, from {_LEAST_GIB} to {_MOST_GIB:,}"
     memory_gib = _MEMORY_GIB if memory_gib is None else memory_gib
-    memory_gib = number("memory_gib", memory_gib, least=_LEAST_GIB, most=_MOST_GIB, rule=rule)
+    rule = "pass a number of GiB, from 0.01 to 1,000,000"
+    memory_gib = number("memory_gib", memory_gib, least=0.01, most=1_000_000, rule=rule)
     folder = tempfile.gettempdir() if cache is None else cache
     folder = path_of("cache", folder, rule="pass the path of a folder", error=DemonstrationError)
     if not folder.is_dir():

@@ -287,13 +287,14 @@ def _candidates(path: Path) -> list[Candidate]:
     with files.open_hdf5(path) as opened:
         file = _File(opened, path)
         masks = {name: len(file.mask(name).intersection(file.episodes)) for name in file.masks}
-        constant: dict[str, list[Any]] = {}
-        for name in sorted(set(file.group[file.episodes[0]]) - {"actions", "rewards", "dones"}):
+        constant: list[dict[str, Any]] = [{} for _ in file.episodes]
+        for name in set(file.group[file.episodes[0]]) - {"actions", "rewards", "dones"}:
             items = [file.group[each].get(name) for each in file.episodes]
             if all(files.is_data_set(item) and item.ndim == 1 for item in items):
-                values = [np.unique(file.values(each, name)).tolist() for each in file.episodes]
-                if all(len(each) == 1 and not isinstance(each[0], float) for each in values):
-                    constant[name] = [each[0] for each in values]
+                values = [np.unique(file.values(each, name)) for each in file.episodes]
+                if all(len(each) == 1 for each in values):
+                    for entries, each in zip(constant, values, strict=True):
+                        entries[name] = each[0]
         found = [Candidate(f"mask {name}", 1, count, f"--masks {name}") for name, count in masks.items() if count]
         return [*found, *core.candidates("data set {}", constant)]
 
@@ -348,8 +349,9 @@ def write_robomimic(
         DEMONSTRATOR: data.demonstrator,
         TIMESTAMPS: data.timestamps,
     }
-    for group, rows in (("obs", data.observations), ("next_obs", after)):
-        columns |= {} if rows is None else {f"{group}/{key}": part for key, part in core.divided(rows, keys).items()}
+    for prefix, rows in (("obs", data.observations), ("next_obs", after)):
+        parts = {} if rows is None else core.divided(rows, keys)
+        columns |= {f"{prefix}/{key}": part for key, part in parts.items()}
     columns |= {f"skill/{name}": values for name, values in data.skills.items()}
     named = _masks(data, masks or {}, valid)
     for name in (*keys, *named, *data.skills):

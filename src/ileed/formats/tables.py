@@ -90,49 +90,37 @@ def from_table(
         copy = path_of("table", copy, error=DemonstrationError)
         columns = {"action": action, "demonstrator": demonstrator, "episode": episode, "features": features}
         source = Source.of(copy, from_table, **columns, skills=skills, missing=missing, encoding=encoding)
-    with stores.name_address_in_errors(table, copy):
-        return _read(copy, roles, missing, encoding, source, continuous=not isinstance(action, str))
-
-
-def _read(
-    table: Any,
-    roles: Mapping[str, tuple[str, ...]],
-    missing: str,
-    encoding: Encoding | None,
-    source: Source | None,
-    *,
-    continuous: bool,
-) -> Demonstrations:
-    """Demonstrations from the columns of a table that have these roles."""
-    known = roles["feature"] if encoding is None else tuple(feature.name for feature in encoding.features)
     others = tuple(name for role, names in roles.items() if role != "feature" for name in names)
-    found = open_table(
-        table,
-        wanted=(*others, *known) if known else None,
-        as_text=tuple(name for name in others if name not in roles["action"]),
-        infer=() if continuous else roles["action"],
-    )
-    by_role = _columns_of_roles(found, roles)
-    names, person = _demonstrators(by_role["demonstrator"][0])
-    labels, actions = _actions(by_role["action"], encoding, continuous=continuous)
-    rows, number, called = _order_of_rows(by_role["episode"], person)
-    if encoding is None:
-        chosen = by_role["feature"] or _features_left(found, set(others))
-        encoded = [_feature(column, missing, named=bool(known)) for column in chosen]
-        encoding = Encoding(tuple(encoded), roles["action"], labels)
-    labelled = {column.name: _distinct(_labels(column, "a skill")) for column in by_role["skill"]}
-    return Demonstrations(
-        observations=encoding.encode(found)[rows],
-        actions=actions[rows],
-        demonstrator=person[rows],
-        episode=number,
-        source_episode=called,
-        names=names,
-        skills={name: np.array(words)[index][rows] for name, (words, index) in labelled.items()},
-        action_count=len(labels),
-        encoding=encoding,
-        source=source,
-    )
+    known = roles["feature"] if encoding is None else tuple(feature.name for feature in encoding.features)
+    continuous = not isinstance(action, str)
+    with stores.name_address_in_errors(table, copy):
+        found = open_table(
+            copy,
+            wanted=(*others, *known) if known else None,
+            as_text=tuple(name for name in others if name not in roles["action"]),
+            infer=() if continuous else roles["action"],
+        )
+        by_role = _columns_of_roles(found, roles)
+        names, who = _demonstrators(by_role["demonstrator"][0])
+        labels, actions = _actions(by_role["action"], encoding, continuous=continuous)
+        rows, number, keys = _order_of_rows(by_role["episode"], who)
+        if encoding is None:
+            chosen = by_role["feature"] or _features_left(found, set(others))
+            encoded = [_feature(column, missing, named=bool(known)) for column in chosen]
+            encoding = Encoding(tuple(encoded), roles["action"], labels)
+        labelled = {column.name: _distinct(_labels(column, "a skill")) for column in by_role["skill"]}
+        return Demonstrations(
+            observations=encoding.encode(found)[rows],
+            actions=actions[rows],
+            demonstrator=who[rows],
+            episode=number,
+            source_episode=keys,
+            names=names,
+            skills={name: np.array(words)[index][rows] for name, (words, index) in labelled.items()},
+            action_count=len(labels),
+            encoding=encoding,
+            source=source,
+        )
 
 
 def _as_names(role: str, names: Any) -> tuple[str, ...]:
@@ -321,12 +309,12 @@ def _distinct(words: Any) -> tuple[list[str], Array]:
     return distinct.to_pylist(), pc.index_in(words, value_set=distinct).to_numpy().astype(np.int64)
 
 
-def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Array, Array]:
+def _order_of_rows(columns: Sequence[Column], who: Array) -> tuple[Array, Array, Array]:
     """The rows sorted by the first appearance of their episode, and the number and the key of each row's episode.
 
     An episode that several columns identify has their labels, joined so that each can be recovered, as its key.
     """
-    rows = np.arange(len(person))
+    rows = np.arange(len(who))
     if not columns:
         return rows, rows, rows
     labels = [_labels(column, "the episode") for column in columns]
@@ -336,7 +324,7 @@ def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Arr
     keys, number = _distinct(labels[0])
     rows = np.argsort(number, kind="stable")
     number = number[rows]
-    changed = (number[1:] == number[:-1]) & (person[rows][1:] != person[rows][:-1])
+    changed = (number[1:] == number[:-1]) & (who[rows][1:] != who[rows][:-1])
     if changed.any():
         row = int(rows[int(changed.argmax())])
         label = ", ".join(f"{column.name} {column.values[row].as_py()!s}" for column in columns)
@@ -378,7 +366,7 @@ class _Table(AbstractFormat):
         encoding: Encoding | None = None,
     ) -> Demonstrations:
         """Read a table; the keyword arguments name columns, as in `from_table`."""
-        core.check_column(demonstrator, "tables")
+        core.check_lookup(demonstrator, by_column, title="tables")
         columns: dict[str, Any] = {"episode": episode, "features": features, "skills": skills}
         if action is None and not any(columns.values()):
             raise core.flat_table(path, self.columns(path))
