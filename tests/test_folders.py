@@ -19,7 +19,7 @@ from ileed.data.collapsing import CONTEXT, StepContext
 from ileed.errors import DemonstrationError, SettingsError
 from ileed.fitting import order as orders
 from ileed.fitting.order import Order, permuted
-from ileed.formats.parts import read_parts, write_parts
+from ileed.formats.parquet import read_parts, write_parts
 
 SOME = np.random.default_rng(0)
 

@@ -185,7 +185,7 @@ def test_what_may_say_who_demonstrated_is_listed_and_a_table_of_episodes_may_say
 
 def test_who_demonstrated_is_never_guessed(tmp_path):
     path = folder(tmp_path / "data", [trajectory(), trajectory(3, who="bob")])
-    with pytest.raises(DemonstrationError, match=r"does not say who demonstrated: .*have 'worker'; name one with"):
+    with pytest.raises(DemonstrationError, match=r"does not say who demonstrated: .*have 'worker'; use by_column"):
         ileed.read(path)
     with pytest.raises(DemonstrationError, match="'player' in the infos of trajectory 0 is nothing"):
         ileed.read(path, demonstrator=by_column("player"))
@@ -213,10 +213,10 @@ def test_a_listing_that_leads_out_of_the_folder_is_refused(tmp_path, name):
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"obs": [[0.0], [1.0, 2.0], [0.0]]}, "'obs' is ragged or has missing rows"),
-        ({"obs": [[0.0], None, [0.0]]}, "'obs' is ragged or has missing rows"),
+        ({"obs": [[0.0], [1.0, 2.0], [0.0]]}, "'obs' is ragged (lists of 1 to 2 values)"),
+        ({"obs": [[0.0], None, [0.0]]}, "'obs' has 1 missing values"),
         ({"obs": None}, "'obs' is missing in 1 trajectories"),
-        ({"acts": ["left", "right"]}, "'acts' holds 'string': it must hold numbers"),
+        ({"acts": ["left", "right"]}, "'acts' holds 'list<item: string>': it must be a list of numbers"),
         ({"acts": [0, None]}, "'acts' has 1 missing values"),
         ({"acts": [0]}, "episode 0 has 3 observations and 1 actions"),
         ({"terminal": 3}, "it must be true or false for each row"),
@@ -253,7 +253,7 @@ def test_an_npz_file_is_read_without_its_pickled_infos(tmp_path):
     assert data.episode.tolist() == [0, 0, 0, 1, 1]
     assert data.terminals.tolist() == [False, False, True, False, False]
     assert data.rewards.tolist() == [0, 1, 2, 3, 4]
-    with pytest.raises(DemonstrationError, match=r"nothing in it says who demonstrated: use by_one\(...\)"):
+    with pytest.raises(DemonstrationError, match=r"does not say who demonstrated: its infos are pickled.*by_one"):
         ileed.read(tmp_path / "data.npz")
 
 

@@ -90,7 +90,7 @@ def test_small_images_that_are_not_encoded_come_back(tmp_path):
 
 def test_a_folder_that_is_there_is_not_replaced(tmp_path):
     write_minari(world(), tmp_path / "data-v0")
-    with pytest.raises(DemonstrationError, match="is there already, and data sets are not replaced"):
+    with pytest.raises(DemonstrationError, match="exists already, and data sets are not replaced"):
         write_minari(world(), tmp_path / "data-v0")
 
 
@@ -307,7 +307,7 @@ def test_a_file_outside_the_folder_is_not_read(tmp_path):
     file = tmp_path / "data-v0" / "data" / "main_data.hdf5"
     shutil.move(file, tmp_path / "elsewhere.hdf5")
     file.symlink_to(tmp_path / "elsewhere.hdf5")
-    with pytest.raises(DemonstrationError, match="leads out of the data set, and is not followed"):
+    with pytest.raises(DemonstrationError, match="is a link out of the data set, which is not followed"):
         ileed.read(tmp_path / "data-v0")
 
 

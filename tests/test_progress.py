@@ -13,7 +13,7 @@ import ileed
 from ileed.cli import console, run
 from ileed.fitting import Progress
 from ileed.formats import format_of
-from ileed.formats.parts import write_parts
+from ileed.formats.parquet import write_parts
 from ileed.model import expertise
 from ileed.parallel import executor
 

@@ -187,7 +187,7 @@ def test_a_failure_to_write_leaves_the_old_file_as_it_was(tmp_path, monkeypatch)
     [
         ({"observations": {"object": 1}}, "take 1 numbers but an observation has 3"),
         ({"observations": {"a/b": 3}}, "'a/b' cannot name a part"),
-        ({"states": np.zeros((2, 1))}, "24 steps but 2 states"),
+        ({"states": np.zeros((2, 1))}, "24 observations but 2 values in states"),
         ({"next_observations": np.zeros((24, 2))}, "next_observations have 2 numbers but observations 3"),
         ({"masks": {"short": [9]}}, "'short' names episode 9: episodes go from 0 to 5"),
         ({"masks": {"better": [0]}}, "two masks 'better'"),
@@ -352,7 +352,7 @@ def test_a_real_file_of_one_person_has_to_be_told_so():
 
 def test_a_real_file_without_masks_has_to_be_told_who_too():
     path = real("can_mg_low_dim.hdf5")
-    with pytest.raises(DemonstrationError, match="the file has no masks"):
+    with pytest.raises(DemonstrationError, match="no operator masks"):
         ileed.read(path)
     data = ileed.read(path, demonstrator=by_one("machine"))
     assert (data.episode_count, len(data), data.observations.shape[1]) == (2, 300, 23)
@@ -373,10 +373,10 @@ def test_a_real_file_written_again_reads_the_same(name, tmp_path):
 BAD = {
     "no data group": ({}, {}, None, "holds no demonstrations"),
     "missing mask": (
-        {"demo_0": episode()}, {"left": ["demo_0"]}, by_mask("right"), "no mask 'right': the file has 'left'",
+        {"demo_0": episode()}, {"left": ["demo_0"]}, by_mask("right"), "no mask 'right': it has 'left'",
     ),
-    "no masks": ({"demo_0": episode()}, {}, by_mask("right"), "no mask 'right': the file has no masks"),
-    "nobody": ({"demo_0": episode()}, {"left": ["demo_9"]}, by_mask("left"), "no demonstration of the file is in"),
+    "no masks": ({"demo_0": episode()}, {}, by_mask("right"), "no mask 'right': it has none"),
+    "nobody": ({"demo_0": episode()}, {"left": ["demo_9"]}, by_mask("left"), "no episode of the file is in"),
     "two masks": (
         {"demo_0": episode()}, {"a": ["demo_0"], "b": ["demo_0"]}, by_mask("a", "b"),
         "demo_0 is in two masks, 'a' and 'b'",
@@ -400,7 +400,7 @@ BAD = {
     "no observations": ({"demo_3": {"actions": np.zeros((3, 2))}}, {}, by_one("ann"), "dataset_states_to_obs.py"),
     "no steps": ({"demo_3": episode(0)}, {}, by_one("ann"), "demo_3 has no steps"),
     "images only": (
-        {"demo_0": {"actions": np.zeros((2, 1)), "obs/eye": np.zeros((2, 4, 4))}}, {}, by_one("ann"), "has images only",
+        {"demo_0": {"actions": np.zeros((2, 1)), "obs/eye": np.zeros((2, 4, 4))}}, {}, by_one("ann"), "has only images",
     ),
     "widths": (
         {"demo_0": episode(), "demo_1": episode(**{"obs/a": np.zeros((3, 5))})}, {}, by_one("ann"),
@@ -422,9 +422,9 @@ def test_a_bad_file_is_refused_in_one_sentence(kind, tmp_path):
 
 def test_unknown_observations_and_filters_are_answered_with_what_there_is(tmp_path):
     path = plain_file(tmp_path / "data.hdf5", {"demo_0": episode()}, masks={"left": ["demo_0"], "gone": ["demo_4"]})
-    with pytest.raises(DemonstrationError, match="no observation 'b': the file has 'a'"):
+    with pytest.raises(DemonstrationError, match="no observation 'b': it has 'a'"):
         read_robomimic(path, demonstrator=by_one("ann"), observations=["b"])
-    with pytest.raises(DemonstrationError, match="no mask 'right': the file has 'gone', 'left'"):
+    with pytest.raises(DemonstrationError, match="no mask 'right': it has 'gone', 'left'"):
         read_robomimic(path, demonstrator=by_one("ann"), filter_key="right")
     with pytest.raises(DemonstrationError, match="'gone' names no demonstration"):
         read_robomimic(path, demonstrator=by_one("ann"), filter_key="gone")

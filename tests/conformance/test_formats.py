@@ -109,6 +109,14 @@ def test_numbers_keep_their_type(tmp_path_factory, format_of, data, observation_
 
 
 @each_writer
+def test_several_observations_keep_their_names(format_of, tmp_path):
+    arrays = {"state": np.linspace(0, 1, 15, dtype=np.float32).reshape(5, 3), "wrist": np.ones((5, 2, 2), np.uint8)}
+    actions = np.linspace(-1, 1, 5)[:, None]
+    data = Demonstrations(observations=arrays, actions=actions, demonstrator=["ann"] * 5, episode=[0, 0, 0, 1, 1])
+    assert written(data, format_of, tmp_path).equals(data)
+
+
+@each_writer
 def test_an_option_that_a_writer_lacks_is_refused_before_anything_is_written(format_of, tmp_path):
     path = tmp_path / f"data{format_of.suffixes[0]}"
     with pytest.raises(DemonstrationError, match="colour does not apply to the format") as caught:
@@ -185,15 +193,12 @@ def write_lines(path: Path) -> Path:
     return path
 
 
-def test_a_further_format_is_one_module_and_its_name(tmp_path, monkeypatch):
-    (tmp_path / "lines.py").write_text(LINES)
-    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
-    monkeypatch.setattr(formats, "_OURS", (*formats._OURS, "lines"))
-    monkeypatch.delitem(sys.modules, "ileed.formats.lines", raising=False)
+def test_a_further_format_is_one_module_and_one_line(tmp_path, monkeypatch):
+    namespace: dict[str, object] = {}
+    exec(LINES, namespace)
+    monkeypatch.setattr(formats, "_OURS", (*formats._OURS, namespace["FORMAT"]))
     data = ileed.read(write_lines(tmp_path / "steps.jsonl"), limit=4)
     assert (len(data), data.names) == (4, ("a", "b"))
-    monkeypatch.delitem(sys.modules, "ileed.formats.lines")
-    monkeypatch.delattr(formats, "lines")
 
 
 @pytest.fixture

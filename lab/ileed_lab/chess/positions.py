@@ -34,7 +34,7 @@ from ileed import DemonstrationError, Demonstrations, runs
 from ileed.data import Array
 from ileed.data.columns import is_text
 from ileed.errors import brief
-from ileed.formats.parquet import ParquetFile
+from ileed.formats.files import ParquetFile
 from ileed.parallel.runtime import check_fits
 from ileed_lab.chess import board
 

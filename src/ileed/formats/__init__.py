@@ -3,7 +3,7 @@
 `read` and `write` are the only doors; a format answers everything else about itself (`AbstractFormat`). This package
 must not know about fitting, rating or reports.
 
-A format of the library is a module of this package with a `FORMAT`, and its name in `_OURS`. A package adds one by
+A format of the library is a module of this package with a `FORMAT`, and a line in `_OURS`. A package adds one by
 an entry point of the group `ileed.formats` whose value is an `AbstractFormat`. The library's own formats go first.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from ileed.errors import (
     printable,
     true_or_false,
 )
+from ileed.formats import crowd, imitation, lerobot, minari, parquet, robomimic, tables
 from ileed.formats.core import (
     AbstractFormat,
     Candidate,
@@ -46,8 +46,7 @@ from ileed.formats.imitation import read_imitation, write_imitation
 from ileed.formats.lerobot import read_lerobot, write_lerobot
 from ileed.formats.minari import read_minari, write_minari
 from ileed.formats.openpi import read_openpi_filter, write_openpi_filter
-from ileed.formats.parquet import read_parquet, write_parquet
-from ileed.formats.parts import read_parts, write_parts
+from ileed.formats.parquet import read_parquet, read_parts, write_parquet, write_parts
 from ileed.formats.robomimic import label_robomimic, read_robomimic, write_robomimic
 from ileed.formats.tables import from_table
 from ileed.runs import stores
@@ -89,7 +88,16 @@ __all__ = [
     "write_robomimic",
 ]
 
-_OURS = ("parquet", "robomimic", "tables", "lerobot", "minari", "imitation", "crowd", "parts")
+_OURS: tuple[AbstractFormat, ...] = (
+    parquet.FORMAT,
+    robomimic.FORMAT,
+    tables.FORMAT,
+    lerobot.FORMAT,
+    minari.FORMAT,
+    imitation.FORMAT,
+    crowd.FORMAT,
+    parquet.FOLDER,  # recognises any folder with an Arrow file
+)
 
 
 def read(
@@ -99,14 +107,14 @@ def read(
     progress: Callable[[int, int], object] | None = None,
     **options: Any,
 ) -> Demonstrations:
-    """Demonstrations from a file or folder of any format.
+    """Read demonstrations from a file or folder of any format.
 
     Args:
         path: A file or folder, an address in an object store, or a data set of the Hugging Face hub
             (hf://datasets/OWNER/NAME, with @REVISION and /PATH where needed), of which no videos and images are
             downloaded.
-        demonstrator: Where the data set names its demonstrators, such as `by_column("operator")`; None for the place
-            where the format keeps them. The name of a column for tables.
+        demonstrator: Where the data set names its demonstrators, such as `by_column("operator")`, or for tables the
+            name of a column; None for the place where the format keeps them.
         progress: Called with the number of bytes read and their total, by formats that are read in blocks.
         options: Those of the format, such as `observations` and `filter_key` for robomimic files, or `action`,
             `episode` and `features` for tables, as in `from_table`. An option that the format lacks is refused.
@@ -138,9 +146,9 @@ def write(
 ) -> None:
     """Write demonstrations as a file or folder, completely or not at all.
 
-    The suffix of the path selects the format unless `format` names it; a folder has no suffix, so that its format must
-    be named. `options` are those of the format's writer. An existing path is an error, unless `overwrite` is set. Then
-    a file is replaced, and in a folder the files that an earlier call wrote; others in it stay.
+    The suffix of the path selects the format unless `format` names it; a folder has no suffix, so its format must be
+    named. `options` are those of the format's writer. An existing path is an error unless `overwrite` is set, which
+    replaces a file, or in a folder the files that an earlier call wrote; others in it stay.
     """
     check_demonstrations(demonstrations)
     path = path_of("path", path, rule="pass the path of a file or folder", error=DemonstrationError)
@@ -173,18 +181,17 @@ def check_output(path: Path, *, overwrite: bool) -> None:
         )
 
 
-def our_formats() -> Iterator[AbstractFormat]:
+def our_formats() -> tuple[AbstractFormat, ...]:
     """The library's own formats."""
-    for name in _OURS:
-        yield import_module(f"{__name__}.{name}").FORMAT
+    return _OURS
 
 
 def formats(broken: list[IleedError] | None = None) -> Iterator[AbstractFormat]:
     """Every format, ours first; a package that contributes one is imported when its turn comes.
 
-    Contributions that cannot be loaded, or are not an `AbstractFormat`, are left out; errors are added to `broken`.
+    A contribution that cannot be loaded or is not an `AbstractFormat` is left out, and its error added to `broken`.
     """
-    yield from our_formats()
+    yield from _OURS
     yield from (found for _, found in _CONTRIBUTED.usable(broken))
 
 
@@ -231,11 +238,13 @@ _CONTRIBUTED: plugins.Registry[AbstractFormat] = plugins.Registry(plugins.FORMAT
 def shipped(name: str = "obstacles") -> Demonstrations:
     """A data set that comes with the package.
 
-    "obstacles", of the demo: ten demonstrators in MiniGrid's Dynamic-Obstacles, 1,000 steps each. The first follows an
-    expert with probability 0.99, the others with 0.01; otherwise they act at random. "square": six operators of three
-    tiers in robosuite's Square, two episodes each: enough to try things out, too little to learn from.
-    `ileed demonstrate minigrid/obstacles --population beta-1 --out FILE` makes the former, and
-    `ileed demonstrate robot/square --out FILE` fifty episodes of each operator, of which the latter has the first two.
+    "obstacles", used by the demo, has ten demonstrators in MiniGrid's Dynamic-Obstacles, 1,000 steps each. The first
+    follows an expert with probability 0.99, the others with 0.01; otherwise they act at random. `ileed demonstrate
+    minigrid/obstacles --population beta-1 --out FILE` generates it.
+
+    "square" has six operators of three tiers in robosuite's Square with two episodes each: enough to try things out,
+    too little to learn from. `ileed demonstrate robot/square --out FILE` generates fifty episodes of each operator, of
+    which these are the first two.
     """
     files = {"obstacles": "obstacles-beta-1.parquet", "square": "square-small.hdf5"}
     return read(Path(__file__).parent / "shipped" / files[one_of("name", name, files, error=DemonstrationError)])

@@ -1,4 +1,4 @@
-"""The interface of a format: what callers ask about one, and labellers, which say where it names its demonstrators."""
+"""The interface of a format, labellers, which say where a data set names its demonstrators, and what formats share."""
 
 from __future__ import annotations
 
@@ -6,17 +6,32 @@ import csv
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, final
 
-from ileed.data import Demonstrations
-from ileed.data.rules import listed
-from ileed.errors import DemonstrationError, SettingsError, brief, did_you_mean, path_of, refuse_damage, text
+import numpy as np
 
-_EPISODE = "episode"
+from ileed.data import Array, Demonstrations, Encoding
+from ileed.data.encoding import numbered_names
+from ileed.data.rules import listed
+from ileed.errors import (
+    DemonstrationError,
+    SettingsError,
+    UnnamedDemonstratorError,
+    brief,
+    did_you_mean,
+    path_of,
+    refuse_damage,
+    text,
+    texts_or_none,
+    whole_number,
+)
+from ileed.formats.files import check_there, noted_arrays, noted_encoding, shape_as_noted
+
+# --- who demonstrated
 
 
 class Candidate(NamedTuple):
@@ -34,15 +49,15 @@ class Candidate(NamedTuple):
 class Labeller:
     """Says who demonstrated each episode, or where the data set says so; each format accepts some kinds."""
 
-    is_by_step: ClassVar[bool] = False
-    """Whether the data set names the demonstrator of each step, and not of each episode."""
+    option: ClassVar[str] = ""
+    """The option of the command."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             text(name, value, error=DemonstrationError)
 
     def labels(self, episodes: Sequence[str]) -> list[str] | None:
-        """The demonstrator of each episode, or None if the data set has to be asked."""
+        """The demonstrator of each episode, or None if the data set holds them."""
         return None
 
     @property
@@ -51,18 +66,12 @@ class Labeller:
         return None
 
 
-def accept(labeller: Labeller | None, *kinds: type[Labeller], title: str, use: str) -> None:
-    """Refuse a labeller that a format cannot follow; `use` names one that it can."""
-    if labeller is not None and not isinstance(labeller, kinds):
-        raise DemonstrationError(f"{labeller!r} does not apply to {title}: use {use}")
-
-
 @final
 @dataclass(frozen=True)
 class by_column(Labeller):  # noqa: N801 (reads as a phrase: read(..., demonstrator=by_column("operator")))
     """A column of the data set names the demonstrator of each step."""
 
-    is_by_step: ClassVar[bool] = True
+    option: ClassVar[str] = "--demonstrator"
     column: str
 
     @property
@@ -73,8 +82,9 @@ class by_column(Labeller):  # noqa: N801 (reads as a phrase: read(..., demonstra
 @final
 @dataclass(frozen=True)
 class by_one(Labeller):  # noqa: N801
-    """One demonstrator, of this name, did everything in the data set."""
+    """One demonstrator, of this name, recorded the whole data set."""
 
+    option: ClassVar[str] = "--one"
     name: str
 
     def labels(self, episodes: Sequence[str]) -> list[str]:
@@ -86,6 +96,7 @@ class by_one(Labeller):  # noqa: N801
 class by_episode_metadata(Labeller):  # noqa: N801
     """The metadata of each episode name its demonstrator under this key, as in Minari's data sets."""
 
+    option: ClassVar[str] = "--demonstrator"
     name: str
 
     @property
@@ -105,6 +116,7 @@ class by_mask(Labeller):  # noqa: N801
     by_mask(names=('better_operator_1', 'worse_operator_1'), unmatched='drop')
     """
 
+    option: ClassVar[str] = "--masks"
     names: tuple[str, ...]
     unmatched: Literal["error", "drop"]
 
@@ -119,6 +131,9 @@ class by_mask(Labeller):  # noqa: N801
         object.__setattr__(self, "unmatched", unmatched)
 
 
+_EPISODE = "episode"
+
+
 @final
 @dataclass(frozen=True)
 class by_episode_table(Labeller):  # noqa: N801
@@ -128,6 +143,7 @@ class by_episode_table(Labeller):  # noqa: N801
     of the second column, where it is not `operator`. Other columns and rows of other episodes are ignored.
     """
 
+    option: ClassVar[str] = "--episode-table"
     path: str | os.PathLike[str]
     column: str = "operator"
 
@@ -151,6 +167,7 @@ class by_episode_table(Labeller):  # noqa: N801
         return [found[episode] for episode in episodes]
 
     def _rows(self) -> list[tuple[str, str]]:
+        """The episode and the demonstrator of each row."""
         path = path_of("path", self.path, error=DemonstrationError)
         if not os.path.isfile(path):
             raise DemonstrationError(f"there is no file {brief(str(path))}: check the path")
@@ -159,13 +176,9 @@ class by_episode_table(Labeller):  # noqa: N801
             first = content.partition("\n")[0]
             separator = max(",", ";", "\t", key=first.count)
             header, *rows = list(csv.reader(content.splitlines(), delimiter=separator)) or [[]]
-        for name in (_EPISODE, self.column):
-            if header.count(name) != 1:
-                twice = "has the column twice" if name in header else f"has no column {name!r}"
-                raise DemonstrationError(
-                    f"{path} {twice}{did_you_mean(name, header)}: it has {listed(header, most=12)}, and needs "
-                    f"{_EPISODE!r} and {self.column!r} once each"
-                )
+        check_there(path, "column", (_EPISODE, self.column), header)
+        if repeated := [name for name in (_EPISODE, self.column) if header.count(name) > 1]:
+            raise DemonstrationError(f"{path} has the column {repeated[0]!r} twice: keep one of them")
         places = header.index(_EPISODE), header.index(self.column)
         if short := next((row for row in rows if row and len(row) <= max(places)), None):
             raise DemonstrationError(f"{path} has the row {brief(short)}: give every row as many values as the header")
@@ -183,13 +196,121 @@ def episode_tables(folder: Path) -> list[Candidate]:
     return found
 
 
-def candidates(kind: str, labels: dict[str, list[str | int]]) -> list[Candidate]:
-    """The candidates among places of one kind, by name, each with the labels that its episodes have."""
+def candidates(kind: str, episodes: Iterable[Mapping[str, Any]]) -> list[Candidate]:
+    """The candidates of one kind: the entries of episodes that hold names or whole numbers."""
+    found: dict[str, list[str | int]] = {}
+    for values in episodes:
+        for name, value in values.items():
+            if (label := plain_label(value)) is not None:
+                found.setdefault(name, []).append(label)
     return [
-        Candidate(kind.format(name), len(set(each)), len(each), f"--demonstrator {name}")
-        for name, each in sorted(labels.items())
-        if each
+        Candidate(kind.format(name), len(set(labels)), len(labels), f"--demonstrator {name}")
+        for name, labels in sorted(found.items())
     ]
+
+
+def labels_of(
+    labeller: Labeller | None, episodes: Sequence[str], *lookups: type[Labeller], title: str
+) -> list[str] | None:
+    """The labels that a labeller knows itself, or None if it is one of the `lookups` in the data set."""
+    labels = None if labeller is None else labeller.labels(episodes)
+    if labels is None:
+        check_lookup(labeller, *lookups, title=title)
+    return labels
+
+
+def check_lookup(labeller: Labeller | None, *lookups: type[Labeller], title: str) -> None:
+    """Refuse a labeller that the format called `title` cannot look up."""
+    if labeller is not None and not isinstance(labeller, lookups):
+        message = f"{labeller!r} does not apply to {title}: use {_ways(lookups)}"
+        raise DemonstrationError(message, code="labeller-unsupported")
+
+
+def unnamed(path: Path, found: str, *lookups: type[Labeller]) -> UnnamedDemonstratorError:
+    """The error for a data set that does not name its demonstrators; `found` is what it has instead."""
+    message = f"{path} does not say who demonstrated: {found}; use {_ways((*lookups, by_episode_table, by_one))}"
+    return UnnamedDemonstratorError(message, code="demonstrator-unnamed")
+
+
+def _ways(kinds: Sequence[type[Labeller]]) -> str:
+    options = dict.fromkeys(kind.option for kind in kinds)
+    calls = [f"{kind.__name__}(...)" for kind in kinds]
+    return f"{_either(calls)} (at the command: {_either([*options])})"
+
+
+def _either(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def plain_label(value: Any) -> str | int | None:
+    """A value as the label of a demonstrator: a name or a whole number; None for anything else."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return plain if isinstance(plain, str) or (isinstance(plain, int) and not isinstance(plain, bool)) else None
+
+
+# --- observations by key
+
+
+def observation_keys(observations: object) -> tuple[str, ...] | None:
+    """The option `observations` of a reader: names of keys, at least one, or None for the format's default."""
+    keys = texts_or_none("observations", observations, error=DemonstrationError)
+    if keys == ():
+        message = "observations is empty: name one or more, or pass None for the default"
+        raise DemonstrationError(message, code="observations-empty")
+    return keys
+
+
+def join_observations(
+    parts: Mapping[str, Array],
+    actions: Array,
+    notes: Mapping[str, Any],
+    place: str,
+    *,
+    inputs: Sequence[str] = (),
+    action: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The observations under several keys side by side, and their names, as `Demonstrations` takes them.
+
+    Args:
+        parts: (step, ...) the observations under each key.
+        actions: (step,) discrete or (step, dimension) continuous actions.
+        notes: those of our writer, whose shape and encoding apply if it wrote the same keys.
+        place: where the notes stand.
+        inputs: the name of each number; by default its key, with an index where the key holds several.
+        action: the name of each dimension of a continuous action.
+    """
+    flat = [values.reshape(len(values), -1) for values in parts.values()]
+    joined = np.concatenate(flat, axis=1)
+    if [*parts] == notes.get("observations"):
+        joined = shape_as_noted(joined, notes, place)
+        return {"observations": joined, "encoding": noted_encoding(notes), "arrays": noted_arrays(notes)}
+    if not inputs:
+        widths = zip(parts, flat, strict=True)
+        inputs = [name for key, part in widths for name in numbered_names(key, part.shape[1])]
+    count = notes.get("action_count", 0)
+    return {
+        "observations": joined,
+        "encoding": Encoding.of_numbers(inputs, actions, action_count=count, action=action),
+    }
+
+
+def division(data: Demonstrations, observations: Mapping[str, int] | None, default: str) -> dict[str, int]:
+    """How many numbers of an observation each key takes; without a choice of the caller, `default` takes all."""
+    keys = {default: data.observation_size} if observations is None else dict(observations)
+    for key, taken in keys.items():
+        text("a key of observations", key, error=DemonstrationError)
+        rule = "pass how many numbers of an observation it takes, one or more"
+        whole_number(f"the key {key!r} of observations", taken, least=1, rule=rule, error=DemonstrationError)
+    if (total := sum(keys.values())) != data.observation_size:
+        found = f"the keys {keys} take {total} numbers but an observation has {data.observation_size}"
+        raise DemonstrationError(f"{found}: they must take them all", code="observations-division")
+    return keys
+
+
+def divided(rows: Array, keys: Mapping[str, int]) -> dict[str, Array]:
+    """(step, number) the part of observations that each key takes."""
+    parts = np.split(rows.reshape(len(rows), -1), np.cumsum([*keys.values()])[:-1], axis=1)
+    return dict(zip(keys, parts, strict=True))
 
 
 # --- the interface
@@ -200,7 +321,7 @@ def candidates(kind: str, labels: dict[str, list[str | int]]) -> list[Candidate]
 class Option:
     """An option of a format as the command offers it: the name of the keyword argument, the type, one line of help.
 
-    `parse` converts the value at the command to the one that the format takes. `flag` is `--name` unless it is given.
+    `parse` converts the value at the command to the one that the format takes. `flag` is `--name` by default.
     """
 
     name: str
@@ -278,7 +399,7 @@ class AbstractFormat(ABC):
 
     @abstractmethod
     def columns(self, path: Path) -> Sequence[str]:
-        """The names of the columns of a data set, from as little of it as possible."""
+        """The names of the columns of a data set; reads as little of it as possible."""
 
     def recognises(self, path: Path) -> bool:
         """Whether a path with one of the suffixes holds this format, where others have the same suffix."""
@@ -291,7 +412,7 @@ class AbstractFormat(ABC):
     def labeller(self, demonstrator: Labeller | str | None) -> Labeller | None:
         """The labeller that a caller of `ileed.read` means; text is ambiguous unless every place is a column."""
         if isinstance(demonstrator, str):
-            rule = f"pass where it stands, as in by_column({demonstrator!r})"
+            rule = f"pass where the name stands, as in by_column({demonstrator!r})"
             raise DemonstrationError(f"demonstrator is {brief(demonstrator)}: {rule}")
         return demonstrator
 
@@ -320,13 +441,6 @@ class AbstractFormat(ABC):
         return () if self.write is None else _options(self.write, ("data", "path"))
 
 
-def check_options(given: Collection[str], known: Sequence[str], what: str) -> None:
-    """Refuse an option that a reader or writer does not have, with the names of those that it has."""
-    if unknown := next((name for name in given if name not in known), None):
-        there = f"the options of these are {', '.join(known)}" if known else "leave it out"
-        raise DemonstrationError(f"{unknown} does not apply to {what}{did_you_mean(unknown, known)}: {there}")
-
-
 def _is_suffix(value: object) -> bool:
     return value == "" or (isinstance(value, str) and value.startswith(".") and value == value.lower())
 
@@ -335,8 +449,15 @@ def _options(function: Callable[..., Any], own: Collection[str]) -> tuple[str, .
     return tuple(name for name in inspect.signature(function).parameters if name not in own)
 
 
+def check_options(given: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Refuse an option that a reader or writer does not have."""
+    if unknown := next((name for name in given if name not in known), None):
+        rule = f"the options of these are {', '.join(known)}" if known else "leave it out"
+        raise DemonstrationError(f"{unknown} does not apply to {what}{did_you_mean(unknown, known)}: {rule}")
+
+
 def flat_table(path: Path, names: Sequence[str]) -> DemonstrationError:
-    """The error for a table that was given without the roles of its columns."""
+    """The error for a table whose columns were given no roles."""
     return DemonstrationError(
         f"{path} is a flat table with the columns {listed(names, most=20)}: say which is the action and which "
         "names the demonstrator, with --action and --demonstrator, or in Python with "

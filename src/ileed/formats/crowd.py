@@ -18,16 +18,21 @@ import pyarrow.compute as pc
 from ileed.data import Array, Demonstrations
 from ileed.data.columns import Column
 from ileed.data.rules import listed
-from ileed.errors import DemonstrationError, brief, did_you_mean, instance_of
-from ileed.formats.core import AbstractFormat, Labeller, accept, by_column
-from ileed.formats.files import file_in
+from ileed.errors import DemonstrationError, instance_of
+from ileed.formats import core
+from ileed.formats.core import AbstractFormat, Labeller, by_column
+from ileed.formats.files import check_there, file_in
 from ileed.formats.tables import from_table, open_table
 
 TASK, GOLD = "task", "gold"  # skill columns: the name of each row's task, and its true label
 _INDEX = "task number"
 _EXACT = 2.0**53  # below which a floating-point number holds every whole one
-_USUAL = {"task": ("task", "question"), "worker": ("worker",), "label": ("label", "answer")}
-_TRUE = ("true_label", "truth", "gold", "label", "answer")
+_USUAL = {
+    "task": ("task", "question"),
+    "worker": ("worker",),
+    "label": ("label", "answer"),
+    "true label": ("true_label", "truth", "gold", "label", "answer"),
+}
 ANSWERS, _TRUTH = "answer.csv", "truth.csv"
 
 
@@ -36,11 +41,14 @@ def from_answers(
 ) -> Demonstrations:
     """Demonstrations from a table of answers: the observation is the task's number, the action is the label.
 
-    `table` is as in `from_table`; `task`, `worker` and `label` name its columns, by default as crowd-kit does (task,
-    worker, label) or as question, worker, answer. Tasks are numbered in the order of their names; the skill column
-    `task` holds those names, `encoding` those of labels. `gold` is a table of true labels of some tasks (task, and
-    true_label or truth), or a Series of pandas by task: they become the skill column `gold`, empty where none is known.
-    No fit looks at either unless it is asked to.
+    Tasks are numbered in the order of their names; the skill column `task` holds those names, `encoding` the names of
+    labels. True labels become the skill column `gold`, empty where they are unknown. No fit uses either by default.
+
+    Args:
+        table: As in `from_table`.
+        task, worker, label: The columns, by default called as in crowd-kit (task, worker, label) or question, worker,
+            answer.
+        gold: True labels of some tasks: a table (task, and true_label or truth), or a pandas Series indexed by task.
 
     >>> answers = {"task": ["t1", "t1", "t2", "t2"], "worker": ["ann", "bob", "ann", "bob"],
     ...            "label": ["cat", "dog", "dog", "dog"]}
@@ -53,8 +61,9 @@ def from_answers(
     given = {"task": task, "worker": worker, "label": label}
     for role, name in given.items():
         instance_of(role, name, str | None, rule="pass the name of a column, or None", error=DemonstrationError)
-    found = open_table(table, wanted=None, as_text=_names(given, "task", "worker"), infer=_names(given, "label"))
-    names = {role: _column(found, role, _USUAL[role], name) for role, name in given.items()}
+    possible = {role: [name] if name else _USUAL[role] for role, name in given.items()}
+    found = open_table(table, wanted=None, as_text=(*possible["task"], *possible["worker"]), infer=possible["label"])
+    names = {role: _column(found, role, name) for role, name in given.items()}
     tasks, index = _number(Column.of(found, names["task"]))
     columns = {_INDEX: pa.array(index), names["worker"]: found.column(names["worker"])}
     columns[names["label"]] = _whole(found, names["label"])
@@ -65,43 +74,35 @@ def from_answers(
     return replace(data, observations=index[:, None], skills=skills)
 
 
+def _column(table: pa.Table, role: str, name: str | None) -> str:
+    """The column of a role: the given name, or the one of the usual names that the table has."""
+    if name is not None:
+        check_there("the table", "column", [name], table.column_names)
+        return name
+    there = [each for each in _USUAL[role] if each in table.column_names]
+    if len(there) != 1:
+        found = "two of the columns" if there else "none of the columns"
+        has = f"the table has {listed(table.column_names, most=12)}, {found} {listed(_USUAL[role])}"
+        raise DemonstrationError(f"{has}: say which holds the {role}, with {role}=")
+    return there[0]
+
+
 def _whole(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """The labels; floating-point ones, which pandas makes of whole numbers, as integers, and none with a fraction."""
+    """The labels; whole floating-point ones, as pandas stores integers with gaps, become integers again."""
     labels = table.column(name)
     if not pa.types.is_floating(labels.type):
         return labels
     known = labels.drop_null().to_numpy()
     if not (np.abs(known) < _EXACT).all():
-        return labels  # missing, infinite or beyond whole numbers: refused as those of other tables are
-    apart = known[known != np.floor(known)]
-    if len(apart):
-        found = f"the label {apart[0]:g} in the column {name!r} is a number with a fraction"
+        return labels  # missing, infinite or too large: `from_table` refuses them
+    if len(fractional := known[known != np.floor(known)]):
+        found = f"the label {fractional[0]:g} in the column {name!r} is a number with a fraction"
         raise DemonstrationError(f"{found}, and a label is one of several names or whole numbers: round or name them")
     return labels.cast(pa.int64())
 
 
-def _names(given: dict[str, str | None], *roles: str) -> tuple[str, ...]:
-    """The names that the columns of some roles may have."""
-    return tuple(name for role in roles for name in ([given[role]] if given[role] else _USUAL[role]) if name)
-
-
-def _column(table: pa.Table, role: str, usual: Sequence[str], name: str | None) -> str:
-    """The name of a role's column: the one that was given, or one of the usual names that the table has."""
-    if name is not None:
-        if name not in table.column_names:
-            has = f"the table has {listed(table.column_names, most=12)}"
-            raise DemonstrationError(f"there is no column {brief(name)}{did_you_mean(name, table.column_names)}: {has}")
-        return name
-    there = [each for each in usual if each in table.column_names]
-    if len(there) != 1:
-        found = "two of the columns" if there else "none of the columns"
-        has = f"the table has {listed(table.column_names, most=12)}, {found} {listed(usual)}"
-        raise DemonstrationError(f"{has}: say which holds the {role}, with {role}=")
-    return there[0]
-
-
 def _number(column: Column) -> tuple[tuple[str, ...], Array]:
-    """The names of all tasks, numbers in the order of numbers, and each row's index into them."""
+    """The names of all tasks, numbers in numerical order, and each row's index into them."""
     column.check_present(role="the task")
     text = column.text()
     words = pc.unique(text).to_pylist()
@@ -113,13 +114,13 @@ def _number(column: Column) -> tuple[tuple[str, ...], Array]:
 def _gold(gold: Any, task: str, tasks: Sequence[str]) -> Array:
     """The true label of each task, empty where none is known."""
     table = gold.to_frame().reset_index() if hasattr(gold, "to_frame") and hasattr(gold, "index") else gold
-    found = open_table(table, wanted=None, as_text=(task, *_USUAL["task"], *_TRUE), infer=())
-    column = task if task in found.column_names else _column(found, "task", _USUAL["task"], None)
+    found = open_table(table, wanted=None, as_text=(task, *_USUAL["task"], *_USUAL["true label"]), infer=())
+    column = task if task in found.column_names else _column(found, "task", None)
     others = [name for name in found.column_names if name != column]
-    label = others[0] if len(others) == 1 else _column(found, "true label", _TRUE, None)
+    label = others[0] if len(others) == 1 else _column(found, "true label", None)
     about, true = Column.of(found, column), Column.of(found, label)
-    for each, role in ((about, "the task"), (true, "the true label")):
-        each.check_present(role=role)
+    about.check_present(role="the task")
+    true.check_present(role="the true label")
     known: dict[str, str] = {}
     for name, word in zip(about.text().to_pylist(), true.text().to_pylist(), strict=True):
         if known.setdefault(name, word) != word:
@@ -132,8 +133,8 @@ def _gold(gold: Any, task: str, tasks: Sequence[str]) -> Array:
 
 
 def read_folder(path: str | Path, *, demonstrator: Labeller | None = None) -> Demonstrations:
-    """A folder of answer.csv (question, worker, answer) and, where there is one, truth.csv (question, truth)."""
-    accept(demonstrator, by_column, title="crowd tables", use="by_column(...)")
+    """Read a folder of answer.csv (question, worker, answer) and, optionally, truth.csv (question, truth)."""
+    core.check_lookup(demonstrator, by_column, title="crowd tables")
     worker = None if demonstrator is None else demonstrator.place
     gold = file_in(Path(path), _TRUTH) if (Path(path) / _TRUTH).exists() else None
     return from_answers(file_in(Path(path), ANSWERS), worker=worker, gold=gold)

@@ -1,8 +1,8 @@
 """imitation's trajectories: a folder that HuggingFace's `datasets` saved, or an older npz file; nothing is unpickled.
 
 A row of the folder's Arrow table is a trajectory: `obs` (one more than actions), `acts`, `infos` (one text of JSON for
-each action, as jsonpickle writes it), `terminal` (whether it ended the task) and optionally `rews`. The infos, read as
-plain JSON, name the demonstrator. What is written is read back exactly.
+each action, as jsonpickle writes it), `terminal` (whether it ended the task) and optionally `rews`. The infos, parsed
+as plain JSON, name the demonstrator. What is written is read back exactly.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from ileed.data import Array, Demonstrations, Source
 from ileed.data.columns import is_list
 from ileed.data.encoding import join_episodes
 from ileed.data.rules import listed
-from ileed.errors import DemonstrationError, UnnamedDemonstratorError, brief, path_of, refuse_damage
-from ileed.formats import files
-from ileed.formats.core import AbstractFormat, Candidate, Labeller, accept, by_column, candidates
+from ileed.errors import DemonstrationError, brief, path_of, refuse_damage
+from ileed.formats import core, files
+from ileed.formats.core import AbstractFormat, Candidate, Labeller, by_column
 
 _NEEDED = ("obs", "acts", "terminal")
-_COLUMNS = (*_NEEDED, "infos", "rews")
 _STATE, _ABOUT, _DATA = "state.json", "dataset_info.json", "data-00000-of-00001.arrow"
 _DEMONSTRATOR = "demonstrator"
 _DAMAGE = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError)
@@ -36,10 +35,10 @@ _MOST_NUMBERS = 2**31 - 1  # of a column: Arrow's lists count them in 32 bits
 
 
 class _Trajectories(NamedTuple):
-    """Trajectories as they are saved: episodes as `Demonstrations.from_episodes` takes them, infos as text, notes."""
+    """Trajectories as saved: episodes as `Demonstrations.from_episodes` takes them, parsed infos, and notes."""
 
     episodes: list[dict[str, Any]]
-    infos: list[list[str]] | None
+    infos: list[list[dict[str, Any]]] | None
     notes: dict[str, Any]
 
 
@@ -47,8 +46,8 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
     """Read demonstrations that imitation saved (`imitation.data.serialize.save`), or our own writer.
 
     `demonstrator` is `by_column(...)`, which names a key of the infos, or `by_one(...)`; None takes the key
-    `demonstrator` of the infos that our writer leaves. The infos of an npz file are pickled and are never read, so that
-    those need `by_one`. The observation after the last action is left out, since nobody acted on it.
+    `demonstrator` of the infos, as our writer saves it. The infos of an npz file are pickled and never read, so it
+    needs `by_one`. The observation after the last action is left out, since no action was taken there.
     """
     path = path_of("path", path, error=DemonstrationError)
     source = Source.of(path, read_imitation, demonstrator=demonstrator)
@@ -56,12 +55,13 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
     if not found.episodes:
         raise DemonstrationError(f"{path} holds no trajectories: choose one that has some")
     names, labels = _who(path, found, demonstrator)
-    columns = join_episodes(found.episodes, labels) | {"encoding": files.noted_encoding(found.notes)}
-    if files.is_absent("terminals", found.notes):
+    columns = join_episodes(found.episodes, labels)
+    columns |= {"encoding": files.noted_encoding(found.notes), "arrays": files.noted_arrays(found.notes)}
+    if "terminals" in found.notes.get("absent", ()):
         columns["terminals"] = None
     return Demonstrations(
         **columns,
-        **_ours(found),
+        **_from_infos(found),
         names=names,
         action_count=found.notes.get("action_count", 0),
         fps=found.notes.get("fps"),
@@ -69,27 +69,21 @@ def read_imitation(path: str | Path, *, demonstrator: Labeller | None = None) ->
     )
 
 
-# --- the folder
-
-
 def _read_folder(path: Path) -> _Trajectories:
     table = _table(path)
-    notes = files.schema_notes(table.schema.metadata, path)
-    if missing := [name for name in _NEEDED if name not in table.column_names]:
-        found = listed(table.column_names, most=12)
-        raise DemonstrationError(f"{path} has no column {missing[0]!r}, as trajectories have: it has {found}")
-    with refuse_damage(path, "Arrow", pa.ArrowException):
-        columns = {name: table.column(name).combine_chunks() for name in _COLUMNS if name in table.column_names}
-        columns = {name: _one_chunk(name, array) for name, array in columns.items()}
-        terminal = columns.pop("terminal").to_numpy(zero_copy_only=False)
-        infos = columns.pop("infos", None)
-        parts: dict[str, list[Any]] = {name: _rows(name, array) for name, array in columns.items()}
-        are_texts = infos is not None and is_list(infos.type) and pa.types.is_string(infos.type.value_type)
-        texts = infos.to_pylist() if are_texts else None
-    if terminal.dtype.kind not in "b":
+    files.check_there(path, "column", _NEEDED, table.column_names)
+    parts: dict[str, list[Any]] = {}
+    for name in ("obs", "acts", "rews"):
+        if name in table.column_names:
+            parts[name] = _rows(name, _whole(table, name))
+    terminal = files.as_numpy("terminal", table.column("terminal"))
+    if terminal.dtype.kind != "b" or terminal.ndim > 1:
         raise DemonstrationError(f"terminal of {path} holds {terminal.dtype}: it must be true or false for each row")
     parts["terminal"] = terminal.tolist()
-    return _Trajectories(_episodes(parts), texts, notes)
+    infos = None
+    if "infos" in table.column_names and table.schema.field("infos").type == pa.list_(pa.string()):
+        infos = [[_info(text) for text in texts] for texts in _whole(table, "infos").to_pylist()]
+    return _Trajectories(_episodes(parts), infos, files.schema_notes(table.schema, path))
 
 
 def _table(path: Path) -> pa.Table:
@@ -102,36 +96,23 @@ def _table(path: Path) -> pa.Table:
     found = [files.file_in(path, name) for name in names]
     _memory.check_fits(path, sum(file.stat().st_size for file in found))
     with refuse_damage(path, "Arrow", pa.ArrowException):
-        table = pa.concat_tables([files.read_arrow(file) for file in found])
-        if len(set(table.column_names)) < len(table.column_names):
-            raise ValueError("two columns have one name")
-        return table
+        return pa.concat_tables([files.read_arrow(file) for file in found])
 
 
-def _one_chunk(name: str, array: Any) -> pa.Array:
-    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    if whole.null_count:
-        raise DemonstrationError(f"{name!r} is missing in {whole.null_count:,} trajectories: leave these out")
-    return whole
+def _whole(table: pa.Table, name: str) -> pa.Array:
+    """A column without missing values, in one piece."""
+    array = table.column(name).combine_chunks()
+    if array.null_count:
+        raise DemonstrationError(f"{name!r} is missing in {array.null_count:,} trajectories: leave these out")
+    return array
 
 
 def _rows(name: str, array: pa.Array) -> list[Array]:
     """(row, ...) numbers of each trajectory, from lists of rows, which may be lists themselves."""
-    if not is_list(array.type):
+    values = files.as_numpy(name, pa.chunked_array([array.flatten()])) if is_list(array.type) else np.empty(0, object)
+    if values.dtype.kind not in "biuf":
         raise DemonstrationError(f"{name!r} holds {brief(str(array.type))}: it must be a list of numbers in each row")
-    ends = np.cumsum(array.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
-    flat, shape = array.flatten(), []
-    while is_list(flat.type):
-        lengths = np.unique(flat.value_lengths().to_numpy(zero_copy_only=False)) if len(flat) else np.array([0])
-        if flat.null_count or len(lengths) > 1:
-            raise DemonstrationError(f"{name!r} is ragged or has missing rows: every row must have the same numbers")
-        shape.append(int(lengths[0]))
-        flat = flat.flatten()
-    if flat.null_count:
-        raise DemonstrationError(f"{name!r} has {flat.null_count:,} missing values: leave those trajectories out")
-    if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type) or pa.types.is_boolean(flat.type)):
-        raise DemonstrationError(f"{name!r} holds {brief(str(flat.type))}: it must hold numbers")
-    values = flat.to_numpy(zero_copy_only=False).reshape(int(ends[-1]) if len(ends) else 0, *shape)
+    ends = np.cumsum(files.numbers(array.value_lengths()), dtype=np.int64)
     return np.split(values, ends[:-1]) if len(ends) else []
 
 
@@ -142,7 +123,10 @@ def _episodes(parts: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(parts, each, strict=True)) for each in zip(*parts.values(), strict=True)]
 
 
-# --- npz
+def _info(text: Any) -> dict[str, Any]:
+    """An info as plain JSON; what jsonpickle made of Python's objects stays a description of them."""
+    found = files.parse_json(text)
+    return found if isinstance(found, dict) else {}
 
 
 def _read_npz(path: Path) -> _Trajectories:
@@ -151,10 +135,8 @@ def _read_npz(path: Path) -> _Trajectories:
     with refuse_damage(path, "npz", *_DAMAGE):
         with zipfile.ZipFile(path) as archive:
             sizes = {each.filename.removesuffix(".npy"): each.file_size for each in archive.infolist()}
-        wanted = [name for name in ("obs", "acts", "terminal", "indices", "rews") if name in sizes]
-        if missing := [name for name in (*_NEEDED, "indices") if name not in sizes]:
-            found = listed(sorted(sizes), most=12)
-            raise DemonstrationError(f"{path} has no {missing[0]!r}, as imitation's files have: it has {found}")
+        files.check_there(path, "array", (*_NEEDED, "indices"), sorted(sizes))
+        wanted = [name for name in (*_NEEDED, "indices", "rews") if name in sizes]
         _memory.check_fits(path, sum(sizes[name] for name in wanted))
         values = {}
         with np.load(path, allow_pickle=False) as opened:
@@ -179,34 +161,22 @@ def _read_npz(path: Path) -> _Trajectories:
     return _Trajectories(_episodes(parts), None, {})
 
 
-# --- who demonstrated, and what our writer keeps in the infos
-
-
 def _who(path: Path, found: _Trajectories, labeller: Labeller | None) -> tuple[tuple[str, ...], list[str | int]]:
     """The noted order of names, and the label of each trajectory."""
     numbers = [str(number) for number in range(len(found.episodes))]
-    if labeller is not None and (known := labeller.labels(numbers)) is not None:
+    known = core.labels_of(labeller, numbers, by_column, title="imitation's trajectories")
+    if known is not None:
         return (), list(known)
-    use = "by_column(...) with a key of their infos (at the command: --demonstrator KEY)"
-    accept(labeller, by_column, title="imitation's trajectories", use=use)
     if found.infos is None:
-        raise UnnamedDemonstratorError(
-            f"the infos of {path} are not read, so that nothing in it says who demonstrated: use by_one(...) (at the "
-            "command: --one NAME)"
-        )
+        raise core.unnamed(path, "its infos are pickled, and therefore not read")
     key = _DEMONSTRATOR if labeller is None else str(labeller.place)
     labels = []
-    for number, texts in enumerate(found.infos):
-        infos = [_info(text) for text in texts]
+    for number, infos in enumerate(found.infos):
         values = {json.dumps(info[key]): info[key] for info in infos if key in info}
         if not values and labeller is None:
             keys = listed(sorted({name for info in infos for name in info}), most=12) or "no keys"
-            raise UnnamedDemonstratorError(
-                f"{path} does not say who demonstrated: the infos of trajectory {number} have {keys}; name one with "
-                "by_column(...) (at the command: --demonstrator KEY), or one demonstrator with by_one(...) (at the "
-                "command: --one NAME)"
-            )
-        value = files.plain_label(next(iter(values.values()), None))
+            raise core.unnamed(path, f"the infos of trajectory {number} have {keys}", by_column)
+        value = core.plain_label(next(iter(values.values()), None))
         if len(values) != 1 or value is None:
             told = listed([*values.values()]) or "nothing"
             rule = "it must be the same name or whole number, as plain JSON, in each info that has it"
@@ -215,35 +185,39 @@ def _who(path: Path, found: _Trajectories, labeller: Labeller | None) -> tuple[t
     return files.names_as_noted(labels, found.notes) if labeller is None else (), labels
 
 
-def _info(text: Any) -> dict[str, Any]:
-    """An info as plain JSON; what jsonpickle made of Python's objects stays a description of them."""
-    found = files.parse_json(text)
-    return found if isinstance(found, dict) else {}
-
-
-def _ours(found: _Trajectories) -> dict[str, Any]:
+def _from_infos(found: _Trajectories) -> dict[str, Any]:
     """The legal actions, the timestamps and the skills that our writer put into the infos."""
-    kinds = found.notes.get("skills", {})
     if found.infos is None or not found.notes:
         return {}
-    infos = [_info(text) for texts in found.infos for text in texts]
+    infos = [info for each in found.infos for info in each]
     names = {"legal", "timestamps"} if "fps" in found.notes else {"legal"}
     try:
         columns = {name: np.array([info[name] for info in infos]) for name in names if infos and name in infos[0]}
-        skills = {name: np.array([info["skill"][name] for info in infos]) for name in kinds}
+        skills = {name: np.array([info["skill"][name] for info in infos]) for name in found.notes.get("skills", ())}
         return columns | {"skills": files.skills_as_noted(skills, found.notes)}
     except (LookupError, TypeError, ValueError) as error:
         raise DemonstrationError(f"the infos lack what the notes announce ({brief(error)}): write it again") from error
+
+
+def _candidates(path: Path) -> list[Candidate]:
+    """Keys of the infos that hold one name or whole number in each trajectory."""
+    constant = []
+    for infos in (_read_folder(path).infos or ()) if path.is_dir() else ():
+        labels: dict[str, set[Any]] = {}
+        for key, value in (entry for info in infos for entry in info.items()):
+            labels.setdefault(key, set()).add(core.plain_label(value))
+        constant.append({key: next(iter(each)) for key, each in labels.items() if len(each) == 1})
+    return core.candidates("key {} of the infos", constant)
 
 
 # --- writing
 
 
 def write_imitation(data: Demonstrations, path: str | Path) -> None:
-    """Write demonstrations as a new folder that `imitation.data.serialize.load` loads, whole or not at all.
+    """Write demonstrations as a new folder that `imitation.data.serialize.load` loads, completely or not at all.
 
-    Each info holds the name of the demonstrator. imitation wants an observation after the last action, which repeats
-    the one before it, and has one `terminal` for each trajectory: one before the end of an episode is refused.
+    Each info holds the name of the demonstrator. imitation expects an observation after the last action, which repeats
+    the one before it, and one `terminal` for each trajectory: a terminal before the end of an episode is refused.
     """
     path = path_of("path", path, error=DemonstrationError)
     if path.suffix.lower() == ".npz":
@@ -254,10 +228,8 @@ def write_imitation(data: Demonstrations, path: str | Path) -> None:
     bounds = data.episode_bounds
     last = bounds[1:] - 1
     terminals = np.zeros(len(data), dtype=bool) if data.terminals is None else data.terminals
-    early = terminals.copy()
-    early[last] = False
-    if early.any():
-        episode = int(data.episode[int(early.argmax())])
+    if len(early := np.setdiff1d(np.flatnonzero(terminals), last)):
+        episode = int(data.episode[early[0]])
         raise DemonstrationError(
             f"episode {episode} goes on after a terminal, which imitation cannot say: split it there"
         )
@@ -300,8 +272,8 @@ def _lists(values: Array, bounds: Array) -> pa.Array:
 
 
 def _infos(data: Demonstrations) -> list[str]:
-    """The info of each step: who demonstrated, which actions were legal, its time, and the skills it called for."""
-    infos: list[dict[str, Any]] = [{_DEMONSTRATOR: data.names[person]} for person in data.demonstrator]
+    """The info of each step: the demonstrator, the legal actions, the time and the skills."""
+    infos: list[dict[str, Any]] = [{_DEMONSTRATOR: data.names[who]} for who in data.demonstrator]
     for name, column in (("legal", data.legal), ("timestamps", data.timestamps)):
         for info, value in zip(infos, column.tolist(), strict=True) if column is not None else ():
             info[name] = value
@@ -309,20 +281,6 @@ def _infos(data: Demonstrations) -> list[str]:
     for number, info in enumerate(infos if skills else ()):
         info["skill"] = {name: values[number] for name, values in skills.items()}
     return [json.dumps(info) for info in infos]
-
-
-def _candidates(path: Path) -> list[Candidate]:
-    """Keys of the infos that hold one name or whole number in each trajectory."""
-    found: dict[str, list[str | int]] = {}
-    for texts in (_read_folder(path).infos or ()) if path.is_dir() else ():
-        told: dict[str, set[str | int]] = {}
-        for info in map(_info, texts):
-            for key, value in info.items():
-                plain = files.plain_label(value)
-                told.setdefault(key, set()).update(["", 0] if plain is None else [plain])  # two values are none
-        for key, values in told.items():
-            found.setdefault(key, []).extend(values if len(values) == 1 else ())
-    return candidates("key {} of the infos", found)
 
 
 @final

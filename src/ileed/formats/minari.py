@@ -1,7 +1,7 @@
 """Minari's data sets: folders of HDF5, Arrow or parquet files, read and written without Minari itself.
 
 `data/metadata.json` states the spaces and the storage. Each episode has observations (one more than actions), actions,
-rewards, terminations, truncations and infos, and metadata of its own, where users of Minari name the demonstrator.
+rewards, terminations, truncations and infos, and its own metadata, where users of Minari name the demonstrator.
 docs/howto/formats.md says what our writer has to fill in.
 """
 
@@ -22,32 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 from ileed import _memory
-from ileed.data import Array, Demonstrations, Encoding, Source
-from ileed.data.columns import is_list, is_text
-from ileed.data.encoding import join_episodes, join_parts, numbered_names
-from ileed.data.rules import listed
-from ileed.errors import (
-    DemonstrationError,
-    UnnamedDemonstratorError,
-    brief,
-    did_you_mean,
-    path_of,
-    refuse_damage,
-    texts_or_none,
-    whole_number,
-)
-from ileed.formats import files
-from ileed.formats.core import (
-    OBSERVATIONS,
-    AbstractFormat,
-    Candidate,
-    Labeller,
-    accept,
-    by_column,
-    by_episode_metadata,
-    candidates,
-)
-from ileed.formats.parquet import ParquetFile, as_numpy
+from ileed.data import Array, Demonstrations, Source
+from ileed.data.columns import is_list
+from ileed.data.encoding import join_parts
+from ileed.data.rules import as_array, listed
+from ileed.errors import DemonstrationError, brief, path_of, refuse_damage, whole_number
+from ileed.formats import core, files
+from ileed.formats.core import AbstractFormat, Candidate, Labeller, by_column, by_episode_metadata
 
 DEMONSTRATOR = "demonstrator"
 LEGAL, SKILL = "infos/legal", "infos/skill/"  # where our writer puts what Minari has no column for
@@ -58,6 +39,7 @@ _EPISODE = re.compile(r"episode_(\d{1,9})")
 _VERSION = "0.5.4"  # of Minari, whose storage this is
 _IDENTIFIER = re.compile(r"[-_\w]+-v\d+", re.ASCII)
 _OPTIONAL = {"rewards": "rewards", "terminations": "terminals"}
+_LOOKUPS = (by_episode_metadata, by_column)
 
 
 def read_minari(
@@ -65,17 +47,19 @@ def read_minari(
 ) -> Demonstrations:
     """Read demonstrations from a folder of Minari, or from the folder `data` inside it.
 
-    `demonstrator` is `by_episode_metadata(...)`, `by_one(...)`, or `by_column(...)` for a name that stands in the
-    metadata of episodes or else in their infos; None takes the metadata `demonstrator` that our writer leaves. The
-    observation after an episode's last action is left out, since nobody acted on it.
+    The observation after an episode's last action is left out, since no action was taken there. Discrete actions are
+    numbered from zero, whatever the space starts from. Images in JPEG are not read.
 
-    Where observations are a Dict or Tuple, `observations` names the entries to join, in that order, inner ones as
-    `goal/position`; None takes all that are numbers, in the order of their names, and warns of those it leaves out.
-    Discrete actions are numbered from zero, whatever the space starts from. Images in JPEG are not read.
+    Args:
+        path: The folder.
+        demonstrator: `by_episode_metadata(...)` or `by_column(...)` for an entry of the episodes' metadata or infos, or
+            `by_one(...)`; None takes the metadata `demonstrator`, as our writer saves it.
+        observations: Entries of a Dict or Tuple to join in this order, inner ones as `goal/position`. None takes all
+            that are numbers, in the order of their names, and warns of those it leaves out.
     """
     path = path_of("path", path, error=DemonstrationError)
-    observations = texts_or_none("observations", observations, error=DemonstrationError)
-    source = Source.of(path, read_minari, demonstrator=demonstrator, observations=observations)
+    asked = core.observation_keys(observations)
+    source = Source.of(path, read_minari, demonstrator=demonstrator, observations=asked)
     folder = _data_folder(path)
     with _opened(path) as (about, storage):
         notes = files.read_notes(about.get("ileed", "{}"), f"{folder / 'metadata.json'} under 'ileed'")
@@ -87,45 +71,53 @@ def read_minari(
             kind = space.get("type", "missing")
             raise DemonstrationError(f"the actions of {path} are {brief(kind)}: they must be one array of numbers")
         names, labels = _who(storage, demonstrator, notes, folder)
-        seen = _observation_places(there, observations, about)
-        kept = _optional_places(there, notes)
-        wanted = [*seen, "actions", *kept]
+        seen = _observation_places(folder, there, asked, about)
+        ours = [name for name in there if notes and (name == LEGAL or name.startswith(SKILL))]
+        ours += [TIMESTAMPS] if "fps" in notes and TIMESTAMPS in there else []
+        kept = [name for name, to in _OPTIONAL.items() if name in there and to not in notes.get("absent", ())]
+        wanted = [*seen, "actions", *ours, *kept]
         _memory.check_fits(folder, sum(storage.decoded_bytes(each, wanted) for each in storage.episodes))
-        episodes = [storage.read(each, wanted) for each in storage.episodes]
-        numbers = np.array(storage.episodes)
-    shapes = [_entry(_space(about, "observation_space"), name).get("shape") for name in seen]
-    for episode in episodes:
-        parts = [_reshape(episode.pop(name), shape) for name, shape in zip(seen, shapes, strict=True)]
-        episode["observations"] = parts[0] if seen == ["observations"] else _side_by_side(parts)
-        episode["actions"] = _actions(episode["actions"], space)
+        episodes = {each: storage.read(each, wanted) for each in storage.episodes}
+    steps = [len(each["actions"]) for each in episodes.values()]
+    columns = {name: _join(name, episodes) for name in wanted}
+    observation_space, actions = _space(about, "observation_space"), _actions(columns["actions"], space)
     action_count = notes.get("action_count", space["n"] if space.get("type") == "Discrete" else 0)
-    columns = join_episodes(episodes, labels)
-    if notes:
-        columns["encoding"] = files.noted_encoding(notes)
-    elif seen != ["observations"]:
-        entries = [(name.removeprefix("observations/"), part) for name, part in zip(seen, parts, strict=True)]
-        inputs = [each for name, part in entries for each in numbered_names(name, math.prod(part.shape[1:]))]
-        columns["encoding"] = Encoding.of_numbers(inputs, columns["actions"], action_count=action_count)
-    extra = {name: _beside(name, episodes) for name in kept if name not in _OPTIONAL}
-    skills = {name.removeprefix(SKILL): values for name, values in extra.items() if name.startswith(SKILL)}
+    if seen == ["observations"]:
+        shape, encoding = observation_space.get("shape"), files.noted_encoding(notes)
+        joined: dict[str, Any] = {"observations": _reshape(columns["observations"], shape), "encoding": encoding}
+        joined["arrays"] = files.noted_arrays(notes)
+    else:
+        parts = {name: _reshape(columns[name], _entry(observation_space, name).get("shape")) for name in seen}
+        named = {name.removeprefix("observations/"): part for name, part in parts.items()}
+        joined = core.join_observations(named, actions, {"action_count": action_count}, "")
+    skills = {name.removeprefix(SKILL): columns[name] for name in ours if name.startswith(SKILL)}
     return Demonstrations(
-        **columns,
-        source_episode=numbers[columns["episode"]],
+        **joined,
+        actions=actions,
+        demonstrator=np.repeat(as_array("demonstrator", labels), steps),
+        episode=np.repeat(np.arange(len(steps)), steps),
+        source_episode=np.repeat([*episodes], steps),
         names=names,
-        legal=extra.get(LEGAL),
+        **{_OPTIONAL[name]: columns[name] for name in kept},
+        legal=columns.get(LEGAL),
         skills=files.skills_as_noted(skills, notes),
         action_count=action_count,
         fps=notes.get("fps"),
-        timestamps=extra.get(TIMESTAMPS),
+        timestamps=columns.get(TIMESTAMPS),
         source=source,
     )
 
 
-def _optional_places(there: Mapping[str, bool], notes: Mapping[str, Any]) -> list[str]:
-    """The places to read beside observations and actions: rewards, terminations, and what our writer added."""
-    kept = [name for name in there if notes and (name == LEGAL or name.startswith(SKILL))]
-    kept += [TIMESTAMPS] if "fps" in notes and TIMESTAMPS in there else []
-    return kept + [name for name, ours in _OPTIONAL.items() if name in there and not files.is_absent(ours, notes)]
+def _join(name: str, episodes: Mapping[int, Mapping[str, Array]]) -> Any:
+    """A column of all episodes end to end, without the row after an episode's last action."""
+    parts = {}
+    for number, columns in episodes.items():
+        rows, steps = len(columns[name]), len(columns["actions"])
+        if rows not in (steps, steps + 1):
+            found = f"episode {number} has {rows:,} {name} and {steps:,} actions"
+            raise DemonstrationError(f"{found}: it must have as many of each, or one more", code="episode-lengths")
+        parts[f"episode {number}"] = columns[name][:steps]
+    return join_parts(repr(name), parts, len(episodes))
 
 
 def _data_folder(path: Path) -> Path:
@@ -141,12 +133,9 @@ def _space(about: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = files.parse_json(about.get(name, "{}"))
     if not isinstance(found, dict):
         raise DemonstrationError(f"{name} is {brief(found)} in metadata.json: it must be a space in JSON")
-    if found.get("type") == "Discrete":
-        for entry in ("n", "start"):
-            rule = "a Discrete space has a whole number there"
-            found[entry] = whole_number(
-                f"{entry!r} of {name}", found.get(entry, 0), rule=rule, error=DemonstrationError
-            )
+    for entry in ("n", "start") if found.get("type") == "Discrete" else ():
+        rule = "a Discrete space has a whole number there"
+        found[entry] = whole_number(f"{entry!r} of {name}", found.get(entry, 0), rule=rule, error=DemonstrationError)
     return found
 
 
@@ -172,7 +161,9 @@ def _is_image(space: Mapping[str, Any]) -> bool:
         return bool((low == 0).all() and (high == 255).all())
 
 
-def _observation_places(there: Mapping[str, bool], asked: Sequence[str] | None, about: Mapping[str, Any]) -> list[str]:
+def _observation_places(
+    folder: Path, there: Mapping[str, bool], asked: Sequence[str] | None, about: Mapping[str, Any]
+) -> list[str]:
     """The places of the observations to join, as `read_minari` says."""
     space, jpeg = _space(about, "observation_space"), about.get("jpeg_encoding", True) is not False
     inside = sorted(name for name in there if name.partition("/")[0] == "observations")
@@ -187,14 +178,9 @@ def _observation_places(there: Mapping[str, bool], asked: Sequence[str] | None, 
         if images and jpeg:
             raise DemonstrationError(f"the observations are images in JPEG, which are not read: {encoder}")
         return inside
-    if asked is not None and not asked:
-        raise DemonstrationError("observations is empty: name an entry, or pass None for all that are numbers")
-    if unknown := next((name for name in asked or () if name not in entries), None):
-        meant = did_you_mean(unknown, entries)
-        raise DemonstrationError(f"there is no observation {unknown!r}{meant}: the data have {listed(entries, 20)}")
-    chosen = [f"observations/{name}" for name in asked or ()] or [
-        name for name in inside if there[name] and name not in images
-    ]
+    files.check_there(folder, "observation", asked or (), entries)
+    usual = [name for name in inside if there[name] and name not in images]
+    chosen = usual if asked is None else [f"observations/{name}" for name in asked]
     if not chosen or (jpeg and any(name in images for name in chosen)):
         raise DemonstrationError(
             f"the observations {listed(asked or entries)} are no numbers: {encoder}, or name others"
@@ -216,12 +202,6 @@ def _reshape(values: Array, shape: Any) -> Array:
     return values[:, None] if values.ndim == 1 else values
 
 
-def _side_by_side(parts: Sequence[Array]) -> Array:
-    if len({len(part) for part in parts}) > 1:
-        raise DemonstrationError("entries of the observations have different numbers of rows: give as many of each")
-    return np.concatenate([part.reshape(len(part), math.prod(part.shape[1:])) for part in parts], axis=1)
-
-
 def _actions(values: Array, space: Mapping[str, Any]) -> Array:
     """(step,) discrete actions counted from zero, or (step, dimension) continuous ones."""
     if space.get("type") == "Discrete" and values.dtype.kind in "iu":
@@ -229,12 +209,6 @@ def _actions(values: Array, space: Mapping[str, Any]) -> Array:
     if values.dtype.kind == "f":
         return values.reshape(len(values), math.prod(values.shape[1:]))
     return values
-
-
-def _beside(name: str, episodes: Sequence[Mapping[str, Array]]) -> Any:
-    """A column of the infos, of which the row after the last action is left out."""
-    parts = {f"episode {number}": each[name][: len(each["actions"])] for number, each in enumerate(episodes)}
-    return join_parts(repr(name), parts, len(episodes))
 
 
 # --- who demonstrated
@@ -245,38 +219,38 @@ def _who(
 ) -> tuple[tuple[str, ...], list[str | int]]:
     """The noted order of names, and the label of each episode."""
     episodes = storage.episodes
-    if labeller is not None and (known_labels := labeller.labels([str(each) for each in episodes])) is not None:
-        return (), list(known_labels)
-    use = "by_episode_metadata(...) (at the command: --demonstrator NAME)"
-    accept(labeller, by_episode_metadata, by_column, title="Minari's data sets", use=use)
+    known = core.labels_of(labeller, [str(each) for each in episodes], *_LOOKUPS, title="Minari's data sets")
+    if known is not None:
+        return (), list(known)
     name = DEMONSTRATOR if labeller is None else str(labeller.place)
-    known = {each: storage.metadata(each) for each in episodes}
-    lacking = [each for each in episodes if name not in known[each]]
-    if lacking and labeller is not None and labeller.is_by_step and f"infos/{name}" in storage.places(episodes[0]):
-        told = {each: np.unique(storage.read(each, [f"infos/{name}"])[f"infos/{name}"]) for each in episodes}
-        if several := next((each for each in episodes if len(told[each]) != 1), None):
-            found = f"the infos {name!r} of episode {several} have {len(told[several])} values"
-            raise DemonstrationError(f"{found}: an episode has one demonstrator")
-        return (), [_label(told[each][0], name, each) for each in episodes]
+    found = {each: storage.metadata(each) for each in episodes}
+    lacking = [each for each in episodes if name not in found[each]]
+    if lacking and labeller is not None and f"infos/{name}" in storage.places(episodes[0]):
+        lacking, found = [], {each: {name: _constant(storage, each, f"infos/{name}")} for each in episodes}
     if lacking:
-        there = f"episode {lacking[0]} has {listed(sorted(known[lacking[0]]), most=12)}"
+        there = f"episode {lacking[0]} has {listed(sorted(found[lacking[0]]), 12) or 'none'}"
         if labeller is None:
-            raise UnnamedDemonstratorError(
-                f"{folder} does not say who demonstrated: of metadata, {there}; name one with "
-                "by_episode_metadata(...) (at the command: --demonstrator NAME), or one demonstrator with by_one(...) "
-                "(at the command: --one NAME)"
-            )
+            raise core.unnamed(folder, f"no metadata {name!r}, {there}", *_LOOKUPS)
         raise DemonstrationError(
             f"{len(lacking):,} of {len(episodes):,} episodes have no metadata {name!r}: {there}; name another, or add "
             "it with the method update_episode_metadata of Minari's storage"
         )
-    labels = [_label(known[each][name], name, each) for each in episodes]
+    labels = [_label(found[each][name], name, each) for each in episodes]
     return files.names_as_noted(labels, notes) if labeller is None else (), labels
 
 
+def _constant(storage: _Hdf5 | _Arrow, episode: int, place: str) -> Any:
+    """The value that a column has in every row of an episode."""
+    values = np.unique(storage.read(episode, [place])[place])
+    if len(values) != 1:
+        found = f"{place!r} of episode {episode} has {len(values)} values"
+        raise DemonstrationError(f"{found}: an episode has one demonstrator")
+    return values[0]
+
+
 def _label(value: Any, name: str, episode: int) -> str | int:
-    """A name or number as it stands in the metadata of an episode."""
-    if (label := files.plain_label(value)) is None:
+    """A name or a whole number."""
+    if (label := core.plain_label(value)) is None:
         found = f"{name!r} of episode {episode} is {brief(value.item() if isinstance(value, np.generic) else value)}"
         raise DemonstrationError(f"{found}: a name or a whole number is needed to say who demonstrated")
     return label
@@ -284,29 +258,25 @@ def _label(value: Any, name: str, episode: int) -> str | int:
 
 def _candidates(path: Path) -> list[Candidate]:
     """Metadata of episodes, and infos that are constant in each, which hold a name or a whole number."""
-    found: dict[str, list[str | int]] = {}
+    found = []
     with _opened(path) as (_, storage):
         places = storage.places(storage.episodes[0]) if storage.episodes else {}
         others = [name for name in places if name not in (LEGAL, TIMESTAMPS) and not name.startswith(SKILL)]
         infos = [name for name in others if name.startswith("infos/")]
         for episode in storage.episodes:
-            told = {name: [value] for name, value in storage.metadata(episode).items() if name not in _BOOKKEEPING}
-            for name in infos:
-                with suppress(DemonstrationError):  # an episode without it, or what is neither number nor word
-                    values = storage.read(episode, [name])[name]
-                    told.setdefault(
-                        name.removeprefix("infos/"), [*np.unique(values)] if values.size == len(values) else []
-                    )
-            for name, given in told.items():
-                with suppress(DemonstrationError):
-                    found.setdefault(name, []).extend([_label(given[0], name, episode)] if len(given) == 1 else [])
-    return candidates("episode metadata {}", found)
+            values: dict[str, Any] = {}
+            for place in infos:
+                with suppress(DemonstrationError):  # absent from this episode, not constant, or not numbers or words
+                    values[place.removeprefix("infos/")] = _constant(storage, episode, place)
+            about = storage.metadata(episode)
+            found.append(values | {name: about[name] for name in about if name not in _BOOKKEEPING})
+    return core.candidates("episode metadata {}", found)
 
 
 # --- storage of episodes: groups of one HDF5 file, or one Arrow or parquet file each
 #
 # A place is a column, or an entry of a Dict such as `observations/goal`. `places` says which of them hold numbers, and
-# `read` leaves out rows that only pad. In metadata, inner names stand as `options/level`.
+# `read` leaves out padding rows. In metadata, inner names stand as `options/level`.
 
 
 @contextmanager
@@ -358,7 +328,7 @@ class _Hdf5:
 
     def read(self, episode: int, places: Sequence[str]) -> dict[str, Array]:
         found = {place: files.read_hdf5(self._item(episode, place), f"episode_{episode}/{place}") for place in places}
-        return {place: _plain(values, episode, place) for place, values in found.items()}
+        return _checked(found, episode)
 
 
 @final
@@ -378,16 +348,11 @@ class _Arrow:
         return files.file_in(self._folder, str(episode), names[0])
 
     def _table(self, episode: int, places: Sequence[str] | None = None) -> pa.Table:
-        file = self._file(episode)
         if self._kind == "arrow":
-            table = files.read_arrow(file)
-        else:
-            opened = ParquetFile(file)
-            wanted = {place.partition("/")[0] for place in places or opened.schema.names}
-            table = opened.read([name for name in opened.schema.names if name in wanted])
-        if len(set(table.column_names)) < len(table.column_names):
-            raise DemonstrationError(f"{file} has two columns of one name: each must have its own")
-        return table
+            return files.read_arrow(self._file(episode))
+        opened = files.ParquetFile(self._file(episode))
+        wanted = {place.partition("/")[0] for place in places or opened.schema.names}
+        return opened.read([name for name in opened.schema.names if name in wanted])
 
     def places(self, episode: int) -> dict[str, bool]:
         return dict(_leaves(self._table(episode).schema))
@@ -399,12 +364,10 @@ class _Arrow:
         return self._file(episode).stat().st_size
 
     def read(self, episode: int, places: Sequence[str]) -> dict[str, Array]:
-        table, found = self._table(episode, places), {}
-        with refuse_damage(self._file(episode), self._kind, pa.ArrowException):
-            for place in places:
-                values = _column(table, episode, place)
-                found[place] = values if place.startswith(("observations", "infos")) else values[:-1]
-        return found
+        table = self._table(episode, places)
+        found = {place: _column(table, episode, place) for place in places}
+        padded = {place: not place.startswith(("observations", "infos")) for place in places}
+        return _checked({place: each[:-1] if padded[place] else each for place, each in found.items()}, episode)
 
 
 def _leaves(fields: Any, before: str = "", depth: int = 0) -> Iterator[tuple[str, bool]]:
@@ -412,9 +375,8 @@ def _leaves(fields: Any, before: str = "", depth: int = 0) -> Iterator[tuple[str
     for field in fields:
         kind = field.type
         if pa.types.is_struct(kind) and depth < 20:
-            yield from _leaves(
-                [kind.field(number) for number in range(kind.num_fields)], f"{before}{field.name}/", depth + 1
-            )
+            inner = [kind.field(number) for number in range(kind.num_fields)]
+            yield from _leaves(inner, f"{before}{field.name}/", depth + 1)
             continue
         while is_list(kind):
             kind = kind.value_type
@@ -425,25 +387,22 @@ def _leaves(fields: Any, before: str = "", depth: int = 0) -> Iterator[tuple[str
 def _column(table: pa.Table, episode: int, place: str) -> Array:
     """(row, ...) numbers or words of a place in an episode's table."""
     first, *inner = place.split("/")
-    if first not in table.column_names:
-        raise DemonstrationError(f"episode {episode} has no {first!r}: it has {listed(table.column_names, most=12)}")
+    files.check_there(f"episode {episode}", "column", [first], table.column_names)
     array = table.column(first).combine_chunks()
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     for name in inner:
         if not pa.types.is_struct(array.type) or array.type.get_field_index(name) < 0:
             raise DemonstrationError(f"episode {episode} has no {place!r}: all episodes must have the same entries")
         array = array.field(name)
-    if is_text(array.type) and not pa.types.is_dictionary(array.type):
-        array = array.dictionary_encode()
-    return _plain(as_numpy(place, pa.chunked_array([array])), episode, place)
+    return files.as_numpy(place, pa.chunked_array([array]))
 
 
-def _plain(values: Array, episode: int, place: str) -> Array:
-    """Numbers or words; what is neither is refused."""
-    if values.dtype.kind not in "biufU":
-        found = f"{place!r} of episode {episode} holds {values.dtype.name}"
-        raise DemonstrationError(f"{found}: it must hold numbers, or words of a label")
-    return values
+def _checked(columns: dict[str, Array], episode: int) -> dict[str, Array]:
+    """Columns of numbers or words; others are refused."""
+    for place, values in columns.items():
+        if values.dtype.kind not in "biufU":
+            found = f"{place!r} of episode {episode} holds {values.dtype.name}"
+            raise DemonstrationError(f"{found}: it must hold numbers, or words of a label")
+    return columns
 
 
 def _flatten(values: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -458,22 +417,20 @@ def _flatten(values: Mapping[str, Any], before: str = "", depth: int = 0) -> Ite
 
 
 def write_minari(data: Demonstrations, path: str | Path, *, metadata: Mapping[str, Any] | None = None) -> None:
-    """Write demonstrations as a new folder that Minari loads, whole or not at all.
+    """Write demonstrations as a new folder that Minari loads, completely or not at all.
 
     The name of each episode's demonstrator becomes its metadata `demonstrator`. `metadata` are further entries of the
-    data set's own, such as `author`, `description`, `env_spec` or `dataset_id`; the last is the folder's name by
-    default, which Minari wants to end in a version, as in `lift-v0`. Minari demands some columns that data may lack:
-    rewards are then zero, terminations false, an episode that does not end in a termination is truncated at its last
-    step, and the observation after the last action repeats the one before it.
+    data set's own, such as `author`, `description`, `env_spec` or `dataset_id`. By default `dataset_id` is the folder's
+    name, which Minari requires to end in a version, as in `lift-v0`.
+
+    Minari requires some columns that data may lack: rewards are then zero, terminations false, an episode that does not
+    end in a termination is truncated at its last step, and the observation after the last action repeats the one before
+    it.
     """
     path = path_of("path", path, error=DemonstrationError)
     for name in data.skills:
         files.check_name(name)
-    action = (
-        {"type": "Discrete", "dtype": "int64", "start": 0, "n": data.action_count}
-        if data.action_count
-        else _box(data.actions)
-    )
+    discrete = {"type": "Discrete", "dtype": "int64", "start": 0, "n": data.action_count}
     identifier = path.name if _IDENTIFIER.fullmatch(path.name) else f"{re.sub(r'[^-_0-9A-Za-z]', '_', path.name)}-v0"
     content = _episodes(data)
     about = {
@@ -482,7 +439,7 @@ def write_minari(data: Demonstrations, path: str | Path, *, metadata: Mapping[st
         "data_format": "hdf5",
         "jpeg_encoding": False,
         "observation_space": json.dumps(_box(data.observations)),
-        "action_space": json.dumps(action),
+        "action_space": json.dumps(discrete if data.action_count else _box(data.actions)),
         "dataset_id": identifier,
         "minari_version": _VERSION,
         "dataset_size": round(len(content) / 1e6, 1),
@@ -516,10 +473,8 @@ def _episodes(data: Demonstrations) -> bytes:
         "terminations": terminations,
         "truncations": ends & ~terminations,
     }
-    skills = {SKILL + name: values for name, values in data.skills.items()}
-    others = {LEGAL: data.legal, TIMESTAMPS: data.timestamps} | skills
-    longer = {"observations": data.observations}  # by one row, as in Minari
-    longer |= {name: values for name, values in others.items() if values is not None}
+    longer = {"observations": data.observations, LEGAL: data.legal, TIMESTAMPS: data.timestamps}  # by one row
+    longer |= {SKILL + name: values for name, values in data.skills.items()}
     content = io.BytesIO()
     with files.new_hdf5(content, track_order=True) as file:
         for number, (start, stop) in enumerate(pairwise(bounds)):
@@ -527,7 +482,9 @@ def _episodes(data: Demonstrations) -> bytes:
             who = data.names[data.demonstrator[start]]
             group.attrs.update({"id": number, "total_steps": int(stop - start), DEMONSTRATOR: who})
             parts = {name: values[start:stop] for name, values in columns.items()}
-            parts |= {name: np.concatenate([each[start:stop], each[stop - 1 : stop]]) for name, each in longer.items()}
+            for name, values in longer.items():
+                if values is not None:
+                    parts[name] = np.concatenate([values[start:stop], values[stop - 1 : stop]])
             files.write_columns(group, parts)
     return content.getvalue()
 
@@ -536,7 +493,7 @@ def _episodes(data: Demonstrations) -> bytes:
 class _Minari(AbstractFormat):
     name, suffixes, title, extra = "minari", ("",), "Minari's data sets", files.HDF5_EXTRA
     read, write, candidates = staticmethod(read_minari), staticmethod(write_minari), staticmethod(_candidates)
-    reading = (OBSERVATIONS,)
+    reading = (core.OBSERVATIONS,)
 
     def columns(self, path: Path) -> Sequence[str]:
         with _opened(path) as (_, storage):

@@ -12,21 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from ileed import runs
-from ileed.errors import DemonstrationError, brief, path_of, text, whole_number
+from ileed.errors import DemonstrationError, brief, instance_of, path_of, text, whole_number
 from ileed.formats.files import read_json
 
 Ranges = list[tuple[int, int]]
 
 
 def write_openpi_filter(keep_ranges: Mapping[str, Sequence[tuple[int, int]]], path: str | Path) -> None:
-    """Write ranges [start, end) of frames to keep, by the key of their episode, whole or not at all.
+    """Write ranges [start, end) of frames to keep, by the key of their episode, completely or not at all.
 
-    Ranges of an episode are sorted, and joined where they touch or overlap; an episode of which nothing is kept has an
-    empty list.
+    The ranges of an episode are sorted, and joined where they touch or overlap; an episode of which nothing is kept has
+    an empty list.
     """
-    if not isinstance(keep_ranges, Mapping):
-        rule = "pass a mapping from episodes' keys to lists of (start, end)"
-        raise DemonstrationError(f"keep_ranges is {brief(keep_ranges)}: {rule}")
+    rule = "pass a mapping from episodes' keys to lists of (start, end)"
+    instance_of("keep_ranges", keep_ranges, Mapping, rule=rule, error=DemonstrationError)
     kept = {text("key", key, error=DemonstrationError): _ranges(key, ranges) for key, ranges in keep_ranges.items()}
     place = path_of("path", path, rule="pass the path of a file", error=DemonstrationError)
     runs.write_file(place, json.dumps(kept).encode())
@@ -41,19 +40,15 @@ def read_openpi_filter(path: str | Path) -> dict[str, Ranges]:
 
 
 def _ranges(key: str, ranges: Any) -> Ranges:
-    """Ranges that are sorted, and joined where they touch."""
-    rule = "a range is (start, end), whole numbers from zero, of which the end is the larger and does not belong to it"
+    """The checked ranges of an episode, sorted, and joined where they touch."""
+    rule = "a range is (start, end) with whole numbers 0 <= start < end; the end is exclusive"
     found: Ranges = []
     listed: Sequence[Any] = ranges if _is_list(ranges) else [None]
     for each in listed:
         if not _is_list(each) or len(each) != 2:
-            raise DemonstrationError(f"the ranges of {brief(key)} are {brief(ranges)}: {rule}")
-        start, end = (
-            whole_number(f"a bound of {brief(key)}", bound, least=0, rule=rule, error=DemonstrationError)
-            for bound in each
-        )
-        if end <= start:
-            raise DemonstrationError(f"{brief(key)} has the range ({start}, {end}): {rule}")
+            raise DemonstrationError(f"the ranges of {brief(key)} are {brief(ranges)}: {rule}", code="range-invalid")
+        start = whole_number(f"the start of {brief(key)}", each[0], least=0, rule=rule, error=DemonstrationError)
+        end = whole_number(f"the end of {brief(key)}", each[1], least=start + 1, rule=rule, error=DemonstrationError)
         found.append((start, end))
     joined: Ranges = []
     for start, end in sorted(found):

@@ -1,7 +1,7 @@
 """robomimic's HDF5: one group for each episode. What is written is read back exactly.
 
-docs/decisions/robomimic.md has the layout: data/demo_k with obs, actions, rewards and dones, and a mask for each subset
-of episodes, as robomimic has them; besides, `demonstrator` and skills beside the actions, and the attribute `ileed`.
+docs/decisions/robomimic.md has the layout: robomimic's own data/demo_k with obs, actions, rewards and dones, and a mask
+for each subset of episodes; and our additions, `demonstrator` and skills beside the actions, and the attribute `ileed`.
 """
 
 from __future__ import annotations
@@ -20,37 +20,12 @@ from typing import Any, cast, final
 import numpy as np
 
 from ileed import _memory, runs
-from ileed.data import Array, Demonstrations, Encoding, Source, check_demonstrations, rules
-from ileed.data.encoding import join_parts, numbered_names
-from ileed.data.rules import as_array, listed, optional
-from ileed.errors import (
-    DemonstrationError,
-    SettingsError,
-    UnnamedDemonstratorError,
-    brief,
-    did_you_mean,
-    instance_of,
-    path_of,
-    printable,
-    require,
-    text,
-    texts_or_none,
-    whole_number,
-)
-from ileed.formats import files
-from ileed.formats.core import (
-    DIVIDE,
-    OBSERVATIONS,
-    AbstractFormat,
-    Candidate,
-    Labeller,
-    Option,
-    accept,
-    by_column,
-    by_episode_table,
-    by_mask,
-    by_one,
-)
+from ileed.data import Array, Demonstrations, Source, check_demonstrations, rules
+from ileed.data.encoding import join_parts
+from ileed.data.rules import listed
+from ileed.errors import DemonstrationError, SettingsError, brief, instance_of, path_of, printable, require, text
+from ileed.formats import core, files
+from ileed.formats.core import AbstractFormat, Candidate, Labeller, Option, by_column, by_mask
 
 _ROBOT = ("eef_pos", "eef_quat", "gripper_qpos")
 _LOW_DIMENSIONAL = ("object", *(f"robot0_{part}" for part in _ROBOT))
@@ -61,6 +36,7 @@ _COPIED = ("actions", "rewards", "dones", "states", "obs", "next_obs", TIMESTAMP
 _ENVIRONMENT = ("env_name", "env_version", "type", "env_kwargs")
 _TIERS = ("worse", "okay", "better")
 _NOTES = "the attribute 'ileed' of 'data'"
+_LOOKUPS = (by_mask, by_column)
 
 
 def read_robomimic(
@@ -72,33 +48,28 @@ def read_robomimic(
 ) -> Demonstrations:
     """Read demonstrations from a robomimic file, episodes in the order of their numbers.
 
-    `demonstrator` is `by_mask(...)`, `by_column(...)` for a data set of one value a step beside the actions,
-    `by_episode_table(...)` for a CSV file, or `by_one(...)`; None takes the data set `demonstrator` where there is one,
-    otherwise robomimic's operator masks. `filter_key` names a mask, and only its episodes are read. Masks may name
-    episodes that the file does not hold.
-
-    `observations` names keys, whose numbers are joined in that order. None takes those that our writer noted, or
-    robomimic's low-dimensional ones (object, and eef_pos, eef_quat and gripper_qpos of each arm), or every key that
-    holds a number or a row of numbers a step, in alphabetical order. Numbers keep the type that they have in the file.
+    Args:
+        path: The file.
+        demonstrator: `by_mask(...)`, `by_column(...)` for a data set of one value a step beside the actions,
+            `by_episode_table(...)` for a CSV file, or `by_one(...)`; None takes the data set `demonstrator` if there is
+            one, and robomimic's operator masks otherwise.
+        observations: Keys whose numbers are joined in this order. None takes those that our writer noted, or
+            robomimic's low-dimensional ones (object, and eef_pos, eef_quat and gripper_qpos of each arm), or every key
+            with one number or one row of numbers a step, in alphabetical order. Numbers keep their type.
+        filter_key: A mask, of which only the episodes are read. Masks may name episodes that the file does not hold.
     """
     path = path_of("path", path, error=DemonstrationError)
-    observations = texts_or_none("observations", observations, error=DemonstrationError)
-    options: dict[str, Any] = {"demonstrator": demonstrator, "observations": observations, "filter_key": filter_key}
-    source = Source.of(path, read_robomimic, **options)
+    options: dict[str, Any] = {"observations": core.observation_keys(observations), "filter_key": filter_key}
+    source = Source.of(path, read_robomimic, demonstrator=demonstrator, **options)
     with files.open_hdf5(path) as opened:
         file = _File(opened, path, filter_key)
         names, labels = _who(file, demonstrator)
         episodes = [name for name in file.episodes if name in labels]
-        keys = file.observation_keys(episodes[0], observations)
-        seen = [file.join(episodes, f"obs/{key}") for key in keys]
-        flat = [values.reshape(len(values), -1) for values in seen]
-        joined, actions = np.concatenate(flat, axis=1), file.join(episodes, "actions")
-        is_noted = keys == file.notes.get("observations")
-        inputs = [each for key, part in zip(keys, flat, strict=True) for each in numbered_names(key, part.shape[1])]
-        encoding = files.noted_encoding(file.notes) if is_noted else Encoding.of_numbers(inputs, actions)
+        keys = file.observation_keys(episodes[0], options["observations"])
+        parts, actions = {key: file.join(episodes, f"obs/{key}") for key in keys}, file.join(episodes, "actions")
         lengths = [len(labels[name]) for name in episodes]
         return Demonstrations(
-            observations=files.shape_as_noted(joined, file.notes, _NOTES) if is_noted else joined,
+            **core.join_observations(parts, actions, file.notes, _NOTES),
             actions=actions,
             demonstrator=np.concatenate([labels[name] for name in episodes]),
             episode=np.repeat(np.arange(len(episodes)), lengths),
@@ -107,7 +78,6 @@ def read_robomimic(
             rewards=file.join(episodes, "rewards", optional=True),
             terminals=file.join(episodes, "dones", optional=True),
             skills=file.skills(episodes),
-            encoding=encoding,
             fps=file.fps,
             timestamps=file.join(episodes, TIMESTAMPS, optional=True) if "fps" in file.notes else None,
             source=source,
@@ -154,7 +124,7 @@ def demonstrators_of(path: str | Path) -> tuple[str, ...]:
                 f"{printable(silent[0], 160)} of {path} does not say who demonstrated: ileed.label_robomimic adds it"
             )
         index = np.concatenate([file.values(name, DEMONSTRATOR) for name in file.episodes])
-        numbered = range(min(max(0, int(index.max())) + 1, len(index)))  # no more people than steps
+        numbered = range(min(max(0, int(index.max())) + 1, len(index)))  # no more demonstrators than steps
         names = tuple(file.notes.get("names", ())) or tuple(map(str, numbered))
         rules.demonstrator(index, names, len(index))  # refuses a number that has no name
         return names
@@ -173,7 +143,7 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 class _File:
-    """An open robomimic file: its episodes and masks in the order of their numbers, and what our writer noted."""
+    """An open robomimic file: its episodes and masks in the order of their numbers, and our writer's notes."""
 
     def __init__(self, file: Any, path: Path, filter_key: str | None = None) -> None:
         self.file, self.path, self.is_filtered = file, path, filter_key is not None
@@ -195,16 +165,9 @@ class _File:
         masks = self.file.get("mask")
         return sorted(masks, key=_by_number) if files.is_group(masks) else []
 
-    @property
-    def known(self) -> str:
-        """The end of a sentence that says which masks there are."""
-        return f"the file has {listed(self.masks, most=12)}" if self.masks else "the file has no masks"
-
     def mask(self, name: str) -> set[str]:
         """The names of the episodes that a mask lists."""
-        if name not in self.masks:
-            meant = did_you_mean(name, self.masks)
-            raise DemonstrationError(f"there is no mask {name!r}{meant}: {self.known}; name one of these")
+        files.check_there(self.path, "mask", [name], self.masks)
         mask = self.file[f"mask/{name}"]
         members = files.read_hdf5(mask, f"mask/{name}") if files.is_data_set(mask) else None
         if members is not None and members.ndim == 1 and (members.dtype.kind == "U" or not len(members)):
@@ -215,13 +178,12 @@ class _File:
 
     @property
     def fps(self) -> float | None:
-        """Steps per second: as our writer noted, or the control frequency of robosuite's environment in `env_args`."""
+        """Steps per second: as noted, or the control frequency of robosuite's environment in `env_args`."""
         if "fps" in self.notes:
             return self.notes["fps"]
         try:
-            found = json.loads(self.group.attrs.get("env_args", "{}"))["env_kwargs"]["control_freq"]
-            return rules.fps(found)
-        except (TypeError, ValueError, LookupError, RecursionError, DemonstrationError):
+            return rules.fps(json.loads(self.group.attrs.get("env_args", "{}"))["env_kwargs"]["control_freq"])
+        except (TypeError, ValueError, LookupError, RecursionError):
             return None
 
     def observation_keys(self, episode: str, asked: Sequence[str] | None) -> list[str]:
@@ -230,11 +192,7 @@ class _File:
         there = sorted(group) if files.is_group(group) else []
         if not there:
             raise DemonstrationError(f"{named} has no observations: robomimic's dataset_states_to_obs.py makes them")
-        if asked is not None and not asked:
-            raise DemonstrationError("observations is empty: name a key, or pass None for the usual ones")
-        if unknown := [key for key in asked or () if key not in there]:
-            meant = did_you_mean(unknown[0], there)
-            raise DemonstrationError(f"there is no observation {unknown[0]!r}{meant}: the file has {listed(there, 20)}")
+        files.check_there(self.path, "observation", asked or (), there)
         if chosen := asked or self.notes.get("observations"):
             return list(chosen)
         if all(key in there for key in _LOW_DIMENSIONAL):
@@ -242,11 +200,12 @@ class _File:
         if rows := [key for key in there if files.is_data_set(group[key]) and group[key].ndim <= 2]:
             return rows
         raise DemonstrationError(
-            f"{named} has images only ({listed(there)}): name some: observations=[...] (at the command: --observations)"
+            f"{named} has only images ({listed(there)}): name some with observations=[...] (at the command: "
+            "--observations)"
         )
 
     def data_set(self, episode: str, name: str) -> Any:
-        """One data set of an episode, which must have one row for each of its actions."""
+        """A data set of an episode, which must have one row for each of its actions."""
         demo, named = self.group[episode], printable(episode, 160)
         found = {needed: demo.get(needed) for needed in ("actions", name)}
         if lacking := [needed for needed, item in found.items() if not files.is_data_set(item)]:
@@ -259,32 +218,33 @@ class _File:
         return found[name]
 
     def values(self, episode: str, name: str) -> Array:
-        """The values of one data set of an episode, (step, ...)."""
+        """The values of a data set of an episode, (step, ...)."""
         values = files.read_hdf5(self.data_set(episode, name), f"{episode}/{name}")
         rules.check_finite(f"{name!r} of {printable(episode, 160)}", values)
         return values
 
     def join(self, episodes: Sequence[str], name: str, *, optional: bool = False) -> Any:
-        """One data set of several episodes, end to end; an optional one is None where no episode has it."""
+        """A data set of several episodes, end to end; an optional one is None if no episode has it."""
         there = [each for each in episodes if not optional or self.group.get(f"{each}/{name}") is not None]
         _memory.check_fits(repr(name), sum(files.decoded_bytes(self.data_set(each, name)) for each in there))
         return join_parts(repr(name), {each: self.values(each, name) for each in there}, len(episodes))
 
     def skills(self, episodes: Sequence[str]) -> dict[str, Array]:
-        """The skill columns, in the types that our writer noted, where it noted any."""
+        """The skill columns, in their noted types."""
         there = self.group.get(f"{episodes[0]}/skill")
         found = {name: self.join(episodes, f"skill/{name}") for name in (there if files.is_group(there) else ())}
         return files.skills_as_noted(found, self.notes)
 
+    def repeat(self, labels: Mapping[str, str | int]) -> dict[str, Array]:
+        """The label of each episode at each of its steps; a step counts if its action can be read."""
+        return {name: np.full(len(self.values(name, "actions")), label) for name, label in labels.items()}
+
 
 def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[str, Array]]:
-    """The names, and for each episode that has a demonstrator the label of each step: a word, or an index of names."""
+    """The names, and for each episode of a demonstrator the label of each step: a name, or an index into the names."""
     episodes = file.episodes
-    use = "by_mask(...) (at the command: --masks)"
-    accept(labeller, by_mask, by_column, by_one, by_episode_table, title="robomimic files", use=use)
-    if labeller is not None and (known := labeller.labels(episodes)) is not None:
-        names = tuple(sorted(set(known)))
-        return names, _repeat(file, {name: names.index(label) for name, label in zip(episodes, known, strict=True)})
+    if (known := core.labels_of(labeller, episodes, *_LOOKUPS, title="robomimic files")) is not None:
+        return (), file.repeat(dict(zip(episodes, known, strict=True)))
     if labeller is not None and labeller.place is not None:
         return (), {name: file.values(name, labeller.place) for name in episodes}
     asked = cast("by_mask | None", labeller)
@@ -293,15 +253,14 @@ def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[
     if DEMONSTRATOR in file.group[episodes[0]] and (asked is None or not names):
         return tuple(file.notes.get("names", ())), {name: file.values(name, DEMONSTRATOR) for name in episodes}
     if not names:
-        raise UnnamedDemonstratorError(
-            f"{file.path} does not say who demonstrated: it has no operator masks and no data set 'demonstrator' "
-            f"({file.known}); name masks with by_mask(...) (at the command: --masks NAME ...), or one demonstrator "
-            "with by_one(...) (at the command: --one NAME)"
-        )
+        there = f"it has no data set 'demonstrator' and no operator masks (masks: {listed(file.masks, 12) or 'none'})"
+        raise core.unnamed(file.path, there, *_LOOKUPS)
     members = {name: file.mask(name).intersection(episodes) for name in names}
     here = [name for name in names if members[name]]
     if not here:
-        raise DemonstrationError(f"no demonstration of the file is in the masks {listed(names)}: {file.known}")
+        raise DemonstrationError(
+            f"no episode of the file is in the masks {listed(names)}: name others of {listed(file.masks, 12)}"
+        )
     if len(here) < len(names) and not file.is_filtered:  # a filter is the caller's own choice
         warnings.warn(
             f"{len(names) - len(here)} of {len(names)} demonstrators have no demonstration in this file and are left "
@@ -320,12 +279,7 @@ def _who(file: _File, labeller: Labeller | None) -> tuple[tuple[str, ...], dict[
             f"{len(left):,} of {len(episodes):,} episodes match no mask (first: {printable(left[0], 160)}); pass "
             "unmatched='drop' (at the command: --unmatched drop)"
         )
-    return tuple(here), _repeat(file, owner)
-
-
-def _repeat(file: _File, owner: dict[str, int]) -> dict[str, Array]:
-    """Each episode's label at each of its steps; these are read, so that what is only declared takes no memory."""
-    return {name: np.full(len(file.values(name, "actions")), number) for name, number in owner.items()}
+    return tuple(here), file.repeat(owner)
 
 
 def _candidates(path: Path) -> list[Candidate]:
@@ -333,16 +287,16 @@ def _candidates(path: Path) -> list[Candidate]:
     with files.open_hdf5(path) as opened:
         file = _File(opened, path)
         masks = {name: len(file.mask(name).intersection(file.episodes)) for name in file.masks}
+        constant: list[dict[str, Any]] = [{} for _ in file.episodes]
+        for name in set(file.group[file.episodes[0]]) - {"actions", "rewards", "dones"}:
+            items = [file.group[each].get(name) for each in file.episodes]
+            if all(files.is_data_set(item) and item.ndim == 1 for item in items):
+                values = [np.unique(file.values(each, name)) for each in file.episodes]
+                if all(len(each) == 1 for each in values):
+                    for entries, each in zip(constant, values, strict=True):
+                        entries[name] = each[0]
         found = [Candidate(f"mask {name}", 1, count, f"--masks {name}") for name, count in masks.items() if count]
-        for name in sorted(set(file.group[file.episodes[0]]) - {"actions", "rewards", "dones"}):
-            there = [each for each in file.episodes if files.is_data_set(file.group[each].get(name))]
-            if len(there) < len(file.episodes) or file.group[there[0]][name].ndim != 1:
-                continue
-            values = [np.unique(file.values(each, name)).tolist() for each in there]
-            if all(len(each) == 1 and not isinstance(each[0], float) for each in values):
-                people = len({each[0] for each in values})
-                found.append(Candidate(f"data set {name}", people, len(there), f"--demonstrator {name}"))
-        return found
+        return [*found, *core.candidates("data set {}", constant)]
 
 
 # --- writing
@@ -359,50 +313,60 @@ def write_robomimic(
     masks: Mapping[str, Sequence[int]] | None = None,
     valid: Sequence[int] | None = None,
 ) -> None:
-    """Write demonstrations of continuous actions as one robomimic file, whole or not at all.
+    """Write demonstrations of continuous actions as one robomimic file, completely or not at all.
 
-    `observations` divides the numbers of an observation among keys, by how many each takes in order (None: all under
-    `flat`). `next_observations` has the shape of `data.observations`, `states` is (step, state). `env_args` says which
-    simulator robomimic's rollouts make; without it they cannot be run, but training can.
+    Each demonstrator's episodes become a mask of that name; names such as `better_operator_1` add robomimic's tiers
+    (better, okay, worse) and pairs (worse_okay, ...). Rewards and terminals that the data lack are left out.
 
-    Each demonstrator's episodes become a mask of that name; names such as `better_operator_1` give robomimic's tiers
-    (better, okay, worse) and pairs (worse_okay, ...) too. `masks` adds further ones, by the numbers of their episodes.
-    `valid` lists the episodes to hold out: they become the mask `valid`, the others `train`, and every mask M is
-    divided into `M_train` and `M_valid`. Rewards and terminals that the data lack are left out.
+    Args:
+        data: The demonstrations.
+        path: The file to write.
+        observations: How many numbers of an observation each key takes, in order; None puts all under `flat`.
+        next_observations: The observation after each action, in the shape of `data.observations`.
+        env_args: The simulator of robomimic's rollouts; without it a policy can be trained, but not rolled out.
+        states: (step, state) simulator states.
+        masks: Further masks: the numbers of their episodes.
+        valid: The numbers of held-out episodes, which become the mask `valid`, the others `train`; every mask M is
+            divided into `M_train` and `M_valid`.
     """
     require("h5py", extra="robot")
     check_demonstrations(data)
-    for name, given in (("observations", observations), ("env_args", env_args), ("masks", masks)):
+    for name, given in (("env_args", env_args), ("observations", observations), ("masks", masks)):
         instance_of(name, given, Mapping | None, rule="pass a mapping, or None", error=DemonstrationError)
     if not data.action_size:
         raise DemonstrationError("actions are discrete: robomimic's are continuous; use write_parquet for these data")
-    keys = _keys(observations, data.observation_size)
-    next_observations = optional(_rows, next_observations, "next_observations", len(data))
-    states = optional(_rows, states, "states", len(data))
+    keys = core.division(data, observations, "flat")
+    after = None if next_observations is None else _rows("next_observations", next_observations, len(data))
+    if after is not None and after[0].size != data.observation_size:
+        raise DemonstrationError(
+            f"next_observations have {after[0].size} numbers but observations {data.observation_size}: pass as many"
+        )
     columns = {
         "actions": data.actions,
         "rewards": data.rewards,
         "dones": None if data.terminals is None else data.terminals.astype(np.int64),
-        "states": states,
+        "states": None if states is None else _rows("states", states, len(data)),
         DEMONSTRATOR: data.demonstrator,
         TIMESTAMPS: data.timestamps,
-        **_by_key("obs", data.observations, keys),
-        **({} if next_observations is None else _by_key("next_obs", next_observations, keys)),
     }
+    for prefix, rows in (("obs", data.observations), ("next_obs", after)):
+        parts = {} if rows is None else core.divided(rows, keys)
+        columns |= {f"{prefix}/{key}": part for key, part in parts.items()}
     columns |= {f"skill/{name}": values for name, values in data.skills.items()}
     named = _masks(data, masks or {}, valid)
     for name in (*keys, *named, *data.skills):
         files.check_name(name)
     attributes = {"total": len(data), "env_args": json.dumps(dict(env_args or {}))}
     attributes["ileed"] = json.dumps(files.notes_of(data, observations=list(keys)))
-    present, content = {name: each for name, each in columns.items() if each is not None}, io.BytesIO()
+    content = io.BytesIO()
     with files.new_hdf5(content) as file:
         group = file.create_group("data")
         group.attrs.update(attributes)
         for number, (start, stop) in enumerate(pairwise(data.episode_bounds)):
             demo = group.create_group(f"demo_{number}")
             demo.attrs["num_samples"] = int(stop - start)
-            files.write_columns(demo, {name: values[start:stop] for name, values in present.items()})
+            present = {name: values[start:stop] for name, values in columns.items() if values is not None}
+            files.write_columns(demo, present)
         for name, members in named.items():
             file.create_dataset(f"mask/{name}", data=np.array([f"demo_{number}" for number in members], dtype="S"))
     runs.write_file(path_of("path", path, error=DemonstrationError), content.getvalue())
@@ -425,15 +389,13 @@ def copy_robomimic(source: Path, path: Path, data: Demonstrations) -> None:
         group.attrs["total"] = len(data)
         group.attrs["env_args"] = json.dumps({name: made[name] for name in _ENVIRONMENT if name in made})
         group.attrs["ileed"] = json.dumps({"format": 1, "names": list(data.names), **kept})
-        for key, person, (start, stop) in zip(
-            keys, data.episode_demonstrator, pairwise(data.episode_bounds), strict=True
-        ):
+        who, there = data.episode_demonstrator, set(keys)
+        for key, owner, (start, stop) in zip(keys, who, pairwise(data.episode_bounds), strict=True):
             demo = group.create_group(key)
             demo.attrs["num_samples"] = int(stop - start)
             for name in (*_COPIED, *(["skill"] if data.skills else [])):
                 _copy_numbers(old[f"data/{key}"].get(name), demo, name, with_text=name == "skill")
-            demo[DEMONSTRATOR] = np.full(stop - start, person)
-        who, there = data.episode_demonstrator, set(keys)
+            demo[DEMONSTRATOR] = np.full(stop - start, owner)
         masks = {name: np.array(keys)[who == number].tolist() for number, name in enumerate(data.names)}
         for name in ("train", "valid"):
             if name in old.get("mask", {}):
@@ -451,43 +413,14 @@ def _copy_numbers(item: Any, target: Any, name: str, *, with_text: bool) -> None
         item.file.copy(item, target, name=name, without_attrs=True)
 
 
-def _keys(observations: Mapping[str, int] | None, size: int) -> dict[str, int]:
-    """How many of the numbers of an observation each key takes."""
-    keys = {"flat": size} if observations is None else dict(observations)
-    for key, taken in keys.items():
-        text("a key of observations", key, error=DemonstrationError)
-        rule = "it takes a whole number of the numbers of an observation"
-        whole_number(f"the key {key!r} of observations", taken, rule=rule, error=DemonstrationError)
-    if (total := sum(keys.values())) != size or min(keys.values(), default=0) < 0:
-        found = f"the keys {keys} take {total} numbers but an observation has {size}"
-        raise DemonstrationError(f"{found}: they must take them all")
-    return keys
-
-
-def _rows(values: Any, name: str, steps: int) -> Array:
-    array = as_array(name, values, "a row of numbers for each step")
-    if array.dtype.kind not in "biuf" or array.ndim < 2:
-        raise DemonstrationError(
-            f"{name} are {array.dtype} of shape {array.shape}: pass a row of numbers for each step"
-        )
-    if len(array) != steps:
-        raise DemonstrationError(f"{steps:,} steps but {len(array):,} {name}: pass one for each step")
-    return array
-
-
-def _by_key(group: str, observations: Array, keys: Mapping[str, int]) -> dict[str, Array]:
-    """The data set of each key, (step, number), in a group of observations."""
-    flat = observations.reshape(len(observations), -1)
-    bounds = np.cumsum([0, *keys.values()])
-    if bounds[-1] != flat.shape[1]:
-        raise DemonstrationError(f"next_observations have {flat.shape[1]} numbers but observations {bounds[-1]}")
-    return {f"{group}/{key}": flat[:, start:stop] for key, (start, stop) in zip(keys, pairwise(bounds), strict=True)}
+def _rows(name: str, values: Any, steps: int) -> Array:
+    return rules.column(name, values, steps, dict.fromkeys(range(2, 65), "biuf"), "a row of numbers for each step")
 
 
 def _masks(
     data: Demonstrations, asked: Mapping[str, Sequence[int]], valid: Sequence[int] | None
 ) -> dict[str, list[int]]:
-    """Every mask of the file: people, tiers, pairs of tiers, those asked for, and the two parts of each."""
+    """Every mask of the file: demonstrators, tiers, pairs of tiers, the given masks, and the two parts of each."""
     count, who = data.episode_count, data.episode_demonstrator
     for name, members in {**asked, "valid": () if valid is None else valid}.items():
         text("the name of a mask", name, error=DemonstrationError)
@@ -520,8 +453,8 @@ def _masks(
 class _Robomimic(AbstractFormat):
     name, suffixes, title, extra = "robomimic", (".hdf5", ".h5"), "robomimic files", files.HDF5_EXTRA
     read, write, candidates = staticmethod(read_robomimic), staticmethod(write_robomimic), staticmethod(_candidates)
-    reading = (OBSERVATIONS, Option("filter_key", str | None, "A mask: only its episodes are read."))
-    writing = (DIVIDE,)
+    reading = (core.OBSERVATIONS, Option("filter_key", str | None, "A mask: only its episodes are read."))
+    writing = (core.DIVIDE,)
 
     def columns(self, path: Path) -> Sequence[str]:
         with files.open_hdf5(path) as opened:

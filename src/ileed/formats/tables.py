@@ -21,17 +21,18 @@ from ileed.data.columns import Column, as_table, check_names
 from ileed.data.encoding import Feature, Label
 from ileed.data.rules import single_holds
 from ileed.errors import DemonstrationError, brief, instance_of, one_of, path_of, printable, refuse_damage
-from ileed.formats.core import AbstractFormat, Labeller, Option, accept, by_column, flat_table
-from ileed.formats.parquet import ParquetFile
+from ileed.formats import core
+from ileed.formats.core import AbstractFormat, Labeller, Option, by_column
+from ileed.formats.files import ParquetFile
 from ileed.runs import stores
 
 _SUFFIXES = (".csv", ".tsv", ".parquet")
 _WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"  # not a code such as 007
 _TRUE_OR_FALSE = "(?i)^(true|false)$"
-_MOST_CATEGORIES = 1000  # of a feature or an action: a table of (rows, categories) numbers must fit in memory
+_MOST_CATEGORIES = 1000  # of a feature or an action: the one-hot matrix must fit in memory
 _LEAVE_OUT = "leave it out by naming the others with features=[...]"
-_FEW_CATEGORIES = 20  # so many never count as too many, however few rows there are
+_FEW_CATEGORIES = 20  # this many are accepted however few rows there are
 
 
 def from_table(
@@ -47,17 +48,19 @@ def from_table(
 ) -> Demonstrations:
     """Demonstrations from a table with one row for each step.
 
-    `table` is the path of a CSV or parquet file, a DataFrame of pandas or polars, an Arrow table, or a mapping of
-    columns; the other arguments name its columns. An `action` of fractions, or of several columns, is continuous; any
-    other is discrete, and its values are kept as labels. Rows of one `episode`, of one column or several, are brought
-    together in the order of the table; None makes each row an episode, a decision independent of the others. The key of
-    an episode is its label as the table has it; labels of several columns are joined by ", ", after a backslash was put
-    before each comma and backslash inside a label, so that no two episodes share a key.
-
-    `features` were seen before acting; None takes every column without another role. `skills` are labels for `Skills`.
-    Missing values are refused; with `missing="category"` those of a feature become a category or, in a column of
-    numbers, the mean with a further input that says so. `encoding` encodes a further table as an earlier one was, for
-    example with `fitted.policy.encoding`, so that `fitted.nats` can judge it.
+    Args:
+        table: The path of a CSV or parquet file, a DataFrame of pandas or polars, an Arrow table, or a mapping of
+            columns. The other arguments name its columns.
+        action: Continuous if it holds fractions or is a list of columns; otherwise discrete, with the values as labels.
+        demonstrator: Who acted.
+        episode: One or several columns. Rows of one episode are brought together in the order of the table; None makes
+            each row an episode, a decision independent of the others. The key of an episode is its label; several
+            labels are joined by ", ", with a backslash before each comma and backslash inside a label.
+        features: What was seen before acting; None takes every column without another role.
+        skills: Labels for `Skills`.
+        missing: Whether missing values of features are refused, or become a category or, in a column of numbers, the
+            mean and a further input that marks them.
+        encoding: That of an earlier table, such as `fitted.policy.encoding`, by which to encode this one.
 
     >>> table = {"age": [71, 30, 55, 42], "arrival": ["ambulance", "walk-in", "walk-in", "ambulance"],
     ...          "decision": ["admit", "discharge", "admit", "admit"], "nurse": ["ann", "ann", "bob", "bob"]}
@@ -87,49 +90,37 @@ def from_table(
         copy = path_of("table", copy, error=DemonstrationError)
         columns = {"action": action, "demonstrator": demonstrator, "episode": episode, "features": features}
         source = Source.of(copy, from_table, **columns, skills=skills, missing=missing, encoding=encoding)
-    with stores.name_address_in_errors(table, copy):
-        return _read(copy, roles, missing, encoding, source, continuous=not isinstance(action, str))
-
-
-def _read(
-    table: Any,
-    roles: Mapping[str, tuple[str, ...]],
-    missing: str,
-    encoding: Encoding | None,
-    source: Source | None,
-    *,
-    continuous: bool,
-) -> Demonstrations:
-    """Demonstrations from the columns of a table that have these roles."""
-    known = roles["feature"] if encoding is None else tuple(feature.name for feature in encoding.features)
     others = tuple(name for role, names in roles.items() if role != "feature" for name in names)
-    found = open_table(
-        table,
-        wanted=(*others, *known) if known else None,
-        as_text=tuple(name for name in others if name not in roles["action"]),
-        infer=() if continuous else roles["action"],
-    )
-    by_role = _columns_of_roles(found, roles)
-    names, person = _demonstrators(by_role["demonstrator"][0])
-    labels, actions = _actions(by_role["action"], encoding, continuous=continuous)
-    rows, number, called = _order_of_rows(by_role["episode"], person)
-    if encoding is None:
-        chosen = by_role["feature"] or _features_left(found, set(others))
-        encoded = [_feature(column, missing, named=bool(known)) for column in chosen]
-        encoding = Encoding(tuple(encoded), roles["action"], labels)
-    labelled = {column.name: _labels(column, "a skill") for column in by_role["skill"]}
-    return Demonstrations(
-        observations=encoding.encode(found)[rows],
-        actions=actions[rows],
-        demonstrator=person[rows],
-        episode=number,
-        source_episode=called,
-        names=names,
-        skills={name: np.array(words)[index][rows] for name, (words, index) in labelled.items()},
-        action_count=len(labels),
-        encoding=encoding,
-        source=source,
-    )
+    known = roles["feature"] if encoding is None else tuple(feature.name for feature in encoding.features)
+    continuous = not isinstance(action, str)
+    with stores.name_address_in_errors(table, copy):
+        found = open_table(
+            copy,
+            wanted=(*others, *known) if known else None,
+            as_text=tuple(name for name in others if name not in roles["action"]),
+            infer=() if continuous else roles["action"],
+        )
+        by_role = _columns_of_roles(found, roles)
+        names, who = _demonstrators(by_role["demonstrator"][0])
+        labels, actions = _actions(by_role["action"], encoding, continuous=continuous)
+        rows, number, keys = _order_of_rows(by_role["episode"], who)
+        if encoding is None:
+            chosen = by_role["feature"] or _features_left(found, set(others))
+            encoded = [_feature(column, missing, named=bool(known)) for column in chosen]
+            encoding = Encoding(tuple(encoded), roles["action"], labels)
+        labelled = {column.name: _distinct(_labels(column, "a skill")) for column in by_role["skill"]}
+        return Demonstrations(
+            observations=encoding.encode(found)[rows],
+            actions=actions[rows],
+            demonstrator=who[rows],
+            episode=number,
+            source_episode=keys,
+            names=names,
+            skills={name: np.array(words)[index][rows] for name, (words, index) in labelled.items()},
+            action_count=len(labels),
+            encoding=encoding,
+            source=source,
+        )
 
 
 def _as_names(role: str, names: Any) -> tuple[str, ...]:
@@ -143,9 +134,9 @@ def _as_names(role: str, names: Any) -> tuple[str, ...]:
 
 
 def open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[str], infer: Sequence[str]) -> pa.Table:
-    """The table as Arrow's; a file is read by the suffix of its name, of parquet the `wanted` columns alone.
+    """A table as an Arrow table; only the `wanted` columns of a parquet file are read.
 
-    Of a CSV file, the columns `as_text` stay text and those to `infer` become numbers where that loses nothing.
+    In a CSV file, the columns `as_text` stay text, and those to `infer` become numbers where that loses nothing.
     """
     if not isinstance(table, str | Path):
         return as_table(table)
@@ -167,9 +158,9 @@ def open_table(table: Any, *, wanted: Sequence[str] | None, as_text: Sequence[st
 
 
 def _read_csv(path: Path, *, as_text: Sequence[str]) -> pa.Table:
-    """A CSV file's columns; those of labels as text, so that "007" stays "007".
+    """The columns of a CSV file, some `as_text`, so that "007" stays "007".
 
-    The file is parsed as one block: a column's type follows from all of its rows, not from the first megabyte.
+    The file is parsed as one block, so that all rows decide the type of a column, and not the first megabyte.
     """
     from pyarrow import csv
 
@@ -195,7 +186,7 @@ def _read_csv(path: Path, *, as_text: Sequence[str]) -> pa.Table:
 
 
 def _infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column that was read as text, as whole numbers, true and false, or numbers where all of its values are."""
+    """A text column as integers, booleans or floating-point numbers, if all of its values are."""
     for pattern, kind in ((_WHOLE, pa.int64()), (_TRUE_OR_FALSE, pa.bool_()), (_NUMBER, pa.float64())):
         if pc.all(pc.match_substring_regex(column, pattern), min_count=1).as_py():
             return pc.cast(column, kind)
@@ -203,11 +194,11 @@ def _infer_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _columns_of_roles(table: pa.Table, roles: Mapping[str, Sequence[str]]) -> dict[str, list[Column]]:
-    """The columns of each role; one with two roles is refused, except that a skill may be a feature."""
+    """The columns of each role; a column may have one role, except that a skill may also be a feature."""
     taken: dict[str, str] = {}
     for role, names in roles.items():
         for name in names:
-            # who acted may be part of what tells one episode from another
+            # the demonstrator may be part of what identifies an episode
             shared = role == "episode" and taken.get(name) == "demonstrator" and len(names) > 1
             if name in taken and not shared:
                 raise DemonstrationError(f"column {name!r} is named as {taken[name]} and as {role}: give it one role")
@@ -220,13 +211,13 @@ def _columns_of_roles(table: pa.Table, roles: Mapping[str, Sequence[str]]) -> di
 
 
 def _features_left(table: pa.Table, taken: set[str]) -> list[Column]:
-    """Every column that has no other role; one that only numbers the rows is refused."""
+    """Every column that has no other role; refuses one that only numbers the rows."""
     columns = [Column.of(table, name) for name in table.column_names if name not in taken]
     if not columns:
         raise DemonstrationError("no column is left for the features: the table needs what was seen before acting")
     for column in columns:
         counts = column.is_whole and not column.missing and len(table) > _FEW_CATEGORIES
-        if counts and (np.diff(column.values.to_numpy()) == 1).all():  # as an index that was saved with the table
+        if counts and (np.diff(column.values.to_numpy()) == 1).all():  # such as an index saved with the table
             raise DemonstrationError(
                 f"column {column.name!r} numbers the rows, which is no feature: pass it as episode=, or {_LEAVE_OUT}"
             )
@@ -234,7 +225,7 @@ def _features_left(table: pa.Table, taken: set[str]) -> list[Column]:
 
 
 def _feature(column: Column, missing: str, *, named: bool) -> Feature:
-    """How a column of features is encoded; one that carries no feature is refused by name."""
+    """The encoding of a column of features; refuses a column that cannot be a feature."""
     name, kind = column.name, column.values.type
     if column.missing == len(column.values):
         raise DemonstrationError(f"column {name!r} has no values at all: {_LEAVE_OUT}")
@@ -261,7 +252,7 @@ def _feature(column: Column, missing: str, *, named: bool) -> Feature:
 
 
 def _actions(columns: Sequence[Column], known: Encoding | None, *, continuous: bool) -> tuple[tuple[Label, ...], Array]:
-    """The labels of a discrete action, by the `known` encoding, and each row's number; of a continuous one, none."""
+    """The labels of a discrete action and each row's index into them; no labels and the values of a continuous one."""
     names = tuple(column.name for column in columns)
     if known is not None and known.action != names:
         raise DemonstrationError(f"action is {names} and the encoding's is {known.action}: name the same")
@@ -281,7 +272,7 @@ def _actions(columns: Sequence[Column], known: Encoding | None, *, continuous: b
 
 
 def _labels_of_action(column: Column) -> tuple[Label, ...]:
-    """The labels that occur, or that a column of categories declares; they are sorted, unless it declares an order."""
+    """The labels that occur, or that a categorical column declares, sorted unless it declares an order."""
     if column.categories is not None:
         declared = Column(column.name, column.categories).text()
     else:
@@ -297,51 +288,49 @@ def _labels_of_action(column: Column) -> tuple[Label, ...]:
 
 def _demonstrators(column: Column) -> tuple[tuple[str, ...], Array]:
     """The name of each demonstrator, and each row's index into them; numbers are sorted as numbers."""
-    found, index = _labels(column, "the demonstrator")
-    numbers = all(re.fullmatch(_WHOLE, one) for one in found)
+    found, index = _distinct(_labels(column, "the demonstrator"))
+    numbers = all(re.fullmatch(_WHOLE, name) for name in found)
     order = sorted(range(len(found)), key=lambda number: int(found[number]) if numbers else found[number])
     return tuple(found[number] for number in order), np.argsort(order)[index]
 
 
-def _labels(column: Column, role: str) -> tuple[list[str], Array]:
-    """The distinct labels of a column as text, and each row's index into them; nothing may be missing."""
+def _labels(column: Column, role: str) -> Any:
+    """The labels in a column as text; none may be missing."""
     column.check_present(role=role)
     name, kind = column.name, column.values.type
     if column.is_number and not column.is_whole:
         raise DemonstrationError(f"column {name!r} holds {kind}, and {role} is text or a whole number: convert it")
-    text = pc.cast(column.values, pa.string()) if pa.types.is_temporal(kind) else column.text()
-    distinct = pc.unique(text)
-    return distinct.to_pylist(), pc.index_in(text, value_set=distinct).to_numpy().astype(np.int64)
+    return pc.cast(column.values, pa.string()) if pa.types.is_temporal(kind) else column.text()
 
 
-def _order_of_rows(columns: Sequence[Column], person: Array) -> tuple[Array, Array, Array]:
-    """Rows in the order of their episodes' first appearance, stable within each; the episode of each, and its key."""
-    rows = np.arange(len(person))
+def _distinct(words: Any) -> tuple[list[str], Array]:
+    """The distinct words in the order of their first appearance, and each row's index into them."""
+    distinct = pc.unique(words)
+    return distinct.to_pylist(), pc.index_in(words, value_set=distinct).to_numpy().astype(np.int64)
+
+
+def _order_of_rows(columns: Sequence[Column], who: Array) -> tuple[Array, Array, Array]:
+    """The rows sorted by the first appearance of their episode, and the number and the key of each row's episode.
+
+    An episode that several columns identify has their labels, joined so that each can be recovered, as its key.
+    """
+    rows = np.arange(len(who))
     if not columns:
         return rows, rows, rows
-    episode, labels = np.zeros(len(person), dtype=np.int64), []
-    for column in columns:
-        found, index = _labels(column, "the episode")
-        labels.append((found, index))
-        episode = np.unique(episode * len(found) + index, return_inverse=True)[1]
-    _, first, number = np.unique(episode, return_index=True, return_inverse=True)
-    keys = [_key([found[index[row]] for found, index in labels]) for row in first.tolist()]
-    appearance = np.argsort(np.argsort(first))[number]
-    rows = np.argsort(appearance, kind="stable")
-    changed = (appearance[rows][1:] == appearance[rows][:-1]) & (person[rows][1:] != person[rows][:-1])
+    labels = [_labels(column, "the episode") for column in columns]
+    if len(labels) > 1:
+        escaped = [pc.replace_substring_regex(each, r"([\\,])", r"\\\1") for each in labels]
+        labels = [pc.binary_join_element_wise(*escaped, ", ")]
+    keys, number = _distinct(labels[0])
+    rows = np.argsort(number, kind="stable")
+    number = number[rows]
+    changed = (number[1:] == number[:-1]) & (who[rows][1:] != who[rows][:-1])
     if changed.any():
         row = int(rows[int(changed.argmax())])
         label = ", ".join(f"{column.name} {column.values[row].as_py()!s}" for column in columns)
         rule = "if each demonstrator's are counted from one, name both columns: episode=[demonstrator, episode]"
         raise DemonstrationError(f"the episode of {label} has two demonstrators, and belongs to one: {rule}")
-    return rows, appearance[rows], np.array(keys, dtype=object)[number[rows]]
-
-
-def _key(labels: Sequence[str]) -> str:
-    """The key of an episode: its label as it is, or those of several columns joined so that each can be recovered."""
-    if len(labels) == 1:
-        return labels[0]
-    return ", ".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in labels)
+    return rows, number, np.array(keys, dtype=object)[number]
 
 
 @final
@@ -376,11 +365,11 @@ class _Table(AbstractFormat):
         missing: Literal["error", "category"] | None = None,
         encoding: Encoding | None = None,
     ) -> Demonstrations:
-        """A table; its keyword arguments name columns, as in `from_table`."""
-        accept(demonstrator, by_column, title="tables", use="by_column(...) (at the command: --demonstrator COLUMN)")
+        """Read a table; the keyword arguments name columns, as in `from_table`."""
+        core.check_lookup(demonstrator, by_column, title="tables")
         columns: dict[str, Any] = {"episode": episode, "features": features, "skills": skills}
         if action is None and not any(columns.values()):
-            raise flat_table(path, self.columns(path))
+            raise core.flat_table(path, self.columns(path))
         for name, given in (("action", action), ("demonstrator", demonstrator)):
             if given is None:
                 rule = f"add {name}= (at the command: --{name})"
@@ -397,7 +386,7 @@ class _Table(AbstractFormat):
         return by_column(demonstrator) if isinstance(demonstrator, str) else demonstrator
 
     def can_read_with(self, path: Path, options: Collection[str]) -> bool:
-        """Whether a path is a table: by its suffix, or because columns are named, as of a flat parquet file."""
+        """Whether a path is a table, by its suffix or because columns are named, which may be a parquet file's."""
         return self.can_read(path) or (not path.is_dir() and not {*self.options}.isdisjoint(options))
 
 
