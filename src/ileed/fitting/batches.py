@@ -352,7 +352,8 @@ class MiniBatches(_DrawnBatches):
 
     def __init__(self, training_data: TrainingData, columns: ColumnsOnDevice | ColumnsOnDisk) -> None:
         device, held_out = training_data.seen.device, training_data.held_out_episodes
-        self._sizes, self._columns = training_data.sizes, columns
+        self._columns: Any = columns
+        self._sizes = training_data.sizes
         self._weight = tensor(training_data.episode_weight, device)
         self._held_out = None if held_out is None else tensor(held_out, device)
         self._order = training_data.order()

@@ -102,8 +102,9 @@ def optimise_blocks(
                 if not team.leads:
                     continue
                 team = None
-            options = {"checkpoint": files[number], "callback": report, "may_diverge": True, "team": team}
-            _store(optimise(joint.to(device), prepared, settings, **options), found, blocks[number])  # type: ignore[arg-type]
+            joint, file = joint.to(device), files[number]
+            result = optimise(joint, prepared, settings, checkpoint=file, callback=report, may_diverge=True, team=team)
+            _store(result, found, blocks[number])
         for number, block in enumerate(blocks):
             processes.send(_numbers(found, block), source=ranks[number][0])
     if not np.isfinite(found.nats_per_action).any():
