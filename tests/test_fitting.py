@@ -886,7 +886,7 @@ def test_blocks_that_an_executor_computes_are_those_of_one_process_to_the_bit(da
 
 def test_a_folder_is_not_sent_to_workers(tmp_path):
     ileed.write(observing(6_000, seed=0), tmp_path / "people", format="parquet-folder")
-    with pytest.raises(SettingsError, match="no worker is sent them: leave the executor out"):
+    with pytest.raises(SettingsError, match=r"workers cannot read .*: leave the executor out"):
         replace(DEALT, steps=5).fit(ileed.read(tmp_path / "people"), seed=0, executor=Here())
 
 

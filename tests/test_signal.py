@@ -85,7 +85,7 @@ def test_a_horizon_in_seconds_follows_the_rate_of_the_data():
     assert ileed.SignalScaling(horizon="0.5s").horizons(data) == (10,)
     assert ileed.SignalScaling(horizon=7).horizons(data) == (7,)
     assert ileed.SignalScaling().horizons(data) == (1, 2, 4, 8)  # a quarter of 60 steps is 15
-    with pytest.raises(ileed.SettingsError, match="the data state no rate"):
+    with pytest.raises(ileed.SettingsError, match="the data have no rate"):
         ileed.SignalScaling(horizon="0.5s").horizons(replace(data, fps=None))
 
 

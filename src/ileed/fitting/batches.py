@@ -310,14 +310,50 @@ class ColumnsOnDisk:
         return loaded
 
 
+class _DrawnBatches(Sampler):
+    """Batches of `_size` items per step, of which each process of a team reads its `_shared` part."""
+
+    _size: int
+    _shared = slice(None)
+    _loaded: Any
+
+    @abstractmethod
+    def read(self, step: int) -> Any:
+        """What has to be read before the batch of a step: a tensor, or a named tuple of tensors."""
+
+    def share(self, place: int, count: int) -> Sampler | None:
+        if self._size < count:
+            return None
+        share = copy.copy(self)
+        share._shared = slice(place, None, count)
+        share._loaded = share.read(0)
+        return share
+
+    def load(self, step: int) -> None:
+        read = self.read(step)
+        loaded, tensors = _tensors(self._loaded), _tensors(read)
+        if tensors[0].device.type == "cpu":
+            self._loaded = read
+            return
+        for old, new in zip(loaded, tensors, strict=True):  # a CUDA graph reads this memory
+            old.copy_(new)
+
+
+def _tensors(read: Any) -> list[Tensor]:
+    """All tensors of what was read, in order."""
+    if isinstance(read, Tensor):
+        return [read]
+    return [each for each in (*read, *read.context.values()) if isinstance(each, Tensor)]
+
+
 @final
-class MiniBatches(Sampler):
+class MiniBatches(_DrawnBatches):
     """Mini-batches of steps: every step once per epoch, in an order drawn for that epoch."""
 
     def __init__(self, training_data: TrainingData, columns: ColumnsOnDevice | ColumnsOnDisk) -> None:
         device, held_out = training_data.seen.device, training_data.held_out_episodes
-        self._sizes, self._is_on_cpu = training_data.sizes, device.type == "cpu"
         self._columns: Any = columns
+        self._sizes = training_data.sizes
         self._weight = tensor(training_data.episode_weight, device)
         self._held_out = None if held_out is None else tensor(held_out, device)
         self._order = training_data.order()
@@ -325,23 +361,13 @@ class MiniBatches(Sampler):
         self._size = min(training_data.batch_size, self._order.length)
         self.epoch = -(-self._order.length // self._size)
         self._has_dynamics = training_data.parts.dynamics is not None
-        self._shared = slice(None)
         self._loaded = self.read(0)
 
     def share(self, place: int, count: int) -> Sampler | None:
-        return None if self._has_dynamics else share_of_batches(self, self._size, place, count)
+        return None if self._has_dynamics else super().share(place, count)
 
     def read(self, step: int) -> Any:
-        """What the batch of a step reads from the columns."""
         return self._columns.read(self._order.taken(step * self._size, self._size)[self._shared])
-
-    def load(self, step: int) -> None:
-        read = self.read(step)
-        if self._is_on_cpu:
-            self._loaded = read
-            return
-        for old, new in zip(_tensors(self._loaded), _tensors(read), strict=True):  # a CUDA graph reads this memory
-            old.copy_(new)
 
     def batch(self) -> Batch:
         return self._columns.rows(self._loaded).batch(self._sizes, self._weight, self._columns.data_weight)
@@ -441,7 +467,7 @@ class DemonstratorBatches(Sampler):
 
 
 @final
-class Windows(Sampler):
+class Windows(_DrawnBatches):
     """Mini-batches of windows of consecutive steps, of one data set or several side by side, for recurrent policies.
 
     A window ends after `length` steps or with its episode; missing steps have no weight. Every step begins a window
@@ -478,7 +504,6 @@ class Windows(Sampler):
         self._tiles = torch.nn.utils.rnn.pad_sequence(begins, batch_first=True, padding_value=-1).to(device)
         self._size = min(first.batch_size, *(len(each.data) for each in training_sets))
         self.epoch = -(-self._longest // self._size)
-        self._shared = slice(None)
         self._loaded = self.read(0)
 
     def _together(self, columns: Sequence[Tensor]) -> Tensor:
@@ -492,16 +517,10 @@ class Windows(Sampler):
     def beside(self, others: Sequence[Any], *, members: int, device: torch.device) -> Sampler:
         return Windows([each for sampler in (self, *others) for each in sampler._training_sets], device=device)
 
-    def share(self, place: int, count: int) -> Sampler | None:
-        return share_of_batches(self, self._size, place, count)
-
     def read(self, step: int) -> Int[Tensor, "group window"]:
         """The first steps of the windows of a batch."""
         drawn = np.stack([order.taken(step * self._size, self._size) for order in self._orders])
         return tensor(drawn[:, self._shared], self._device)
-
-    def load(self, step: int) -> None:
-        self._loaded.copy_(self.read(step))
 
     def batch(self) -> Batch:
         return self._of(self._loaded, self._weight)
@@ -546,23 +565,6 @@ class Windows(Sampler):
         """(group, row, ...) of a (group, step, ...) column."""
         rows = (steps + self._offset).flatten()
         return column.flatten(0, 1).index_select(0, rows).unflatten(0, (len(column), -1))
-
-
-def _tensors(read: Any) -> list[Tensor]:
-    """All tensors of what was read, in order."""
-    if isinstance(read, Tensor):
-        return [read]
-    return [each for each in (*read, *read.context.values()) if isinstance(each, Tensor)]
-
-
-def share_of_batches(sampler: Any, size: int, place: int, count: int) -> Any:
-    """A sampler that reads every `count`-th item of each batch; None if batches are smaller."""
-    if size < count:
-        return None
-    share = copy.copy(sampler)
-    share._shared = slice(place, None, count)
-    share._loaded = share.read(0)
-    return share
 
 
 def _collapsed_transitions(training_data: TrainingData) -> Transitions:

@@ -83,27 +83,32 @@ def optimise_blocks(
     if size is None and processes.count == 1:
         joint = start.joint.to(device)
         return optimise(joint, start.prepared, settings, checkpoint=checkpoints(""), callback=callback)
-    firsts = range(0, count, size or count)
-    blocks = [slice(first, min(first + (size or count), count)) for first in firsts]
-    files = [checkpoints("" if size is None else f"-block-{first}") for first in firsts]
-    parts = partial(_part, start, size=size or count, settings=settings)
+    length = size or count
+    blocks = [slice(first, min(first + length, count)) for first in range(0, count, length)]
+    files = [checkpoints("" if size is None else f"-block-{block.start}") for block in blocks]
+    parts = partial(_part, start, size=length, settings=settings)
     found = _empty_result(start, settings)
     if size is not None and processes.count == 1 and executor is not None:
-        _submit(executor, start, parts, settings, device, dict(zip(firsts, files, strict=True)), found, callback)
+        start.prepared.training_data.data.store.check_in_memory(
+            "workers cannot read the columns of a folder on this machine's disk: leave the executor out, or share the "
+            "fit by torchrun"
+        )
+        _submit(executor, parts, blocks, files, settings, device, found, callback)
     else:
         ranks = [processes.ranks(number, len(blocks)) for number in range(len(blocks))]
         teams = processes.teams(len(blocks))
         own = [number for number in range(len(blocks)) if processes.rank in ranks[number]]
         for place, number in enumerate(own):
             report = callback and partial(_report_part, callback, place, len(own))
-            prepared, joint = parts(firsts[number])
+            prepared, joint = parts(blocks[number].start)
             team = teams[number]
             if team is not None and not _can_be_shared(joint, prepared, len(team.ranks)):
                 if not team.leads:
                     continue
                 team = None
-            options = {"checkpoint": files[number], "callback": report, "may_diverge": True, "team": team}
-            _store(optimise(joint.to(device), prepared, settings, **options), found, blocks[number])  # type: ignore[arg-type]
+            joint, file = joint.to(device), files[number]
+            result = optimise(joint, prepared, settings, checkpoint=file, callback=report, may_diverge=True, team=team)
+            _store(result, found, blocks[number])
         for number, block in enumerate(blocks):
             processes.send(_numbers(found, block), source=ranks[number][0])
     if not np.isfinite(found.nats_per_action).any():
@@ -122,26 +127,23 @@ def _part(start: Start, first: int, *, size: int, settings: OptimiserSettings) -
 
 def _submit(
     executor: Executor,
-    start: Start,
     parts: Callable[[int], Start],
+    blocks: Sequence[slice],
+    files: Sequence[Checkpoint | None],
     settings: OptimiserSettings,
     device: torch.device,
-    files: dict[int, Checkpoint | None],
     found: OptimisationResult,
     callback: ProgressCallback | None,
 ) -> None:
-    """Have the workers of an executor optimise all blocks, which `files` lists by their first member."""
-    store = start.prepared.training_data.data.store
-    store.check_in_memory(
-        "workers cannot read the columns of a folder on this machine's disk: leave the executor out, or share the fit "
-        "by torchrun"
-    )
-    calls = {executor.submit(_learn, parts(first), settings, str(device), file): first for first, file in files.items()}
+    """Have the workers of an executor optimise all blocks, and store their results."""
+    calls = {
+        executor.submit(_learn, parts(block.start), settings, str(device), file): block
+        for block, file in zip(blocks, files, strict=True)
+    }
     report = callback or (lambda progress: None)
     report(Progress(0, len(calls), math.nan, unit="blocks of restarts"))
     for done, call in enumerate(as_completed(calls), 1):
-        first = calls[call]
-        _store(call.result(), found, slice(first, min(first + (settings.member_block or 0), start.members)))
+        _store(call.result(), found, calls[call])
         report(Progress(done, len(calls), float(np.nanmin(found.nats_per_action)), unit="blocks of restarts"))
 
 

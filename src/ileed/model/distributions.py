@@ -54,16 +54,13 @@ class Choice(_Normalised):
         super().__init__(log_probs.transpose(-1, -2))
 
     def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
-        """Log-probability of every counted action."""
         assert batch.taken is not None
         return batch.taken(self.log_probs.flatten(-2))
 
     def at(self, observation_index: Pick) -> Choice:
-        """The distribution at each count's unique observation."""
         return Choice(observation_index(self.log_probs))
 
     def tempered(self, temperature: float) -> Choice:
-        """The distribution to the power 1 / temperature, renormalised, in double precision."""
         return Choice((self.log_probs.double() / temperature).log_softmax(-2))
 
     def disagreement(self, others: Sequence[Choice]) -> None:
@@ -82,12 +79,10 @@ class GaussianMixture(MixtureSameFamily):
         return found
 
     def taken(self, batch: Batch) -> Float[Tensor, "member count"]:
-        """Log-density of every counted action."""
         here: Distribution = self.at(batch.observation_index)
         return here.log_prob(batch.action)
 
     def at(self, observation_index: Pick) -> GaussianMixture:
-        """The mixture at each count's unique observation."""
         if observation_index.identity:
             return self
         return mixture(*(part.index_select(1, observation_index.index) for part in mixture_parts(self)))
