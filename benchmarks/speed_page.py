@@ -93,7 +93,7 @@ the machine, which lengthens the seconds.
 """
 
 
-MANY_PEOPLE = """
+MANY_DEMONSTRATORS = """
 ## Many demonstrators
 
 `Ileed().fit` with all defaults on simulated demonstrators who have 20 steps on average, lognormally distributed, in
@@ -402,7 +402,7 @@ def _many_people(path: Path) -> str:
     loads = [each["load"] for each in record["sizes"]]
     span = f"load average {min(loads):.1f} to {max(loads):.1f}, which lengthens the seconds"
     end = f"{made['machine']}; {span}; commit {made['commit']}, {made['date'][:10]}."
-    return MANY_PEOPLE + "\n".join([*lines, "", end]) + "\n"
+    return MANY_DEMONSTRATORS + "\n".join([*lines, "", end]) + "\n"
 
 
 def _population_table(path: Path) -> str:

@@ -112,7 +112,7 @@ def test_a_recorded_step_leaves_its_state_as_it_was_and_draws_again_at_every_rep
 
 
 def test_batches_of_people_give_the_same_bits_twice_and_the_same_costs_as_a_cpu(monkeypatch):
-    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 3)
+    monkeypatch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", 3)
     monkeypatch.setattr("ileed.fitting.batches._COUNTS_AT_ONCE", 1000)
     data, method = demonstrations(), METHODS["embedded"]
     once, again, on_cpu = (method.fit(data, seed=0, device=device) for device in ("cuda", "cuda", "cpu"))

@@ -133,7 +133,7 @@ def test_the_fit_and_its_ratings_hear_who_is_gold(gold):
 def test_ratings_of_very_many_people_hear_what_is_known(monkeypatch):
     """They are rated in parts, by the same likelihood; with nothing known, person 3 is not the best."""
     data = simulated(habitual, people=4, episodes=10)
-    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 3)
+    monkeypatch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", 3)
     monkeypatch.setattr("ileed.rating.ratings.OWNERS_AT_ONCE", 3)
     best = [
         fitted(data, known, steps=20, restarts=1, folds=2).expertise.table()["demonstrator"].to_pylist()[0]

@@ -49,7 +49,7 @@ def crowd(people=PEOPLE, *, continuous=False, legal=False, seed=0):
 
 @pytest.fixture(autouse=True)
 def _many(monkeypatch):
-    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 100)
+    monkeypatch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", 100)
     monkeypatch.setattr("ileed.rating.ratings.OWNERS_AT_ONCE", 64)
     monkeypatch.setattr("ileed.fitting.batches._COUNTS_AT_ONCE", 1500)
 
@@ -57,7 +57,7 @@ def _many(monkeypatch):
 @pytest.fixture(scope="module")
 def fitted():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ileed.data.rules.MANY_PEOPLE", 100)
+        patch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", 100)
         patch.setattr("ileed.rating.ratings.OWNERS_AT_ONCE", 64)
         patch.setattr("ileed.fitting.batches._COUNTS_AT_ONCE", 1500)
         return FEW.fit(crowd()[0], seed=0, device="cpu")
@@ -98,7 +98,7 @@ def test_a_mean_over_all_people_is_not_taken_over_a_part_of_them():
 def test_all_batches_together_cost_what_the_whole_data_cost(monkeypatch):
     data, _ = crowd()
     in_parts, joint = start(data)
-    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", PEOPLE)
+    monkeypatch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", PEOPLE)
     whole, _ = start(data)
     costs = [
         batch.mean_cost(joint.log_likelihood(batch)) * batch.total_weight
@@ -172,13 +172,13 @@ def test_ratings_in_parts_are_those_of_all_at_once(folds, at_once):
 def test_people_whom_a_fit_has_not_seen_are_assessed_in_parts(fitted, monkeypatch):
     others, _ = crowd(150, seed=1)
     in_parts = fitted.assess(others)
-    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", PEOPLE)
+    monkeypatch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", PEOPLE)
     at_once = fitted.assess(others)
     for one, other in zip(in_parts.pooled, at_once.pooled, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert in_parts.reference == at_once.reference
     rated = ileed.rate(fitted.policy, others)
-    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 149)
+    monkeypatch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", 149)
     in_parts = ileed.rate(fitted.policy, others)
     np.testing.assert_allclose(in_parts.alone.expertise, rated.alone.expertise, atol=1e-6)
     np.testing.assert_allclose(in_parts.pooled.expertise, rated.pooled.expertise, atol=0.03)  # by half of the people
@@ -186,7 +186,7 @@ def test_people_whom_a_fit_has_not_seen_are_assessed_in_parts(fitted, monkeypatc
 
 def test_places_by_the_distribution_of_all_are_those_of_joint_draws(at_once, monkeypatch):
     by_distribution = at_once.table()
-    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", PEOPLE)
+    monkeypatch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", PEOPLE)
     by_draws = at_once.table()
     other = dict(zip(by_draws["demonstrator"].to_pylist(), by_draws.to_pylist(), strict=True))
     for row in by_distribution.to_pylist():
@@ -203,7 +203,7 @@ def test_pairs_and_groups_of_many_are_those_of_few(at_once, monkeypatch):
     far[:5] = np.eye(len(INSIDE))[-1]  # five people beyond doubt
     apart = replace(at_once, shares=far)
     many = at_once.probability_better(first, last), apart.groups()
-    monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", PEOPLE)
+    monkeypatch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", PEOPLE)
     few = at_once.probability_better(first, last), replace(apart).groups()
     assert many[0] == pytest.approx(few[0], abs=1e-12)
     assert many[1] == few[1]

@@ -116,10 +116,10 @@ def of_rating(stages: list[Progress]) -> list[tuple[int, int]]:
 def test_a_fit_has_a_stage_of_rating_that_reaches_its_end_and_has_no_cost(kind, monkeypatch):
     data = DATA
     if kind == "many people":
-        monkeypatch.setattr("ileed.data.rules.MANY_PEOPLE", 10)
+        monkeypatch.setattr("ileed.data.rules.MANY_DEMONSTRATORS", 10)
         monkeypatch.setattr("ileed.rating.ratings.OWNERS_AT_ONCE", 8)
         data = demonstrations(people=30)
-        assert data.has_many_people
+        assert data.has_many_demonstrators
     method = QUICK
     if "continuous" in kind:
         actions = np.random.default_rng(1).normal(size=(len(DATA), 2))

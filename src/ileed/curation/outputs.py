@@ -1,4 +1,4 @@
-"""Files of curation: tables for people, and what each trainer reads to keep, drop or weight episodes.
+"""Files of curation: tables to read, and what each trainer reads to keep, drop or weight episodes.
 
 The data that were curated are read or copied, and never changed. `ileed.runs.files` replaces the folder.
 """

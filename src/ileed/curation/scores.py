@@ -367,10 +367,10 @@ def _priors(fit: Fitted, data: Demonstrations, ratings: Array) -> tuple[Array, A
         return ratings, who
     number = data.episode_numbers
     rows, row, angle = list(ratings), who.copy(), np.arcsin(np.sqrt(INSIDE))
-    for person in [each for each in np.unique(who) if data.names[each] in curves.names]:
-        own = np.flatnonzero(who == person)
+    for owner in [each for each in np.unique(who) if data.names[each] in curves.names]:
+        own = np.flatnonzero(who == owner)
         for part in np.array_split(own[np.argsort(number[own], kind="stable")], min(_DRIFT_PARTS, len(own))):
-            drawn = curves.at(curves.names.index(data.names[person]), np.array([number[part].mean()]))
+            drawn = curves.at(curves.names.index(data.names[owner]), np.array([number[part].mean()]))
             drawn = np.arcsin(np.sqrt(drawn))
             share = np.exp(-0.5 * ((angle - drawn.mean()) / max(float(drawn.std()), 1e-3)) ** 2)
             row[part] = len(rows)

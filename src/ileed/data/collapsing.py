@@ -163,15 +163,15 @@ class Uncollapsed:
     @cached_property
     def some(self) -> Collapsed:
         """As many steps as memory holds, evenly spaced per demonstrator, each a count of its own."""
-        data, people = self.data, len(self.data.names)
+        data, demonstrators = self.data, len(self.data.names)
         most = min(_MOST_SAMPLED, data.store.memory_bytes // 8 // (8 * max(1, len(self.varying))))
-        every = np.ceil(data.steps_each / max(1, most // people)) if len(data) > most else np.ones(people)
-        seen, chosen = np.zeros(people, dtype=np.int64), []
+        every = np.ceil(data.steps_each / max(1, most // demonstrators)) if len(data) > most else np.ones(demonstrators)
+        seen, chosen = np.zeros(demonstrators, dtype=np.int64), []
         for block in blocks_of(data, row_bytes=64):
             who = data.demonstrator[block]
             number = seen[who] + numbers_of(who)
             chosen.append(block.start + np.flatnonzero(number % every[who] == 0))
-            seen += np.bincount(who, minlength=people)
+            seen += np.bincount(who, minlength=demonstrators)
         steps = np.concatenate(chosen)
         number = np.arange(len(steps))
         return self.collapsed(

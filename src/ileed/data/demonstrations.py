@@ -312,9 +312,9 @@ class Demonstrations:
         return {name: number for number, name in enumerate(self.names)}
 
     @property
-    def has_many_people(self) -> bool:
+    def has_many_demonstrators(self) -> bool:
         """Whether demonstrators are so many that they are fitted and ranked in batches."""
-        return len(self.names) > rules.MANY_PEOPLE
+        return len(self.names) > rules.MANY_DEMONSTRATORS
 
     def split(self, held_out: float, *, generator: np.random.Generator) -> tuple[Array, Array]:
         """Boolean masks over episodes, (kept, held out), stratified over demonstrators with two or more episodes."""

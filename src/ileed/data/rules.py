@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-MANY_PEOPLE = 5_000
+MANY_DEMONSTRATORS = 5_000
 """With more demonstrators than this, fits use mini-batches of demonstrators and ratings use their distribution."""
 
 _AT_ONCE = 1 << 16  # numbers compared at a time: the first ones decide for most columns

@@ -241,7 +241,7 @@ class PartialJoint:
             self._knowledge = replace(self._knowledge, answers=answers)
         if len(self._knowledge.better):
             found = f"there are {joint.sizes.demonstrators:,} demonstrators and pairs of whom is better"
-            limit = f"pairs are limited to {rules.MANY_PEOPLE:,} demonstrators"
+            limit = f"pairs are limited to {rules.MANY_DEMONSTRATORS:,} demonstrators"
             raise SettingsError(f"{found}: {limit}; name gold demonstrators instead", code="better-too-many")
 
     @torch.no_grad()

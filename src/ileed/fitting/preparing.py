@@ -136,7 +136,7 @@ def sampler_of(training_data: TrainingData, settings: OptimiserSettings, normali
         return Windows([training_data], device=device)
     # a batch of demonstrators has neither transitions nor the mean over all demonstrators
     is_separable = expertise.estimates_expertise and not expertise.measures_from_mean and parts.dynamics is None
-    if data.has_many_people and settings.batch_size is None and not store.is_on_disk and is_separable:
+    if data.has_many_demonstrators and settings.batch_size is None and not store.is_on_disk and is_separable:
         return DemonstratorBatches(training_data, repeats=repeats)
     if collapsed.repeats and (repeats if settings.batch_size is None else settings.batch_size >= len(data)):
         return WholeBatch.of(training_data)

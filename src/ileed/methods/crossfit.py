@@ -108,7 +108,7 @@ class FoldPolicies:
             return None
         data, practice = self.ensemble.data, self.ensemble.joint.parts.expertise.practice_episodes
         units, some = Units.of(data, by), None
-        by_kind = units is None and data.has_many_people
+        by_kind = units is None and data.has_many_demonstrators
         many = not data.discrete and len(data) > MANY_STEPS and not by_kind
         if by_kind:
             some = np.isin(data.demonstrator, some_of(len(data.names)))

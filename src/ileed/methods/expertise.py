@@ -129,8 +129,8 @@ class Expertise:
             raise SettingsError("this fit names no skills: fit with expertise=Skills(column)", code="no-skills")
         only = torch.eye(len(self.skill_names))
         found = {}
-        for person, name in enumerate(self.names):
-            values = self._at(torch.zeros(self.joint.sizes.inputs, len(only)), person, only)
+        for owner, name in enumerate(self.names):
+            values = self._at(torch.zeros(self.joint.sizes.inputs, len(only)), owner, only)
             found[name] = dict(zip(self.skill_names, values.tolist(), strict=True))
         return found
 
@@ -171,12 +171,12 @@ class Expertise:
             self._check_drifts()
         return np.asarray(self._at(seen, self.names.index(demonstrator), weights, episode).numpy())
 
-    def _at(self, seen: Tensor, person: int, skills: Tensor | None, episode: int | None = None) -> Tensor:
+    def _at(self, seen: Tensor, owner: int, skills: Tensor | None, episode: int | None = None) -> Tensor:
         """One demonstrator's expertise at normalised observations; NaN if no step of theirs was learned from."""
         rows = seen.shape[1]
-        if isnan(self.summary.by_demonstrator[person]) or not rows:
+        if isnan(self.summary.by_demonstrator[owner]) or not rows:
             return torch.full((rows,), torch.nan)
-        who = torch.full((rows,), person)
+        who = torch.full((rows,), owner)
         context = None
         if (last := self.summary.last_episode) is not None:
             context = {"episode_number": last[who] if episode is None else torch.full_like(who, episode)}
@@ -207,7 +207,7 @@ def summarise(
     It is NaN for a demonstrator from whom no member learned, by `learned_from` (member, demonstrator). Expertise that
     depends on the episode is that of each step's own episode, and of the last one at the most frequent observations.
     """
-    people, known, drifts = len(data.names), learned_from.any(0), joint.parts.expertise.depends_on_episode
+    demonstrators, known, drifts = len(data.names), learned_from.any(0), joint.parts.expertise.depends_on_episode
     differ = None if (learned_from == learned_from[0]).all() else torch.from_numpy(learned_from)
     seen = normaliser.normalise(torch.from_numpy(np.ascontiguousarray(collapsed.observations.T)))
     skills = None if collapsed.skills is None else torch.from_numpy(np.ascontiguousarray(collapsed.skills.T))
@@ -231,26 +231,26 @@ def summarise(
         return np.concatenate(found)
 
     number = collapsed.context["episode_number"] if drifts else np.zeros_like(collapsed.demonstrator)
-    last = np.zeros(people, dtype=np.int64)
+    last = np.zeros(demonstrators, dtype=np.int64)
     if drifts:
         np.maximum.at(last, data.episode_demonstrator, data.episode_numbers)
-    pairs = collapsed.observation_index * people + collapsed.demonstrator
+    pairs = collapsed.observation_index * demonstrators + collapsed.demonstrator
     _, first, which = np.unique(pairs * (last.max() + 1) + number, return_index=True, return_inverse=True)
     count = np.bincount(which, weights=collapsed.count).astype(np.int64)
-    person, place = collapsed.demonstrator[first], collapsed.observation_index[first]
-    average, quantiles = _over_steps(at(place, person, number[first]), person, count, people)
+    owner, place = collapsed.demonstrator[first], collapsed.observation_index[first]
+    average, quantiles = _over_steps(at(place, owner, number[first]), owner, count, demonstrators)
 
-    most = _STATES_OF_MANY if data.has_many_people else _STATES
+    most = _STATES_OF_MANY if data.has_many_demonstrators else _STATES
     frequent = np.argsort(-np.bincount(place, weights=count), kind="stable")[:most]
-    everyone = np.tile(np.arange(people), len(frequent))
-    states = at(np.repeat(frequent, people), everyone, last[everyone]).reshape(len(frequent), people)
+    everyone = np.tile(np.arange(demonstrators), len(frequent))
+    states = at(np.repeat(frequent, demonstrators), everyone, last[everyone]).reshape(len(frequent), demonstrators)
     for values in (average, quantiles, states.T):
         values[~known] = np.nan
     column = np.full(len(collapsed.observations), -1)
     column[frequent] = np.arange(len(frequent))
     state = column[place]
-    visits = np.zeros((people, len(frequent)), dtype=np.int64)
-    np.add.at(visits, (person[state >= 0], state[state >= 0]), count[state >= 0])
+    visits = np.zeros((demonstrators, len(frequent)), dtype=np.int64)
+    np.add.at(visits, (owner[state >= 0], state[state >= 0]), count[state >= 0])
     return ExpertiseSummary(
         by_demonstrator=torch.tensor(average),
         quantiles=torch.tensor(quantiles),
@@ -261,14 +261,14 @@ def summarise(
     )
 
 
-def _over_steps(own: Array, person: Array, count: Array, people: int) -> tuple[Array, Array]:
+def _over_steps(own: Array, owner: Array, count: Array, demonstrators: int) -> tuple[Array, Array]:
     """(demonstrator,) means and (demonstrator, quantile) quantiles of (pair,) expertise, each for `count` steps."""
-    order = np.lexsort((own, person))
-    who, value, weight = person[order], own[order].astype(np.float64), count[order]
-    total = np.bincount(who, weights=weight, minlength=people).astype(np.int64)
-    average, quantiles = np.full(people, np.nan), np.full((people, QUANTILES), np.nan)
+    order = np.lexsort((own, owner))
+    who, value, weight = owner[order], own[order].astype(np.float64), count[order]
+    total = np.bincount(who, weights=weight, minlength=demonstrators).astype(np.int64)
+    average, quantiles = np.full(demonstrators, np.nan), np.full((demonstrators, QUANTILES), np.nan)
     some = np.flatnonzero(total)
-    average[some] = np.bincount(who, weights=value * weight, minlength=people)[some] / total[some]
+    average[some] = np.bincount(who, weights=value * weight, minlength=demonstrators)[some] / total[some]
     before = (np.cumsum(total) - total)[some, None]
     part = -(-np.arange(QUANTILES) * total[some, None] // (QUANTILES - 1))  # of the steps, rounded up
     quantiles[some] = value[np.searchsorted(np.cumsum(weight), before + np.maximum(part, 1))]

@@ -362,7 +362,7 @@ class Ileed:
 
     def for_data(self, data: Demonstrations) -> Ileed:
         """Return the settings of the policy that acts, with defaults for the kind of actions filled in."""
-        if not _defaults(data).has_rater or data.has_many_people or self._head(data).length > 1:
+        if not _defaults(data).has_rater or data.has_many_demonstrators or self._head(data).length > 1:
             return replace(self, restarts=self.usual_restarts)
         usual: dict[str, Any] = dict(_CONTINUOUS_TRAINING)
         epochs = _CONTINUOUS_EPOCHS * len(data) // usual["batch_size"]
@@ -552,7 +552,7 @@ class Ileed:
         parts = self.parts(data)
         horizons = parts.demonstrator.horizons(data) if _defaults(data).has_rater else ()
         # recurrent policies take long, and a rater of very many demonstrators gigabytes
-        is_default = parts.policy.length == 1 or (horizons and not data.has_many_people)
+        is_default = parts.policy.length == 1 or (horizons and not data.has_many_demonstrators)
         count = min(self.folds or (FOLDS if is_default else 0), data.episode_count)
         by_episode = np.ones(data.episode_count) if weights is None else weights
         has_ratings = parts.expertise.estimates_expertise and not parts.demonstrator.defines_expertise

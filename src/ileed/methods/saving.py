@@ -295,12 +295,14 @@ def _check_restarts(settings: Mapping[str, Any]) -> None:
     _expect(1 <= len(costs) <= most, "restarts", costs, f"1 to {most} costs, as many as the method has")
     _expect(0 <= chosen < len(costs), "chosen", chosen, f"one of the {len(costs)} restarts")
     _expect(costs[chosen] is not None, "the chosen cost", costs[chosen], "a number")
-    kept, alternatives, people = settings["kept"], settings["alternatives"], len(settings["demonstrators"])
+    kept, alternatives, demonstrators = settings["kept"], settings["alternatives"], len(settings["demonstrators"])
     finite = all(0 <= each < len(costs) and costs[each] is not None for each in kept)
     sound = finite and kept[:1] == (chosen,) and len(set(kept)) == len(kept)
     _expect(sound, "kept", list(kept), f"restart {chosen}, which was chosen, and others that stayed finite")
-    rated = all(len(each) == people and all(0 <= rho <= 1 for rho in each) for each in alternatives)
-    _expect(rated, "alternatives", list(alternatives), f"lists of {people} numbers from 0 to 1, one per demonstrator")
+    rated = all(len(each) == demonstrators and all(0 <= rho <= 1 for rho in each) for each in alternatives)
+    _expect(
+        rated, "alternatives", list(alternatives), f"lists of {demonstrators} numbers from 0 to 1, one per demonstrator"
+    )
 
 
 def _history(rows: Sequence[Any], least: int) -> History:
@@ -336,7 +338,7 @@ def _expected(
 ) -> dict[str, Tensor]:
     """The tensors that these settings ask for, on the meta device."""
     sizes, shape, rated_by = joint.sizes, settings["observation_shape"], settings["ratings"]
-    people, states = sizes.demonstrators, weights["survey.states"].shape[-1]
+    demonstrators, states = sizes.demonstrators, weights["survey.states"].shape[-1]
     _expect(states > 0, "the shape of survey.states", states, "one state or more")
 
     def normaliser(group: str) -> Normaliser:
@@ -346,12 +348,14 @@ def _expected(
 
     with torch.device("meta"):
         summary = ExpertiseSummary(
-            by_demonstrator=torch.empty(people, dtype=torch.float64),
-            quantiles=torch.empty(people, QUANTILES, dtype=torch.float64),
-            states=torch.empty(people, states),
-            visits=torch.empty(people, states, dtype=torch.int64),
-            learned_from=torch.empty(len(settings["kept"]), people, dtype=torch.bool),
-            last_episode=torch.empty(people, dtype=torch.int64) if joint.parts.expertise.depends_on_episode else None,
+            by_demonstrator=torch.empty(demonstrators, dtype=torch.float64),
+            quantiles=torch.empty(demonstrators, QUANTILES, dtype=torch.float64),
+            states=torch.empty(demonstrators, states),
+            visits=torch.empty(demonstrators, states, dtype=torch.int64),
+            learned_from=torch.empty(len(settings["kept"]), demonstrators, dtype=torch.bool),
+            last_episode=torch.empty(demonstrators, dtype=torch.int64)
+            if joint.parts.expertise.depends_on_episode
+            else None,
         )
         groups: dict[str, Mapping[str, Tensor | None]] = {
             "joint": joint.state_dict(),
@@ -360,9 +364,9 @@ def _expected(
         }
         if rated_by is not None:
             points = weights["ratings.shares"].shape[-1]
-            groups["ratings"] = Ratings.empty_tensors(people, rated_by, points)
+            groups["ratings"] = Ratings.empty_tensors(demonstrators, rated_by, points)
             if settings["evidence"] is not None:
-                groups["evidence"] = SkillEvidence.empty_tensors(people, points)
+                groups["evidence"] = SkillEvidence.empty_tensors(demonstrators, points)
         if rater_joint is not None:
             numbers, folds = torch.empty(sizes.actions, dtype=torch.float64), weights["rater.own.fold"]
             own = {"centre": numbers, "noise": numbers, "fold": torch.empty(len(folds), dtype=torch.int64)}

@@ -805,7 +805,7 @@ def combine_evidence(actions: Ratings, outcomes: EpisodeOutcomes, owner: Array) 
         effective_share=weights.effective_share,
         by_actions=actions.by,
     )
-    merge = count > rules.MANY_PEOPLE
+    merge = count > rules.MANY_DEMONSTRATORS
     grids = (each.on_grid(level, factor, shares.shape[1], merge=merge) for each in (both, alone))
     by_both, by_outcomes = (actions.with_shares(grid, by) for grid in grids)
     evidence = SkillEvidence(settings, actions, by_outcomes, by_both, means.rated, means.outcomes, means.variance)
@@ -830,7 +830,7 @@ def place_newcomers(fit: SkillEvidence, actions: Ratings, outcomes: EpisodeOutco
     reference = float(fit.both.best.expertise.mean())
 
     def placed(posteriors: Iterator[SkillPosterior]) -> Ratings:
-        merge = count > rules.MANY_PEOPLE
+        merge = count > rules.MANY_DEMONSTRATORS
         grids = [one.on_grid(level, factor, shares.shape[1], merge=merge) for one in posteriors]
         return replace(actions.with_shares(np.concatenate(grids), by), reference=reference)
 

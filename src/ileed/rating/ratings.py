@@ -339,7 +339,7 @@ class Ratings:
 
     @property
     def _are_many(self) -> bool:
-        return len(self.names) > rules.MANY_PEOPLE
+        return len(self.names) > rules.MANY_DEMONSTRATORS
 
     @default_errors()
     def drift(self, *, relative: bool = True, confidence_level: float | None = None) -> pa.Table:
@@ -620,7 +620,7 @@ def estimate(
         )
     names, owner = (data.names, data.demonstrator) if units is None else (units.names, units.of_step)
     count = len(names)
-    many = count > rules.MANY_PEOPLE and (units is None or likelihood.owner_curves is not None)
+    many = count > rules.MANY_DEMONSTRATORS and (units is None or likelihood.owner_curves is not None)
     if many and not data.discrete and likelihood.owner_curves is None:
         likelihood = likelihood.tabulated(units)
     of_some = likelihood.by_owner(units)
@@ -653,7 +653,7 @@ def estimate(
 
 def some_of(count: int) -> Array:
     """The numbers of 5,000 of `count` demonstrators, or fewer, evenly spaced."""
-    return np.arange(count)[:: -(-count // rules.MANY_PEOPLE)]
+    return np.arange(count)[:: -(-count // rules.MANY_DEMONSTRATORS)]
 
 
 def work_of(
@@ -668,7 +668,7 @@ def work_of(
     points = len(GRID)
     if units is None:
         points += len(points_for(data.episode_count)) + (0 if practice is None else LEARNING_POINTS)
-        points = TABULATED_POINTS if data.has_many_people and not data.discrete else points
+        points = TABULATED_POINTS if data.has_many_demonstrators and not data.discrete else points
     return Work(progress, len(data), beforehand + points * len(data))
 
 
@@ -679,7 +679,7 @@ def with_learning_curves(
 
     Demonstrators are compared with those of curves that are `known`.
     """
-    if episodes is None or ratings.parts or likelihood.data.has_many_people:
+    if episodes is None or ratings.parts or likelihood.data.has_many_demonstrators:
         return ratings
     return ratings.with_curves(learning_curves(likelihood, episodes=episodes, population=known and known.population))
 

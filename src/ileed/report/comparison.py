@@ -104,7 +104,7 @@ def _draws(fitted: Fitted, names: Sequence[str]) -> Array | None:
     ratings = fitted.expertise.ratings
     if ratings is None or ratings.shares is None or not set(names) <= set(ratings.names):
         return None
-    if len(ratings.names) > rules.MANY_PEOPLE:  # thousands of draws of each would not fit in memory
+    if len(ratings.names) > rules.MANY_DEMONSTRATORS:  # thousands of draws of each would not fit in memory
         return None
     place = {name: k for k, name in enumerate(ratings.names)}
     found = draws(ratings.shares)

@@ -285,7 +285,7 @@ def _part(data: Demonstrations, shown: Sequence[str]) -> tuple[Demonstrations, A
         return data, np.arange(data.episode_count)
     chosen = np.zeros(data.episode_count, dtype=bool)
     chosen[np.argsort(data.episode_demonstrator, kind="stable")[::every]] = True
-    if not data.has_many_people:
+    if not data.has_many_demonstrators:
         return data.select(chosen[data.episode]), np.flatnonzero(chosen)
     known = set(data.names)
     chosen |= np.isin(data.episode_demonstrator, [data.index_of(name) for name in shown if name in known])

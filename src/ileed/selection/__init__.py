@@ -198,10 +198,10 @@ def sample_episodes(data: Demonstrations, *, seed: int) -> tuple[Demonstrations,
     sampled in whole episodes; of more than 5,000 demonstrators, all steps of some who have about 50,000 together.
     """
     source = np.arange(data.episode_count)
-    if data.has_many_people:
+    if data.has_many_demonstrators:
         order = numpy_stream(seed, "width, some people").permutation(np.flatnonzero(data.steps_each))
         enough = int(np.searchsorted(np.cumsum(data.steps_each[order]), _STEPS_OF_MANY)) + 1
-        chosen = np.sort(order[: min(enough, rules.MANY_PEOPLE)])
+        chosen = np.sort(order[: min(enough, rules.MANY_DEMONSTRATORS)])
         source, data = source[np.isin(data.episode_demonstrator, chosen)], data.by(*(data.names[k] for k in chosen))
     if np.bincount(data.episode_demonstrator).max() < 2:
         data, _ = held_in_memory(data)  # which has an episode of each demonstrator

@@ -41,7 +41,7 @@ from ileed.model.policies import AbstractPolicyHead, PolicyNet
 
 __all__ = ["check_demonstrator_model", "check_expertise", "check_format", "check_policy", "check_policy_head"]
 
-_MEMBERS, _PEOPLE, _OBSERVATIONS, _INPUTS = 2, 4, 5, 3  # all different, so that no axis is mistaken for another
+_MEMBERS, _DEMONSTRATORS, _OBSERVATIONS, _INPUTS = 2, 4, 5, 3  # all different, so that no axis is mistaken for another
 _ROWS = 4  # of observations, or of windows
 _LEVELS = (0.0, 0.3, 0.8, 1.0)  # of expertise
 _POINTS = 20_001  # of an integral over fifteen standard deviations to either side
@@ -86,7 +86,7 @@ def check_demonstrator_model(model: AbstractDemonstratorModel[Any], *, actions: 
 def _checked_part(part: Any, actions: int, seed: int) -> Sizes:
     """Check what holds for every part of a model, and return the sizes for which it was built."""
     _check_settings(part)
-    sizes = Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=actions, discrete=part.discrete)
+    sizes = Sizes(inputs=_INPUTS, demonstrators=_DEMONSTRATORS, actions=actions, discrete=part.discrete)
     part.check(sizes)
     _check_members(lambda generators: part.build(sizes, generators), seed)
     return sizes
@@ -102,7 +102,10 @@ def _check_own_parameters(model: AbstractDemonstratorModel[Any], module: nn.Modu
     with torch.no_grad():
         learned = model.learned({name: value.mean(0).numpy() for name, value in slips.items()}, names)
     for column in learned.columns:
-        _hold(len(column.values) == _PEOPLE, f"the column {column.name} of learned must have one value a demonstrator")
+        _hold(
+            len(column.values) == _DEMONSTRATORS,
+            f"the column {column.name} of learned must have one value a demonstrator",
+        )
     prior = model.log_prior(module)
     if prior is None:
         return
@@ -130,7 +133,7 @@ def _check_legal_actions(model: AbstractDemonstratorModel[Any], sizes: Sizes, se
 
 def _check_density(model: AbstractDemonstratorModel[Any], seed: int) -> None:
     """A density over actions of one dimension integrates to one, if the model accepts such actions."""
-    sizes = Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=1, discrete=False)
+    sizes = Sizes(inputs=_INPUTS, demonstrators=_DEMONSTRATORS, actions=1, discrete=False)
     try:
         model.check(sizes)
     except SettingsError:
@@ -189,7 +192,7 @@ def check_policy(policy: Any, demonstrations: Demonstrations, *, seed: int = 0) 
     is_module = getattr(head, "is_module", False)
     _hold(is_module, f"a policy is a torch.nn.Module or a function that makes one, and this is {brief(policy)}")
     head, actions = head.for_data(data), data.action_count + data.action_size
-    sizes = Sizes(inputs=data.observation_size, demonstrators=_PEOPLE, actions=actions, discrete=data.discrete)
+    sizes = Sizes(inputs=data.observation_size, demonstrators=_DEMONSTRATORS, actions=actions, discrete=data.discrete)
     _check_members(lambda generators: head.build(sizes, generators), seed)
     net: Any = head.build(sizes, _generators(seed))
     rows = np.linspace(0, len(data) - 1, head.length * _ROWS).astype(np.int64)
@@ -263,7 +266,7 @@ def check_expertise(expertise: AbstractExpertise, *, seed: int = 0) -> None:
     """Check the laws of `AbstractExpertise`, for observations in and beyond the usual range."""
     _check_settings(expertise)
     skills = 0 if expertise.skill_column is None else 2
-    sizes = Sizes(inputs=_INPUTS, demonstrators=_PEOPLE, actions=2, skills=skills)
+    sizes = Sizes(inputs=_INPUTS, demonstrators=_DEMONSTRATORS, actions=2, skills=skills)
     expertise.check(sizes)
     _check_members(lambda generators: expertise.build(sizes, generators), seed)
     net = expertise.build(sizes, _generators(seed))
@@ -281,7 +284,7 @@ def check_expertise(expertise: AbstractExpertise, *, seed: int = 0) -> None:
             batch = replace(batch, skills=torch.eye(2)[:, torch.arange(_OBSERVATIONS) % 2].contiguous())
         rho = net(net.embedding(batch), batch).detach()
         _check_range(rho, len(batch.weight))
-        table = rho.unflatten(-1, (sizes.actions, _OBSERVATIONS, _PEOPLE))[:, 0]
+        table = rho.unflatten(-1, (sizes.actions, _OBSERVATIONS, _DEMONSTRATORS))[:, 0]
         if not expertise.depends_on_state:
             _close(table, table[:, :1].expand_as(table), "expertise must be the same at all observations, as it says")
         if not expertise.distinguishes_demonstrators:
@@ -496,9 +499,9 @@ def _situation(
     generator = stream(seed, "check", sizes.actions)
     seen = torch.zeros(_INPUTS, _OBSERVATIONS, dtype=torch.float64) if observations is None else observations
     unique_count = seen.shape[-1]
-    rows = torch.arange(unique_count * _PEOPLE)
+    rows = torch.arange(unique_count * _DEMONSTRATORS)
     allowed = torch.ones(sizes.action_count or 1, unique_count, dtype=torch.bool) if legal is None else legal
-    action, row = torch.nonzero(allowed[:, rows // _PEOPLE], as_tuple=True)
+    action, row = torch.nonzero(allowed[:, rows // _DEMONSTRATORS], as_tuple=True)
     policy: Any
     if sizes.action_count:
         scores = gap * torch.randn(_MEMBERS, sizes.actions, unique_count, generator=generator, dtype=torch.float64)
@@ -509,7 +512,7 @@ def _situation(
         means, spreads = drawn[..., 1:].chunk(2, -1)
         policy = mixture(drawn[..., 0], means, (0.3 * spreads).exp())
         action = torch.randn(len(row), sizes.actions, generator=generator, dtype=seen.dtype)
-    at, who = row // _PEOPLE, row % _PEOPLE
+    at, who = row // _DEMONSTRATORS, row % _DEMONSTRATORS
     batch = Batch.of(sizes=sizes, observations=seen, observation_index=at, demonstrator=who, action=action, legal=legal)
     columns = _random_context(sizes, len(rows), seed)
     return policy, replace(batch, context={name: columns[name][..., row] for name in context}), row
