@@ -1,4 +1,4 @@
-"""How large the library's code is: lines in all, lines of functions, and parameters of functions.
+"""How large the library's code is: lines in all, lines of functions without docstrings, and parameters of functions.
 
 The limits and what still exceeds them stand here, in one place.
 """
@@ -12,22 +12,19 @@ from typing import NamedTuple
 
 LIBRARY = Path(__file__).parents[1] / "src" / "ileed"
 
-LINES_IN_ALL = 10_000
-LINES_IN_ALL_ARE_ENFORCED = False
-"""While this is False, more lines than LINES_IN_ALL are only printed; with True they fail the tests and wheel-check."""
+LINES_IN_ALL = 32_500
+"""Lower this with every reduction; the aim is 19,000."""
 LINES_OF_A_FUNCTION = 60
 PARAMETERS = 8
 
 # What exceeds a limit today. An entry that is no longer needed fails the tests until it is removed.
 LONG_FUNCTIONS: frozenset[str] = frozenset()
-MANY_PARAMETERS: frozenset[str] = frozenset(
-    {"ileed/methods/__init__.py: Ileed.fit", "ileed/report/__init__.py: report"}
-)
+MANY_PARAMETERS: frozenset[str] = frozenset({"ileed/methods/ileed.py: Ileed.fit", "ileed/report/__init__.py: report"})
 """What a person passes by name."""
 
 
 class Function(NamedTuple):
-    """A function or method: its lines from `def` to its end, and its parameters without `self` and `cls`."""
+    """A function or method: its lines without the docstring, and its parameters without `self` and `cls`."""
 
     name: str
     lines: int
@@ -64,11 +61,15 @@ def _functions(node: ast.AST, prefix: str, *, in_class: bool) -> Iterator[Functi
             yield from _functions(child, f"{prefix}{child.name}.", in_class=True)
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             name = f"{prefix}{child.name}"
-            length = (child.end_lineno or child.lineno) - child.lineno + 1
+            length = _lines(child) - (_lines(child.body[0]) if ast.get_docstring(child) else 0)
             yield Function(name, length, _parameters(child, in_class=in_class))
             yield from _functions(child, f"{name}.", in_class=False)
         else:
             yield from _functions(child, prefix, in_class=in_class)
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef, *, in_class: bool) -> int:

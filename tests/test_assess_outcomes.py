@@ -186,7 +186,7 @@ def test_the_command_rates_newcomers_by_outcomes(fitted, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"outcome": NEW_SUCCESS, "better": "lower"}, "'higher' in the fit"),
+        ({"outcome": NEW_SUCCESS, "better": "lower"}, "the fit has 'higher'"),
         ({"better": "higher"}, "pass outcome="),
         ({"outcome": NEW_SUCCESS + 0.5}, "successes and failures"),
         ({"outcome": np.full(15, np.nan)}, "no value"),

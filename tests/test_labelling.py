@@ -326,7 +326,7 @@ def test_labels_of_tasks_with_one_answer_each_say_that_nothing_tells_who_is_righ
 
 
 def test_bad_settings_are_refused_in_one_sentence():
-    with pytest.raises(DemonstrationError, match=r"there is no column 'image'"):
+    with pytest.raises(DemonstrationError, match=r"the table has no column 'image'"):
         ileed.label(ANSWERS, task="image")
     with pytest.raises(SettingsError, match="model is 'glad': choose 'auto' or 'uniform'"):
         ileed.label(ANSWERS, model="glad")

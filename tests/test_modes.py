@@ -100,7 +100,7 @@ def every_entry(folder, *, discrete: bool) -> dict[str, Any]:
         "expertise": [fitted.expertise.table(), fitted.expertise(seen, "ann"), drift.expertise.drift()],
         "assess": [ratings.table(), ratings.groups(), ratings.sentence(), ratings.probability_better("ann", "bob")],
         "cross_fit": method.cross_fit(data, seed=0, by="episode").table(),
-        "nats": [fitted.nats(data), loaded.nats(data), repr(fitted.ensemble.spread())],
+        "nats": [fitted.nats(data), loaded.nats(data)],
         "act": [policy.act(seen), policy.act(seen, sample=True), policy.predict(seen[0])],
         "distribution": [after.logits]
         if discrete

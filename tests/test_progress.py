@@ -165,7 +165,7 @@ def test_models_that_an_executor_compares_are_counted_from_the_start():
         (Progress(1, 2, 0.5), "best 0.5000 nats"),
         (Progress(1, 2, 0.5, "cross-fitting"), "cross-fitting, best 0.5000 nats"),
         (Progress(1, 2, math.nan, "rating"), "rating 0"),
-        (Progress(0, 2, math.nan, unit="blocks of restarts"), "0 % blocks of restarts, 0 of 2 0"),
+        (Progress(0, 2, math.nan, unit="blocks of restarts"), "0% blocks of restarts, 0 of 2 0"),
         (Progress(1, 2, 0.5, "cross-fitting", "blocks of restarts"), "cross-fitting, blocks of restarts, 1 of 2, best"),
     ],
 )

@@ -346,7 +346,7 @@ def test_a_rater_is_saved_and_loaded_to_the_same_bits(fitted, tmp_path):
     fitted.save(tmp_path / "run")
     loaded = ileed.load(tmp_path / "run")
     for each in (data, other):
-        np.testing.assert_array_equal(loaded.rater.judge(each).shares(), fitted.rater.judge(each).shares())
+        np.testing.assert_array_equal(loaded.rater.judge(each)._shares, fitted.rater.judge(each)._shares)
     assert loaded.expertise.by_demonstrator() == fitted.expertise.by_demonstrator()
     assert loaded.rater.reliability == fitted.rater.reliability
 
@@ -362,8 +362,8 @@ def test_newcomers_are_rated_on_the_scale_of_the_fit(fitted):
 
 def test_a_fit_judges_its_own_episodes_by_policies_that_have_not_seen_them(fitted):
     data = operators(NOISE)
-    held_out_shares = fitted.rater.judge(data).shares()
-    seen_by_most = fitted.rater.judge(replace(data, names=tuple(f"other {k}" for k in range(PEOPLE)))).shares()
+    held_out_shares = fitted.rater.judge(data)._shares
+    seen_by_most = fitted.rater.judge(replace(data, names=tuple(f"other {k}" for k in range(PEOPLE))))._shares
     assert seen_by_most.mean() < held_out_shares.mean()
     assert "none of which has seen" in ileed.curate(fitted, data).judged_by
 

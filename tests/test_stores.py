@@ -344,7 +344,7 @@ def test_marks_of_episodes_in_a_store_add_up(store):
     assert marks.put(2, "drop").marks == marks.read().marks == {1: "keep", 2: "drop"}
     assert Marks.of(Path(f"{store}/run"), "f" * 40, 12).read().version == 2
     stores.put(marks.path, b"years of work")
-    with pytest.raises(RunError, match=f"^{store}/run/marks-f+.json holds no marks that can be read"):
+    with pytest.raises(RunError, match=f"^{store}/run/marks-f+.json is not a readable file of marks"):
         marks.put(3, "keep")
     assert content(stores.name_of(marks.path)) == b"years of work"
 

@@ -209,15 +209,15 @@ def number(
     *,
     rule: str,
     least: float = -math.inf,
-    above: float = -math.inf,
+    above: float | None = None,
     most: float = math.inf,
-    below: float = math.inf,
+    below: float | None = None,
 ) -> float:
-    """A number from `least` to `most`, strictly between finite `above` and `below`, and not NaN."""
+    """A number from `least` to `most`, strictly between `above` and `below` where these are given, and not NaN."""
     found = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    if least <= found <= most and (found > above or above == -math.inf) and (found < below or below == math.inf):
-        return found
-    raise _refusal(name, value, rule)
+    if not least <= found <= most or (above is not None and found <= above) or (below is not None and found >= below):
+        raise _refusal(name, value, rule)
+    return found
 
 
 def is_finite(value: object) -> bool:

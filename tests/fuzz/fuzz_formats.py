@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fuzz_harness import Reader
+from fuzz_harness import OUTSIDE, Reader
 from fuzz_readers import (
     NASTY,
     blank_lines,
@@ -100,7 +100,7 @@ def other_file(*names: str) -> Any:
         file.unlink()
         kind = chance.choice(["gone", "outside", "inside", "dangling", "folder", "circle", "empty"])
         if kind == "outside":
-            file.symlink_to("/etc/passwd")
+            file.symlink_to(path.with_name(OUTSIDE))
         elif kind == "inside":
             (path / "other").write_bytes(content)
             file.symlink_to("other")

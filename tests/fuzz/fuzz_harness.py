@@ -32,6 +32,7 @@ STRUCTURAL = 0.75  # share of files whose structure is changed; the bytes of the
 PROCESSOR_SECONDS = 10  # a reading that takes longer hangs
 WALL_SECONDS = 60  # one that takes longer waits for something; a busy machine is no hang
 ADDRESS_BYTES = 3 << 30  # what a reading may take beyond what the process had
+OUTSIDE = "outside"  # a file beside the data, for links that leave it: changes could write to a file of the machine
 BATCH = 100  # files that a process reads before the next is forked, which has to import what its reader needs
 
 
@@ -119,6 +120,7 @@ def mutated(reader: Reader, room: Path, seed: int, place: Path) -> tuple[Path, l
     chance = Random(f"{reader.name} {seed}")
     valid = _valid(reader, room, chance.randrange(VARIANTS))
     path = place / valid.name
+    (place / OUTSIDE).write_text("a file outside the data\n")
     if valid.is_dir():
         shutil.copytree(valid, path)
     else:

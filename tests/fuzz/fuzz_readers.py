@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import zstandard
-from fuzz_harness import Reader
+from fuzz_harness import OUTSIDE, Reader
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from strategies import world
@@ -285,7 +285,7 @@ def linked(file: h5py.File, chance: Random) -> None:
         lambda: h5py.SoftLink(f"/{target}"),
         lambda: h5py.SoftLink("."),
         lambda: h5py.SoftLink("/"),
-        lambda: h5py.ExternalLink("/etc/passwd", "/"),
+        lambda: h5py.ExternalLink(outside(file), "/"),
         lambda: h5py.ExternalLink("other.hdf5", "/data"),
         lambda: h5py.ExternalLink("file.hdf5", "/data"),
         lambda: file[target],
@@ -331,16 +331,20 @@ def replaced_data_set(file: h5py.File, chance: Random) -> None:
         "a long word": lambda: group.create_dataset(name, shape=(rows,), dtype="S100000000", chunks=(1,)),
         "a type": lambda: group.__setitem__(name, np.dtype("f8")),
         "external": lambda: group.create_dataset(
-            name, shape=(rows,), dtype="u1", external=[("/etc/passwd", 0, h5py.h5f.UNLIMITED)]
+            name, shape=(rows,), dtype="u1", external=[(outside(file), 0, h5py.h5f.UNLIMITED)]
         ),
-        "virtual": lambda: group.create_virtual_dataset(name, virtual(rows)),
+        "virtual": lambda: group.create_virtual_dataset(name, virtual(rows, outside(file))),
     }
     makers[chance.choice(list(makers))]()
 
 
-def virtual(rows: int) -> h5py.VirtualLayout:
+def outside(file: h5py.File) -> str:
+    return str(Path(file.filename).with_name(OUTSIDE))
+
+
+def virtual(rows: int, source: str) -> h5py.VirtualLayout:
     layout = h5py.VirtualLayout(shape=(rows,), dtype="f4")
-    layout[:] = h5py.VirtualSource("/etc/passwd", "data", shape=(rows,))
+    layout[:] = h5py.VirtualSource(source, "data", shape=(rows,))
     return layout
 
 
@@ -598,7 +602,7 @@ def changed_files(path: Path, chance: Random) -> None:
     file.unlink()
     kind = chance.choice(["gone", "outside", "inside", "dangling", "folder", "pipe", "device", "circle"])
     if kind == "outside":
-        file.symlink_to("/etc/passwd")
+        file.symlink_to(path.with_name(OUTSIDE))
     elif kind == "inside":
         (path / "other").write_bytes(content)
         file.symlink_to("other")
@@ -619,8 +623,11 @@ def within(name: str, change: Any) -> Any:
 
 
 def plain_file(file: Path) -> Path:
-    """The file, unless an earlier change made it a pipe or a device: the harness itself would wait for it."""
-    if not file.is_file():
+    """The file, unless an earlier change made it a pipe or a device, for which the harness would wait, or a link.
+
+    A change writes to the file, and through a link it would write to whatever the link names.
+    """
+    if file.is_symlink() or not file.is_file():
         raise FileNotFoundError(file)
     return file
 

@@ -209,7 +209,7 @@ def test_two_runs_are_compared_on_one_page(tmp_path, capsys):
     assert "Both runs were fitted to the same data." in page
     capsys.readouterr()
     assert command("report", tmp_path / "run0", tmp_path / "run1", "--figures", tmp_path) == 2
-    refused(capsys, "without --figures")
+    refused(capsys, "--figures does not apply")
 
 
 def test_a_report_is_written_with_its_table_and_figures_or_not_at_all(tmp_path, capsys):
@@ -307,10 +307,10 @@ def test_the_program_ends_with_the_exit_code_and_no_traceback():
     ("asked", "how"),
     [
         (["fit", "data.parquet"], "nothing was saved yet"),
-        (["fit", "data.parquet", "--out", "there"], "the same command goes on from the last checkpoint"),
-        (["reproduce", "minigrid/populations"], "the same command with --resume goes on where it stopped"),
-        (["chess", "extract", "games.pgn", "--out", "positions.parquet"], "with --resume goes on where it stopped"),
-        (["inspect", "data.parquet"], "no file is left half written"),
+        (["fit", "data.parquet", "--out", "there"], "the same command continues from the last checkpoint"),
+        (["reproduce", "minigrid/populations"], "the same command with --resume continues where it stopped"),
+        (["chess", "extract", "games.pgn", "--out", "positions.parquet"], "with --resume continues where it stopped"),
+        (["inspect", "data.parquet"], "no file is incomplete"),
     ],
 )
 def test_an_interrupted_command_says_how_to_go_on(asked, how, tmp_path, monkeypatch, capsys):

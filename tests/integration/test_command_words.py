@@ -178,7 +178,7 @@ WRONG_VALUES = {
     "an option without its value": (["fit", "x", "--steps"], "--steps needs a value"),
     "no file": (["fit"], "`ileed fit` needs"),
     "two files": (["fit", "x", "y"], "'y' is one word too many"),
-    "a setting of the method": (["fit", "x", "--ensemble", "50"], "ensemble is 50: it takes"),
+    "a setting of the method": (["fit", "x", "--ensemble", "50"], "ensemble is 50: it must be from 1 to 20"),
     "no command": ([], "no command was given"),
     "two ways to say who": (
         ["inspect", "x", "--one", "ann", "--who", "pilot"],
@@ -222,7 +222,7 @@ def test_masks_observations_and_filters_of_a_robomimic_file_are_options_of_the_c
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        ([], "at the command: --masks NAME"),
+        ([], "at the command: --masks"),
         (["--masks", "left", "right"], "at the command: --unmatched drop"),
     ],
     ids=["a file that does not say who", "episodes in no mask"],

@@ -99,9 +99,8 @@ def curate(
 
     is_held_out = fitted.rater is not None and fitted.rater.fingerprint == matched.fingerprint
     is_own = fitted.provenance.get("data", {}).get("fingerprint") == matched.fingerprint
-    judged_by = f"the policy of the fit, which has learned from {'these episodes' if is_own else 'other data'}"
-    if is_held_out:
-        judged_by = _HELD_OUT
+    learned_from = "these episodes" if is_own else "other data"
+    judged_by = _HELD_OUT if is_held_out else f"the policy of the fit, which has learned from {learned_from}"
     if true_or_false("cross_fit", cross_fit) and not is_held_out:
         fitted, likelihood = _cross_fitted(fitted, matched, seed)
         settings, judged_by = settings._replace(likelihood=likelihood), _HELD_OUT
@@ -118,7 +117,7 @@ def curate(
         reference=None if fitted.rater is None else scored.reference,
     )
     cluster, ratings = None if groups is None else groups.cluster, fitted.expertise.ratings
-    every = Curated(
+    return Curated(
         data=data,
         rule=chosen,
         kept_units=np.ones(len(steps), dtype=bool),
@@ -132,8 +131,7 @@ def curate(
         confidence_level=level,
         judged_by=judged_by,
         explained="" if ratings is None else ratings.by.explained,
-    )
-    return every.marked({})
+    ).marked({})
 
 
 def _cross_fitted(fitted: Fitted, data: Demonstrations, seed: int) -> tuple[Fitted, StepLikelihood]:

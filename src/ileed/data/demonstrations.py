@@ -219,6 +219,13 @@ class Demonstrations:
         at_an_end = (actions <= low + margin) | (actions >= high - margin)
         return tuple(np.flatnonzero(at_an_end.mean(axis=0) >= 0.95).tolist())
 
+    @property
+    def movement_dimensions(self) -> Array:
+        """The dimensions of continuous actions that are not binary; all if all are."""
+        every = np.arange(self.action_size)
+        movement = np.setdiff1d(every, self.binary_dimensions)
+        return movement if len(movement) else every
+
     def select(self, steps: Array) -> Demonstrations:
         """Select steps by a boolean mask; `names`, `action_count` and numbers of episodes are kept."""
         rule = f"pass true or false for each of the {len(self):,} steps"

@@ -356,13 +356,6 @@ def _of_movement(data: Demonstrations) -> dict[str, Array]:
     return movement | {"speed": movement["speed"] * (data.fps or 1)}
 
 
-def movement_dimensions(data: Demonstrations) -> Array:
-    """The dimensions of actions that are not binary; all if all are."""
-    every = np.arange(data.actions.shape[1])
-    movement = np.setdiff1d(every, data.binary_dimensions)
-    return movement if len(movement) else every
-
-
 class _Signal(NamedTuple):
     """The dimensions of actions that make the signal, their units, and the largest change that is idle."""
 
@@ -373,7 +366,7 @@ class _Signal(NamedTuple):
     @classmethod
     def of(cls, data: Demonstrations) -> _Signal:
         """Estimated from all steps, or from about a million evenly spaced ones."""
-        steps, used = np.arange(0, len(data), 1 + len(data) // _SAMPLE), movement_dimensions(data)
+        steps, used = np.arange(0, len(data), 1 + len(data) // _SAMPLE), data.movement_dimensions
         actions, before = (data.actions[rows][:, used].astype(np.float64) for rows in (steps, np.maximum(steps - 1, 0)))
         is_first = np.isin(steps, data.episode_bounds[:-1], assume_unique=True)
         moved = (actions != before).any(axis=1)

@@ -35,7 +35,6 @@ from ileed._numpy import default_errors
 from ileed._torch import Float, default_modes, numpy_stream, stream, threads
 from ileed.data import Array, Demonstrations
 from ileed.errors import SettingsError
-from ileed.rating.indicators import movement_dimensions
 
 _FOLDS = 5
 _FEATURES = 256
@@ -160,7 +159,7 @@ class _Targets(NamedTuple):
     @classmethod
     def of(cls, data: Demonstrations) -> _Targets:
         actions = data.actions[:: 1 + len(data) // _MOST_STEPS].astype(np.float64)
-        used, scale = movement_dimensions(data), actions.std(axis=0)
+        used, scale = data.movement_dimensions, actions.std(axis=0)
         used = used[scale[used] > 1e-9 * np.abs(actions[:, used]).max(axis=0, initial=0)]
         return cls(data, used, actions.mean(axis=0)[used], scale[used])
 

@@ -40,12 +40,6 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
     """The page, its data, the marks and saving, for requests that are allowed."""
     html, playback, marked = page.html(), session.playback, session.marks
 
-    def show(request: Request) -> Response:
-        return HTMLResponse(html)
-
-    def episodes(request: Request) -> Response:
-        return JSONResponse(playback.listing())
-
     def episode(request: Request) -> Response:
         number, start = _index(request.path_params["episode"]), _index(request.path_params["step"])
         if not 0 <= number < marked.episodes:
@@ -80,8 +74,8 @@ def application(session: Session, page: Page, *, token: str, port: int) -> ASGIA
         return JSONResponse(await run_in_threadpool(lambda: session.save(replace=replace)))
 
     routes = [
-        Route("/", show),
-        Route("/episodes", episodes),
+        Route("/", lambda request: HTMLResponse(html)),
+        Route("/episodes", lambda request: JSONResponse(playback.listing())),
         Route("/episodes/{episode}/{step}", episode),
         Route("/frames/{episode}/{step}", episode),
         Route("/marks", marks, methods=["GET"]),
